@@ -1,0 +1,62 @@
+"""Putting the agent's parts together, and running them until a signal."""
+
+import asyncio
+import signal
+
+import prometheus_client
+import structlog
+
+from kube_nftlb import logs, metrics
+from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.reconcile import Reconciler
+from kube_nftlb.agent.status import NodeReporter
+from kube_nftlb.agent.watch import watch_farms
+from kube_nftlb.kube import Kube
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.settings import AgentSettings
+
+_log = structlog.get_logger()
+
+
+def main(settings: AgentSettings) -> None:
+    """Run the agent until SIGTERM or SIGINT. What it has programmed stays, and goes on working."""
+    logs.configure(settings.log_level, settings.log_format)
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: AgentSettings) -> None:
+    prometheus_client.start_http_server(
+        settings.metrics_address.port, settings.metrics_address.host, registry=metrics.REGISTRY
+    )
+    kernel, nft = await Kernel.open(), Nft.open()
+    client = NftlbClient(
+        settings.nftlb.url,
+        settings.nftlb.key_file,
+        on_request=lambda method, seconds: metrics.NFTLB_REQUEST_SECONDS.labels(method).observe(seconds),
+    )
+    async with await Kube.connect(user_agent="kube-nftlb-agent") as kube:
+        reporter = NodeReporter(kube, settings.node_name)
+        engine = NftlbEngine(client, kernel, nft, settings.nftlb.startup_file)
+        reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
+        tasks = [
+            asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
+            asyncio.create_task(reconciler.run(), name="reconcile"),
+            asyncio.create_task(reporter.run(reconciler), name="report"),
+        ]
+        _log.info("agent started", node=settings.node_name)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopped, *tasks):
+            task.cancel()
+        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        await client.close()
+        kernel.close()
+        for task in done - {stopped}:
+            task.result()
+    _log.info("agent stopped", node=settings.node_name)

@@ -1,0 +1,33 @@
+"""Which connection mark stands for which backend. No I/O."""
+
+from collections.abc import Iterable, Mapping
+
+from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
+
+
+def allocate(wanted: Iterable[str], taken: Mapping[str, int]) -> dict[str, int]:
+    """A mark for each wanted backend of one farm.
+
+    A backend keeps the mark that nftlb has for it; a new one gets the lowest that is free. The marks of backends that
+    are going are not free before they are gone. Marks that are no good (out of range, or two backends with one) are
+    given anew. Raises ValueError past the number of marks there are.
+    """
+    given: dict[str, int] = {}
+    used = set(taken.values())
+    kept: set[int] = set()
+    names = list(wanted)
+    for name in names:
+        mark = taken.get(name)
+        if mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in kept:
+            given[name] = mark
+            kept.add(mark)
+    free = (mark for mark in range(MARK_FIRST, MARK_LAST + 1) if mark not in used)
+    for name in names:
+        if name not in given:
+            try:
+                given[name] = next(free)
+            except StopIteration:
+                raise ValueError(
+                    f"a farm has at most {MARK_LAST - MARK_FIRST + 1} backends, those going included"
+                ) from None
+    return given

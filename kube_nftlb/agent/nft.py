@@ -1,0 +1,50 @@
+"""libnftables, for the few things that the agent itself changes in nftables. Each call is one transaction."""
+
+import asyncio
+import ctypes
+import threading
+from typing import Self
+
+from kube_nftlb import errors
+
+_LIBRARY = "libnftables.so.1"
+
+
+class Nft:
+    """A context of libnftables. Use ``Nft.open``; it works in the network namespace of the process."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._context = ctypes.c_void_p(library.nft_ctx_new(0))
+        self._lock = threading.Lock()
+        library.nft_ctx_buffer_output(self._context)
+        library.nft_ctx_buffer_error(self._context)
+
+    @classmethod
+    def open(cls) -> Self:
+        """Load the library. Raises KernelError where it is not installed."""
+        try:
+            library = ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            raise errors.KernelError(
+                f"{_LIBRARY} cannot be loaded, install the package libnftables1: {error}"
+            ) from error
+        library.nft_ctx_new.restype = ctypes.c_void_p
+        library.nft_ctx_new.argtypes = [ctypes.c_uint32]
+        for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):
+            function.restype = ctypes.c_char_p
+            function.argtypes = [ctypes.c_void_p]
+        library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        return cls(library)
+
+    async def run(self, commands: str) -> None:
+        """Run commands in the syntax of nft(8), all or none. Raises KernelError with what nft says."""
+        await asyncio.to_thread(self._run, commands)
+
+    def _run(self, commands: str) -> None:
+        with self._lock:
+            failed = self._library.nft_run_cmd_from_buffer(self._context, commands.encode())
+            said = self._library.nft_ctx_get_error_buffer(self._context) or b""
+            self._library.nft_ctx_get_output_buffer(self._context)
+        if failed:
+            raise errors.KernelError(f"nftables refused: {said.decode(errors='replace').strip()}")

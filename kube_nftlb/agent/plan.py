@@ -1,0 +1,78 @@
+"""What nftlb has and what it shall have -> the steps from one to the other, in an order without a gap. No I/O.
+
+The order: first what holds an address that another farm is to get; then what is new or changed, each farm in one
+transaction, its backends that go being put down in the same one; then the removals, whose order nobody notices.
+A step is made only for a difference: what is as it should be is not touched.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
+
+
+def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
+    """The steps for the farms named in ``wanted``, where None means that there shall be none."""
+    news = {
+        claim
+        for name, farm in wanted.items()
+        if farm is not None
+        for address in _added(present.get(name), farm)
+        for claim in address.claims()
+    }
+    first: list[Step] = []
+    middle: list[Step] = []
+    last: list[Step] = []
+    for name, farm in wanted.items():
+        before = present.get(name)
+        if before is None and farm is None:
+            continue
+        if farm is None:
+            assert before is not None  # noqa: S101 - both being None was handled above
+            (last if news.isdisjoint(before.claims()) else first).extend(_removal(before))
+            continue
+        if before is None:
+            middle.append(PutFarm(farm))
+            continue
+        if (patch := _patch(before, farm)) is not None:
+            middle.append(PutFarm(patch))
+        for address in _dropped(before, farm):
+            (last if news.isdisjoint(address.claims()) else first).append(RemoveAddress(name, address.name))
+        last.extend(RemoveBackend(name, backend) for backend in before.backends if backend not in farm.backends)
+    return first + middle + last
+
+
+def _removal(farm: objects.Farm) -> list[Step]:
+    """nftlb leaves the chains of a farm behind that it deletes with more than one address, so those go first."""
+    return [*(RemoveAddress(farm.name, address) for address in list(farm.addresses)[1:]), RemoveFarm(farm.name)]
+
+
+def _patch(before: objects.Farm, farm: objects.Farm) -> objects.Farm | None:
+    """What of a farm must be sent: options, addresses and backends that differ; None where nothing does."""
+    options = {key: value for key, value in farm.options.items() if before.options.get(key) != value}
+    addresses = {address.name: address for address in _added(before, farm)}
+    backends = {
+        name: backend for name, backend in farm.backends.items() if not _same(before.backends.get(name), backend)
+    }
+    for name, backend in before.backends.items():
+        if name not in farm.backends and backend.state != "down":
+            backends[name] = objects.Backend(name, backend.mark, "down", {})
+    if not (options or addresses or backends):
+        return None
+    return objects.Farm(farm.name, options, addresses, backends)
+
+
+def _same(before: objects.Backend | None, backend: objects.Backend) -> bool:
+    return (
+        before is not None
+        and (before.mark, before.state) == (backend.mark, backend.state)
+        and all(before.options.get(key) == value for key, value in backend.options.items())
+    )
+
+
+def _added(before: objects.Farm | None, farm: objects.Farm) -> Iterator[objects.Address]:
+    return (address for name, address in farm.addresses.items() if before is None or name not in before.addresses)
+
+
+def _dropped(before: objects.Farm, farm: objects.Farm) -> Iterator[objects.Address]:
+    return (address for name, address in before.addresses.items() if name not in farm.addresses)

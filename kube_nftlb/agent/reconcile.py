@@ -1,0 +1,360 @@
+"""The loop that brings nftlb to what the farms say, and keeps it there.
+
+Watch events only mark a farm dirty. The loop takes some dirty farms, plans, applies, compares with the kernel, and goes
+on; when nothing is dirty it looks whether anybody else has changed nftables, and repairs.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from kube_nftlb import errors, metrics, names
+from kube_nftlb.agent import own_table, plan, view
+from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.own_table import OwnTable, Refusal
+from kube_nftlb.api.conflicts import Claims, FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.requests import RemoveBackend
+
+_log = structlog.get_logger()
+
+CHUNK = 32
+"""Farms per pass: what comes in meanwhile waits for no more than these."""
+POLL_S = 0.25
+"""How often the kernel is asked whether anybody has changed nftables."""
+AUDIT_EVERY_S = 60
+"""How long after a change of nftables every farm has been compared once more."""
+PURGE_FOR_S = 120
+"""How long after a backend went the sessions that lead to it are looked for: its open connections write them anew."""
+AUDIT_STEP = 4
+"""Farms compared per poll in the background."""
+SAVE_EVERY_S = 2
+"""How often the start-up file is written at most."""
+RETRY_S = 0.2
+"""How long the loop waits when nftlb does not answer."""
+REFUSED_RETRY_S = 60
+"""How long a farm that nftlb or the kernel refused is left alone, unless it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a farm is not programmed: a word for machines, a sentence for people."""
+
+    reason: str
+    message: str
+    generation: int = 0
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the loop has come to, for the node's status."""
+
+    problems: dict[FarmKey, Problem] = field(default_factory=dict)
+    drift_repaired: int = 0
+    last_error: str = ""
+    nftlb_error: str = ""
+    watermark: int = 0
+    pending: int = 0
+
+
+class Reconciler:
+    """Holds the farms, and brings the engine to them."""
+
+    def __init__(self, engine: NftlbEngine, table: OwnTable, on_progress: Callable[[], None]) -> None:
+        """``on_progress`` is called whenever ``progress`` may have changed."""
+        self._engine = engine
+        self._table = table
+        self._on_progress = on_progress
+        self.progress = Progress()
+        self.news_to_report = True
+        self._farms: dict[FarmKey, Farm] = {}
+        self._keys: dict[str, FarmKey] = {}
+        self._claims = Claims()
+        self._dirty: dict[FarmKey, int] = {}
+        self._in_work: dict[FarmKey, int] = {}
+        self._seen = 0
+        self._wake = asyncio.Event()
+        self._listed = False
+        self._adopted = False
+        self._applied: dict[str, objects.Farm] = {}
+        self._refusals: dict[str, set[Refusal]] = {}
+        self._refused_until: dict[FarmKey, float] = {}
+        self._generation = 0
+        self._to_audit: list[str] = []
+        self._audit_at: float | None = None
+        self._purges: dict[str, float] = {}
+        self._unsaved = False
+        self._saved_at = 0.0
+
+    # What the watch tells. These return at once.
+
+    def put(self, farm: Farm) -> None:
+        """A farm was created or changed; one whose generation is known already is not looked at again."""
+        key = FarmKey(farm.metadata.namespace, farm.metadata.name)
+        known = self._farms.get(key)
+        if known is not None and _generation(known) == _generation(farm):
+            return
+        self._farms[key] = farm
+        self._keys[names.nftlb_farm_name(*key)] = key
+        self._refused_until.pop(key, None)
+        self.progress.problems.pop(key, None)
+        self._mark({key, *self._claims.put(farm)}, int(farm.metadata.resource_version or 0))
+
+    def refuse(self, key: FarmKey, problem: Problem, resource_version: int) -> None:
+        """A farm was created or changed that our model does not take: it is treated as absent, and reported."""
+        self.remove(key, resource_version)
+        self.progress.problems[key] = problem
+
+    def remove(self, key: FarmKey, resource_version: int) -> None:
+        """A farm was deleted."""
+        self.progress.problems.pop(key, None)
+        if self._farms.pop(key, None) is not None:
+            self._mark({key, *self._claims.remove(key)}, resource_version)
+
+    def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
+        """The complete list: what is not on it is gone. Only after the first of these is anything deleted."""
+        present = {FarmKey(farm.metadata.namespace, farm.metadata.name): farm for farm in farms}
+        for key in self._farms.keys() - present.keys():
+            self.remove(key, resource_version)
+        for farm in present.values():
+            self.put(farm)
+        self._listed = True
+        self.seen(resource_version)
+
+    def seen(self, resource_version: int) -> None:
+        """The watch has come to here."""
+        self._seen = max(self._seen, resource_version)
+        self._wake.set()
+
+    def reported(self) -> None:
+        """The progress has been written to the API server."""
+        self.news_to_report = False
+
+    @property
+    def present(self) -> Mapping[str, objects.Farm]:
+        """What nftlb has."""
+        return self._engine.present
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            try:
+                await self._pass()
+                self.progress.nftlb_error = ""
+            except errors.NftlbUnreachableError as error:
+                self.progress.nftlb_error = str(error)
+                await self._pause(f"nftlb is not reachable: {error}", RETRY_S)
+            except errors.KubeNftlbError as error:
+                await self._pause(str(error), RETRY_S)
+            except Exception as error:
+                # One farm that nobody thought of must not end the service of all others.
+                _log.exception("pass failed")
+                await self._pause(f"unexpected: {error!r}", 1)
+
+    async def _pause(self, message: str, seconds: float) -> None:
+        """After a failure nothing is taken for granted: what was in work is done again, after a new look at nftlb."""
+        self._adopted = False
+        self._dirty = self._in_work | self._dirty
+        self._in_work = {}
+        if message != self.progress.last_error:
+            _log.warning("pass failed", error=message)
+        self.progress.last_error = message
+        self._report()
+        await asyncio.sleep(seconds)
+
+    async def _pass(self) -> None:
+        if not self._listed:
+            self._wake.clear()
+            await self._wake.wait()
+            return
+        if not self._adopted:
+            await self._adopt()
+        if self._dirty:
+            await self._work()
+            return
+        self._save()
+        self._report()
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), POLL_S)
+        except TimeoutError:
+            await self._look_after()
+
+    async def _adopt(self) -> None:
+        """Begin with what nftlb has; what is as wanted already is not touched."""
+        await self._table.create()
+        await self._engine.sync()
+        orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
+        await self._engine.apply(plan.steps(self.present, orphans))
+        self._mark(self._farms, self._seen)
+        self._generation = await self._engine.generation()
+        self._adopted = True
+        _log.info("adopted nftlb", farms=len(self.present), removed=len(orphans))
+
+    async def _work(self) -> None:
+        started = time.perf_counter()
+        for key in list(self._dirty)[:CHUNK]:
+            self._in_work[key] = self._dirty.pop(key)
+        self.news_to_report = True
+        await self._reconcile(list(self._in_work))
+        self._in_work = {}
+        self._generation = await self._engine.generation()
+        self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
+        self._unsaved = True
+        metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
+        self._report()
+
+    async def _reconcile(self, keys: Iterable[FarmKey]) -> None:
+        wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
+        self._add_holders(wanted)
+        before: set[Refusal] = set().union(*(self._refusals.pop(name, set()) for name in wanted))
+        for name, farm in wanted.items():
+            if farm is not None and not farm.backends:
+                self._refusals[name] = own_table.refusals(self._farms[self._keys[name]])
+        refused: set[Refusal] = set().union(*(self._refusals.get(name, set()) for name in wanted))
+        await self._table.refuse(refused)
+        failed = await self._apply(wanted)
+        for name in wanted:
+            await self._check(name, wanted[name], failed.get(name, ""))
+        await self._table.admit(before - refused)
+
+    async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
+        steps = plan.steps(self.present, wanted)
+        for step in steps:
+            if isinstance(step, RemoveBackend) and self.present[step.name].options.get("persistence") != "none":
+                self._purges[step.name] = time.monotonic() + PURGE_FOR_S
+        return await self._engine.apply(steps)
+
+    def _view(self, key: FarmKey) -> objects.Farm | None:
+        """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
+        farm = self._farms.get(key)
+        if farm is None:
+            self._keys.pop(names.nftlb_farm_name(*key), None)
+            return None
+        if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
+            return None
+        try:
+            return view.farm_view(farm, self.present.get(names.nftlb_farm_name(*key)))
+        except ValueError as error:
+            self._fail(key, "NotPossible", str(error))
+            return None
+
+    def _add_holders(self, wanted: dict[str, objects.Farm | None]) -> None:
+        """Farms that still listen, in nftlb, where another one is about to: they come along, and are done first."""
+        todo = [farm for farm in wanted.values() if farm is not None]
+        while todo:
+            for name in self._engine.holders(todo.pop()) - wanted.keys():
+                key = self._keys.get(name)
+                wanted[name] = self._view(key) if key else None
+                if (farm := wanted[name]) is not None:
+                    todo.append(farm)
+
+    async def _check(self, name: str, farm: objects.Farm | None, fault: str) -> None:
+        """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
+        if farm is None:
+            self._applied.pop(name, None)
+            return
+        if not (fault := fault or await self._engine.fault(name)):
+            self._applied[name] = farm
+            return
+        _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
+        await self._engine.sync()
+        await self._apply({name: farm})
+        if await self._engine.fault(name):
+            await self._engine.reload(name)
+        if not (fault := await self._engine.fault(name)):
+            self._applied[name] = farm
+            return
+        await self._engine.apply(plan.steps(self.present, {name: None}))
+        self._applied.pop(name, None)
+        self._refused_until[self._keys[name]] = time.monotonic() + REFUSED_RETRY_S
+        self._fail(self._keys[name], "Refused", f"nftlb or the kernel refused it: {fault}")
+        await self._repair_base()
+
+    # Looking after what is there already.
+
+    async def _look_after(self) -> None:
+        now = time.monotonic()
+        generation = await self._engine.generation()
+        if generation != self._generation:
+            await self._repair_base()
+            self._generation = await self._engine.generation()
+            self._audit_at = now
+        if self._audit_at is not None and now >= self._audit_at:
+            self._to_audit, self._audit_at = list(self.present), None
+        for name in self._to_audit[:AUDIT_STEP]:
+            if fault := await self._engine.fault(name):
+                await self._repair_farm(name, fault)
+        del self._to_audit[:AUDIT_STEP]
+        for name, until in list(self._purges.items()):
+            if now > until:
+                del self._purges[name]
+            else:
+                await self._engine.purge_sessions(name)
+        self._generation = await self._engine.generation()
+        retry = [key for key, until in self._refused_until.items() if until <= now]
+        for key in retry:
+            del self._refused_until[key]
+        self._mark(retry, self._seen)
+
+    async def _repair_base(self) -> None:
+        """Somebody has changed nftables: see that all farms are listened for, and make nftlb write them if not."""
+        if fault := await self._engine.own_table_fault(own_table.TABLE, len(self._table.entries)):
+            self._repaired(fault)
+            await self._table.create()
+        if not (fault := await self._engine.base_fault()):
+            return
+        await self._engine.sync()
+        lost = [key for name, key in self._keys.items() if name in self._applied and name not in self.present]
+        if lost:
+            self._mark(lost, self._seen)
+        if fault := await self._engine.base_fault():
+            self._repaired(fault)
+            await self._engine.rebuild()
+
+    async def _repair_farm(self, name: str, fault: str) -> None:
+        self._repaired(f"{name}: {fault}")
+        await self._engine.reload(name)
+        if await self._engine.fault(name) and name in self._keys:
+            self._mark([self._keys[name]], self._seen)
+
+    def _repaired(self, fault: str) -> None:
+        self.progress.drift_repaired += 1
+        metrics.DRIFT_REPAIRED.inc()
+        _log.warning("repaired a difference in the kernel", fault=fault)
+
+    # What is told to others.
+
+    def _mark(self, keys: Iterable[FarmKey], since: int) -> None:
+        for key in keys:
+            self._dirty.setdefault(key, since)
+        self._wake.set()
+
+    def _fail(self, key: FarmKey, reason: str, message: str) -> None:
+        metrics.FARMS_FAILED.labels(reason).inc()
+        _log.warning("farm refused", namespace=key.namespace, farm=key.name, reason=reason, message=message)
+        farm = self._farms[key]
+        self.progress.problems[key] = Problem(reason, message, farm.metadata.generation)
+
+    def _report(self) -> None:
+        open_ = [*self._dirty.values(), *self._in_work.values()]
+        self.progress.pending = len(open_)
+        # What is in work since an event is not done; all that came before that event is.
+        self.progress.watermark = min(open_) - 1 if open_ else self._seen
+        self._on_progress()
+
+    def _save(self) -> None:
+        now = time.monotonic()
+        if self._unsaved and now - self._saved_at >= SAVE_EVERY_S:
+            self._engine.save(self._applied.values())
+            self._unsaved, self._saved_at = False, now
+
+
+def _generation(farm: Farm) -> tuple[str, int]:
+    return farm.metadata.uid, farm.metadata.generation

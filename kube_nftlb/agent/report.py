@@ -1,0 +1,67 @@
+"""Progress of the loop -> the NftlbNode's status. No I/O."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from kube_nftlb.agent.reconcile import Progress
+from kube_nftlb.api.base import Condition
+from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
+from kube_nftlb.nftlb import objects
+
+_ERROR_MAX = 1024
+_MESSAGE_MAX = 512
+
+
+def node_status(
+    progress: Progress,
+    present: Mapping[str, objects.Farm],
+    versions: NodeVersions,
+    before: NodeStatus | None,
+    now: datetime,
+) -> NodeStatus:
+    """What to report; a condition keeps the time of its last change from the status ``before``."""
+    reachable = not progress.nftlb_error
+    if reachable:
+        ready = ("True", "Working", "the agent programs nftlb")
+        nftlb = ("True", "Answers", "nftlb answers")
+    else:
+        ready = ("False", "NftlbUnreachable", progress.nftlb_error)
+        nftlb = ("False", "Unreachable", progress.nftlb_error)
+    if progress.pending:
+        in_sync = ("False", "Pending", "changes are being programmed")
+    elif progress.problems:
+        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed, see failedFarms")
+    else:
+        in_sync = ("True", "Done", "every farm is in the kernel")
+    known = {condition.type: condition for condition in before.conditions} if before else {}
+    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return NodeStatus(
+        watermark=str(progress.watermark),
+        farms=len(present),
+        backends=sum(len(farm.backends) for farm in present.values()),
+        failed=len(progress.problems),
+        failed_farms=tuple(
+            FailedFarm(
+                namespace=key.namespace,
+                name=key.name,
+                generation=problem.generation,
+                reason=problem.reason,
+                message=problem.message[:_MESSAGE_MAX],
+            )
+            for key, problem in sorted(progress.problems.items())[:FAILED_FARMS_MAX]
+        ),
+        drift_repaired=progress.drift_repaired,
+        last_error=progress.last_error[:_ERROR_MAX],
+        versions=versions,
+        conditions=tuple(
+            _condition(kind, *said, known.get(kind), stamp)
+            for kind, said in (("Ready", ready), ("NftlbReachable", nftlb), ("InSync", in_sync))
+        ),
+    )
+
+
+def _condition(kind: str, status: str, reason: str, message: str, before: Condition | None, now: str) -> Condition:
+    since = before.last_transition_time if before is not None and before.status == status else now
+    return Condition.model_validate(
+        {"type": kind, "status": status, "reason": reason, "message": message[:_ERROR_MAX], "lastTransitionTime": since}
+    )

@@ -1,0 +1,60 @@
+"""NftlbFarms from the API server to the reconciler."""
+
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from kube_nftlb import errors
+from kube_nftlb.agent.reconcile import Problem, Reconciler
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.kube import FARMS, Kube, Listing, WatchEvent, follow
+
+_log = structlog.get_logger()
+
+
+async def watch_farms(kube: Kube, reconciler: Reconciler) -> None:
+    """Tell the reconciler of all farms, and of each change, for ever.
+
+    While the API server is away nothing is told, and so nothing is changed.
+    """
+
+    def on_list(listing: Listing) -> None:
+        version = int(listing.resource_version)
+        invalid = [(raw, problem) for raw in listing.items if isinstance(problem := parse(raw), Problem)]
+        reconciler.replace_all((farm for raw in listing.items if isinstance(farm := parse(raw), Farm)), version)
+        for raw, problem in invalid:
+            reconciler.refuse(_key(raw), problem, version)
+
+    def on_event(event: WatchEvent) -> None:
+        version = int(event.object["metadata"]["resourceVersion"])
+        if event.type == "DELETED":
+            reconciler.remove(_key(event.object), version)
+        elif event.type != "BOOKMARK":
+            farm = parse(event.object)
+            if isinstance(farm, Farm):
+                reconciler.put(farm)
+            else:
+                reconciler.refuse(_key(event.object), farm, version)
+        reconciler.seen(version)
+
+    def on_trouble(error: errors.KubeNftlbError) -> None:
+        _log.warning("cannot watch farms", error=str(error))
+
+    await follow(kube, FARMS, on_list=on_list, on_event=on_event, on_trouble=on_trouble)
+
+
+def parse(raw: dict[str, Any]) -> Farm | Problem:
+    """A farm object, or why it is none: the API server checks much the same, but perhaps with an older definition."""
+    try:
+        return Farm.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = f"{where or 'spec'}: {first['msg']}"
+        return Problem("Invalid", message, raw["metadata"].get("generation", 0))
+
+
+def _key(raw: dict[str, Any]) -> FarmKey:
+    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])

@@ -1,0 +1,130 @@
+"""What all models have in common, and the small types they share."""
+
+import ipaddress
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Family = Literal["ipv4", "ipv6"]
+
+
+class Model(BaseModel):
+    """A part of an object of ours: camelCase outside, unknown fields refused, immutable."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="forbid")
+
+
+class ForeignModel(BaseModel):
+    """A part of an object that Kubernetes defines: what we do not read is left out."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="ignore")
+
+
+class OwnerReference(ForeignModel):
+    """metadata.ownerReferences[]."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class Metadata(ForeignModel):
+    """The part of an object's metadata that decisions are made from."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Condition(Model):
+    """One of status.conditions, as Kubernetes' metav1.Condition."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: str
+
+
+class Nftlb:
+    """Marks a field of a farm or a backend that nftlb has under a name of its own (nftlb's README, section API)."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+class Cel:
+    """A rule in CEL that the API server checks, and the sentence that it answers where the rule does not hold."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        self.rule = rule
+        self.message = message
+
+    def schema(self) -> dict[str, str]:
+        """The rule as an entry of x-kubernetes-validations."""
+        return {"rule": self.rule, "message": self.message}
+
+
+def nftlb_key(model: type[BaseModel], field: str) -> str | None:
+    """The name that nftlb has for a field, or None where it has none."""
+    for entry in model.model_fields[field].metadata:
+        if isinstance(entry, Nftlb):
+            return entry.key
+    return None
+
+
+def _canonical_ip(value: str) -> str:
+    address = ipaddress.ip_address(value)
+    if str(address) != value:
+        raise ValueError(f"{value!r} must be written {str(address)!r}")
+    if (
+        address.is_unspecified
+        or address.is_multicast
+        or (isinstance(address, ipaddress.IPv6Address) and address.scope_id)
+    ):
+        raise ValueError(f"{value!r} is not an address that a connection can be made to")
+    return value
+
+
+IpAddress = Annotated[
+    str,
+    Field(
+        min_length=2,
+        max_length=45,
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                Cel(
+                    "isIP(self) && ip.isCanonical(self) && !ip(self).isUnspecified()",
+                    "must be one IPv4 or IPv6 address in its canonical form, such as 10.96.0.10 or fd00::1",
+                ).schema()
+            ]
+        },
+    ),
+    AfterValidator(_canonical_ip),
+]
+
+
+def _none_as_empty(value: object) -> object:
+    return () if value is None else value
+
+
+_T = TypeVar("_T")
+
+OptionalList = Annotated[tuple[_T, ...], BeforeValidator(_none_as_empty)]
+"""A list that Kubernetes writes as null, or leaves out, where it is empty."""
+
+
+def validation(*rules: Cel) -> dict[str, Any]:
+    """CEL rules for ``model_config['json_schema_extra']``."""
+    return {"x-kubernetes-validations": [rule.schema() for rule in rules]}

@@ -1,0 +1,128 @@
+"""Which farm gets an address that several claim. Pure; the operator and every agent come to the same verdict.
+
+A farm claims each (IP, port, protocol) that it listens on. The rule: take the farms in the order of ``rank``; one is
+accepted when no farm accepted before it has any of its claims, else it is refused as a whole and claims nothing, so
+that its other addresses are free for farms of a lower rank. The verdict depends on nothing but the set of farms.
+"""
+
+from typing import NamedTuple
+
+from kube_nftlb.api.farm import Farm, expand_ports
+
+Claim = tuple[str, int, str]
+"""IP, port, protocol."""
+
+Rank = tuple[bool, float, str, str]
+
+
+class FarmKey(NamedTuple):
+    """The identity of a farm."""
+
+    namespace: str
+    name: str
+
+
+class _Entry(NamedTuple):
+    rank: Rank
+    claims: tuple[Claim, ...]
+
+
+def farm_key(farm: Farm) -> FarmKey:
+    """The identity of a farm object."""
+    return FarmKey(farm.metadata.namespace, farm.metadata.name)
+
+
+def rank(farm: Farm) -> Rank:
+    """Sorts the winner first: a Service's farm before a hand-written one, older before younger, then by name.
+
+    A farm is a Service's when its controller ownerReference says so. Without a creationTimestamp it is the youngest.
+    """
+    owned = any(owner.controller and owner.kind == "Service" for owner in farm.metadata.owner_references)
+    created = farm.metadata.creation_timestamp
+    age = created.timestamp() if created is not None else float("inf")
+    return (not owned, age, farm.metadata.namespace, farm.metadata.name)
+
+
+def claims_of(farm: Farm) -> tuple[Claim, ...]:
+    """Everything that a farm listens on, in the order of its spec."""
+    protocol = farm.spec.protocol
+    return tuple(
+        (address.ip, port, protocol) for address in farm.spec.addresses for port in expand_ports(address.ports)
+    )
+
+
+class Claims:
+    """All farms' claims, kept up to date one farm at a time.
+
+    A farm that shares no claim costs one dictionary look-up per claim; verdicts are made anew only for the farms that
+    are connected with the changed one through shared claims.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[FarmKey, _Entry] = {}
+        self._claimants: dict[Claim, tuple[FarmKey, ...]] = {}
+        self._losses: dict[FarmKey, tuple[FarmKey, Claim]] = {}
+
+    def put(self, farm: Farm) -> set[FarmKey]:
+        """Add or replace a farm. Returns the other farms whose verdict changed."""
+        key = farm_key(farm)
+        entry = _Entry(rank(farm), claims_of(farm))
+        if self._entries.get(key) == entry:
+            return set()
+        neighbours = self._drop(key)
+        self._entries[key] = entry
+        for claim in entry.claims:
+            others = self._claimants.get(claim, ())
+            self._claimants[claim] = (*others, key)
+            neighbours.update(others)
+        return self._judge(key, neighbours)
+
+    def remove(self, key: FarmKey) -> set[FarmKey]:
+        """Forget a farm. Returns the other farms whose verdict changed."""
+        return self._judge(key, self._drop(key))
+
+    def winner_over(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
+        """None where the farm is accepted, or unknown; else the accepted farm it loses to, and its first such claim."""
+        return self._losses.get(key)
+
+    def _drop(self, key: FarmKey) -> set[FarmKey]:
+        """Take a farm's claims out; returns those that it shared one with."""
+        entry = self._entries.pop(key, None)
+        neighbours: set[FarmKey] = set()
+        for claim in entry.claims if entry is not None else ():
+            others = tuple(other for other in self._claimants[claim] if other != key)
+            if others:
+                self._claimants[claim] = others
+                neighbours.update(others)
+            else:
+                del self._claimants[claim]
+        return neighbours
+
+    def _judge(self, changed: FarmKey, neighbours: set[FarmKey]) -> set[FarmKey]:
+        if not neighbours:
+            self._losses.pop(changed, None)
+            return set()
+        group = self._connected({changed, *neighbours})
+        before = {key: self._losses.pop(key, None) for key in (*group, changed)}
+        holders: dict[Claim, FarmKey] = {}
+        for key in sorted(group, key=lambda member: self._entries[member].rank):
+            claims = self._entries[key].claims
+            lost = next((claim for claim in claims if claim in holders), None)
+            if lost is not None:
+                self._losses[key] = (holders[lost], lost)
+            else:
+                holders.update(dict.fromkeys(claims, key))
+        return {key for key, verdict in before.items() if key != changed and verdict != self._losses.get(key)}
+
+    def _connected(self, seeds: set[FarmKey]) -> set[FarmKey]:
+        group: set[FarmKey] = set()
+        todo = [key for key in seeds if key in self._entries]
+        while todo:
+            key = todo.pop()
+            if key in group:
+                continue
+            group.add(key)
+            for claim in self._entries[key].claims:
+                if len(claimants := self._claimants[claim]) > 1:
+                    todo.extend(other for other in claimants if other not in group)
+        return group

@@ -1,0 +1,59 @@
+"""The parts of a discovery.k8s.io/v1 EndpointSlice that decide about backends."""
+
+from kube_nftlb.api.base import ForeignModel, Metadata, OptionalList
+
+
+class EndpointConditions(ForeignModel):
+    """endpoints[].conditions; the EndpointSlice API says what an absent one means."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class TargetRef(ForeignModel):
+    """endpoints[].targetRef."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Endpoint(ForeignModel):
+    """endpoints[]."""
+
+    addresses: tuple[str, ...] = ()
+    conditions: EndpointConditions = EndpointConditions()
+    node_name: str | None = None
+    target_ref: TargetRef | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Absent means ready."""
+        return self.conditions.ready is not False
+
+    @property
+    def serving(self) -> bool:
+        """Absent means as ready."""
+        return self.ready if self.conditions.serving is None else self.conditions.serving
+
+    @property
+    def terminating(self) -> bool:
+        """Absent means not terminating."""
+        return self.conditions.terminating is True
+
+
+class EndpointPort(ForeignModel):
+    """ports[]."""
+
+    name: str | None = None
+    protocol: str = "TCP"
+    port: int | None = None
+
+
+class EndpointSlice(ForeignModel):
+    """An EndpointSlice object."""
+
+    metadata: Metadata
+    address_type: str
+    endpoints: OptionalList[Endpoint] = ()
+    ports: OptionalList[EndpointPort] = ()

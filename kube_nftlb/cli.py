@@ -1,0 +1,101 @@
+"""The command ``kube-nftlb``."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kube_nftlb import errors
+from kube_nftlb.lab.cli import app as lab_app
+from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
+
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Kubernetes Services, load balanced by nftlb."
+)
+app.add_typer(lab_app, name="lab")
+
+
+def main() -> None:
+    """The entry point: errors of ours end in one sentence and exit code 1."""
+    try:
+        app()
+    except errors.KubeNftlbError as error:
+        typer.echo(f"kube-nftlb: {error}", err=True)
+        sys.exit(1)
+
+
+@app.command()
+def operator() -> None:
+    """Turn Services and EndpointSlices into NftlbFarms, for the whole cluster."""
+    # Imported here, as kopf and the Kubernetes client take a second that other commands need not wait for.
+    from kube_nftlb.operator.main import main as run
+
+    run(OperatorSettings.from_environment(os.environ))
+
+
+@app.command()
+def agent() -> None:
+    """Bring this node's nftlb to what the NftlbFarms say."""
+    from kube_nftlb.agent.main import main as run
+
+    run(AgentSettings.from_environment(os.environ))
+
+
+@app.command()
+def nftlb_daemon() -> None:
+    """Start nftlb as the agent expects it: on the loopback address, with a new random key, with its start-up file."""
+    from kube_nftlb.nftlb import daemon
+
+    settings = NftlbSettings.from_environment(os.environ)
+    daemon.run(settings.port, settings.key_file, settings.startup_file)
+
+
+@app.command()
+def nftlb(
+    method: Annotated[str, typer.Argument(help="GET, POST, PUT, PATCH or DELETE.")],
+    path: Annotated[str, typer.Argument(help="Such as /farms or /farms/my-service--http.")],
+    data: Annotated[str, typer.Option("--data", "-d", help="The body; @FILE reads it from a file.")] = "",
+) -> None:
+    """Ask this node's nftlb, with its key; prints the answer.
+
+    The agent does not know of what is changed this way, and puts back what belongs to its farms.
+    """
+    from kube_nftlb.nftlb.client import NftlbClient
+    from kube_nftlb.nftlb.requests import Request
+
+    async def ask(request: Request) -> str:
+        settings = NftlbSettings.from_environment(os.environ)
+        client = NftlbClient(settings.url, settings.key_file)
+        try:
+            return await client.send(request)
+        finally:
+            await client.close()
+
+    allowed = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    if method.upper() not in allowed:
+        raise errors.UsageError(f"the method {method!r} is not one of {', '.join(allowed)}")
+    body = Path(data[1:]).read_bytes() if data.startswith("@") else data.encode()
+    typer.echo(asyncio.run(ask(Request(method.upper(), path, body))))
+
+
+@app.command()
+def crds(
+    directory: Annotated[Path, typer.Argument(help="Where the files go.")] = Path("crds"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is not up to date.")] = False,
+) -> None:
+    """Write the CustomResourceDefinitions, generated from the models."""
+    from kube_nftlb.api import crd
+
+    stale = []
+    for name, definition in crd.definitions().items():
+        path, text = directory / name, crd.render(definition)
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(str(path))
+        if not check:
+            path.write_text(text)
+    if check and stale:
+        raise errors.UsageError(f"not up to date, run `kube-nftlb crds`: {', '.join(stale)}")

@@ -1,0 +1,331 @@
+"""The Kubernetes API over plain dictionaries, on the asynchronous client of the ``kubernetes`` package.
+
+That client brings the connection, TLS and the credentials (kubeconfig, service account); its generated models are left
+aside, because a watch of thousands of objects spends most of its time in them. What is read here is validated where it
+is used, in ``kube_nftlb.api``.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from kube_nftlb import errors
+
+JsonObject = dict[str, Any]
+_T = TypeVar("_T")
+
+_LIST_PAGE = 2000
+_WATCH_TIMEOUT_S = 300
+
+
+class Resource(NamedTuple):
+    """A kind of object at the API server; the group of the core is empty."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """What stands in an object's ``apiVersion``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of one object, or of the collection where no name is given."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace is not None:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts.extend(part for part in (name, subresource) if part is not None)
+        return "/".join(parts)
+
+
+SERVICES = Resource("", "v1", "Service", "services")
+PODS = Resource("", "v1", "Pod", "pods")
+NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
+EVENTS = Resource("", "v1", "Event", "events")
+NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+FARMS = Resource("kube-nftlb.io", "v1alpha1", "NftlbFarm", "nftlbfarms")
+POLICIES = Resource("kube-nftlb.io", "v1alpha1", "NftlbPolicy", "nftlbpolicies")
+NFTLB_NODES = Resource("kube-nftlb.io", "v1alpha1", "NftlbNode", "nftlbnodes", namespaced=False)
+CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+
+
+class Listing(NamedTuple):
+    """All objects of one kind, and the resourceVersion at which that was so."""
+
+    items: list[JsonObject]
+    resource_version: str
+
+
+class WatchEvent(NamedTuple):
+    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK, and the object."""
+
+    type: str
+    object: JsonObject
+
+
+class Kube:
+    """A connection to the API server. Use ``Kube.connect``; close it when done, or use it as a context manager."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    @classmethod
+    async def connect(cls, kubeconfig: Path | None = None, user_agent: str = "kube-nftlb") -> Self:
+        """Open a connection as the kubeconfig says; without one, as $KUBECONFIG or the pod's service account says."""
+        configuration = Configuration()
+        if kubeconfig is not None:
+            await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+        else:
+            await kube_config.load_config(client_configuration=configuration)
+        api = ApiClient(configuration)
+        api.user_agent = user_agent
+        return cls(api)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> Listing:
+        """All objects of a kind, in one namespace or all, read in pages.
+
+        Objects of a list do not carry ``kind`` and ``apiVersion``; they are put in.
+        """
+        items: list[JsonObject] = []
+        query = {"limit": str(_LIST_PAGE), **_selectors(label_selector, field_selector)}
+        while True:
+            page = await self.request("GET", resource.path(namespace), query=query)
+            items.extend(page["items"])
+            if not (token := page["metadata"].get("continue")):
+                break
+            query["continue"] = token
+        for item in items:
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+        return Listing(items, page["metadata"]["resourceVersion"])
+
+    async def watch(
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> AsyncIterator[WatchEvent]:
+        """What happened since a resourceVersion, until the server ends the watch (a few minutes).
+
+        Raises ExpiredError when the resourceVersion is too old, KubeUnreachableError when the connection breaks.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_TIMEOUT_S),
+            "resourceVersion": resource_version,
+            **_selectors(label_selector, field_selector),
+        }
+        response = await self._send("GET", resource.path(namespace), query=query, timeout_s=_WATCH_TIMEOUT_S + 30)
+        try:
+            if response.status != 200:
+                raise _error(response.status, await response.read())
+            async for line in response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise _error(event["object"].get("code", 500), json.dumps(event["object"]).encode())
+                yield WatchEvent(event["type"], event["object"])
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {error!r}") from error
+        finally:
+            response.close()
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> JsonObject:
+        """One object. Raises NotFoundError."""
+        return await self.request("GET", resource.path(namespace, name))
+
+    async def create(self, resource: Resource, body: JsonObject, namespace: str | None = None) -> JsonObject:
+        """Create an object as written. Raises ConflictError where the name is taken."""
+        return await self.request("POST", resource.path(namespace), body=body)
+
+    async def apply(
+        self, resource: Resource, body: JsonObject, *, field_manager: str, subresource: str | None = None
+    ) -> JsonObject:
+        """Server-side apply, by force: this field manager owns what the body names. Creates where there is nothing."""
+        path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return await self.request(
+            "PATCH",
+            path,
+            body=body,
+            query={"fieldManager": field_manager, "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: JsonObject,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> JsonObject:
+        """JSON merge patch: null removes a key, lists are replaced whole."""
+        return await self.request(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            body=body,
+            content_type="application/merge-patch+json",
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace_s: int | None = None,
+    ) -> None:
+        """Delete an object; with a uid, only that very object. Raises NotFoundError, ConflictError (another uid)."""
+        body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        await self.request("DELETE", resource.path(namespace, name), body=body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = 30,
+    ) -> JsonObject:
+        """One request, one JSON answer. Raises KubeError and its kind, or KubeUnreachableError."""
+        response = await self._send(
+            method, path, query=query, body=body, content_type=content_type, timeout_s=timeout_s
+        )
+        try:
+            data = await response.read()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise errors.KubeUnreachableError(f"{method} {path}: {error!r}") from error
+        if response.status >= 300:
+            raise _error(response.status, data)
+        answer: JsonObject = json.loads(data)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+        content_type: str = "application/json",
+        timeout_s: float,
+    ) -> aiohttp.ClientResponse:
+        configuration = self._api.configuration
+        url = configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": "application/json", "Content-Type": content_type, **self._api.default_headers}
+        if (auth := (await configuration.auth_settings()).get("BearerToken")) is not None and auth["value"]:
+            headers[auth["key"]] = auth["value"]
+        try:
+            response = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=aiohttp.ClientTimeout(total=timeout_s)
+            )
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise errors.KubeUnreachableError(f"{method} {path}: {error!r}") from error
+        raw: aiohttp.ClientResponse = response.response
+        return raw
+
+
+async def follow(
+    kube: Kube,
+    resource: Resource,
+    *,
+    on_list: Callable[[Listing], None],
+    on_event: Callable[[WatchEvent], None],
+    on_trouble: Callable[[errors.KubeNftlbError], None],
+    namespace: str | None = None,
+    label_selector: str | None = None,
+    field_selector: str | None = None,
+) -> None:
+    """List, then watch, for ever (a reflector, as Kubernetes' client libraries call it).
+
+    ``on_list`` gets the whole state, at the start and whenever continuity was lost; ``on_event`` what happens after it,
+    bookmarks included; ``on_trouble`` each failure, after which it tries again, more slowly each time, up to 5 s.
+    """
+    delay_s = 0.1
+    resource_version: str | None = None
+    selectors = {"label_selector": label_selector, "field_selector": field_selector}
+    while True:
+        try:
+            if resource_version is None:
+                listing = await kube.list(resource, namespace, **selectors)
+                resource_version = listing.resource_version
+                on_list(listing)
+            async for event in kube.watch(resource, resource_version, namespace=namespace, **selectors):
+                resource_version = event.object["metadata"]["resourceVersion"]
+                on_event(event)
+                delay_s = 0.1
+        except errors.ExpiredError:
+            resource_version = None
+        except (errors.KubeError, errors.KubeUnreachableError) as error:
+            on_trouble(error)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, 5)
+
+
+async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int = 50, delay_s: float = 0.2) -> _T:
+    """Repeat a call while the API server cannot be reached, such as during its start. The last error is raised."""
+    for _ in range(attempts - 1):
+        try:
+            return await call()
+        except errors.KubeUnreachableError:
+            await asyncio.sleep(delay_s)
+    return await call()
+
+
+def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
+    pairs = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in pairs.items() if value is not None}
+
+
+def _error(status: int, data: bytes) -> errors.KubeError:
+    try:
+        answer = json.loads(data)
+        reason, message = answer.get("reason", ""), answer.get("message", "")
+    except ValueError:
+        reason, message = "", data.decode(errors="replace")[:500]
+    kind = {404: errors.NotFoundError, 409: errors.ConflictError, 410: errors.ExpiredError}.get(
+        status, errors.KubeError
+    )
+    return kind(status, reason, message)

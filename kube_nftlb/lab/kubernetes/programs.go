@@ -1,0 +1,11 @@
+//go:build programs
+
+// Package programs names the main packages that are built, so that the module's dependencies stay pinned.
+package programs
+
+import (
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kube-proxy"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+)

@@ -1,0 +1,39 @@
+"""Logging: one line per event on standard error, ours through structlog, other packages' through ``logging``."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+from kube_nftlb.settings import LogFormat, LogLevel
+
+
+def configure(level: LogLevel, log_format: LogFormat) -> None:
+    """Set up logging once, at the start of the program; other packages are heard from WARNING upwards."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: list[Any]
+    if log_format == "json":
+        renderer = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        renderer = [structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )]
+    structlog.configure(
+        processors=[*shared, *renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

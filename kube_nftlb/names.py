@@ -1,0 +1,75 @@
+"""Names that more than one module must agree on: labels, annotation keys, field managers, farm and nftlb names.
+
+The farm names are the ones that the project's ancestor used, so that its users find what they know.
+"""
+
+import hashlib
+
+GROUP = "kube-nftlb.io"
+
+ANNOTATION_PREFIX = "service.kubernetes.io/kube-nftlb-load-balancer-"
+"""What every annotation key on a Service starts with; ``mode``, ``scheduler`` and so on follow."""
+
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY_OPERATOR = "kube-nftlb-operator"
+LABEL_SERVICE = f"{GROUP}/service"
+"""On a farm: the name of the Service that it was made from."""
+LABEL_SERVICE_PORT = f"{GROUP}/service-port"
+"""On a farm: the name of the Service port that it was made from; empty for a nameless port."""
+LABEL_FAMILY = f"{GROUP}/family"
+"""On a farm made from a Service: ``ipv4`` or ``ipv6``."""
+LABEL_SLICE_SERVICE = "kubernetes.io/service-name"
+"""On an EndpointSlice: its Service (the EndpointSlice API)."""
+LABEL_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
+"""On a Service: another proxy serves it (the Service API)."""
+LABEL_HEADLESS = "service.kubernetes.io/headless"
+"""On a Service: it is headless although it may have an address (the Service API)."""
+
+FIELD_MANAGER_FARMS = "kube-nftlb-operator"
+FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"
+FIELD_MANAGER_AGENT = "kube-nftlb-agent"
+
+NFTLB_FARM_NAME_MAX = 100
+"""nftlb builds nftables object names from a farm's name, and dies on names that nftables refuses (128 characters)."""
+NFTLB_OBJECT_NAME_MAX = 63
+"""For backends and addresses; nftlb has no use for longer ones."""
+
+_HASH_CHARACTERS = 10
+
+
+def farm_name(service: str, port: str | None, family: str) -> str:
+    """The farm of a Service port: ``my-service--http``, ``my-service--default``, ``my-service--http--ipv6``."""
+    name = f"{service}--{port or 'default'}"
+    return f"{name}--ipv6" if family == "ipv6" else name
+
+
+def distinct_farm_name(base: str, service: str, port: str | None, family: str) -> str:
+    """A farm name for a Service port whose plain name is taken: the plain one and a hash of what it stands for."""
+    return f"{base}-{_digest(service, port or '', family)}"
+
+
+def nftlb_farm_name(namespace: str, farm: str) -> str:
+    """What a farm is called in nftlb: its own name in the namespace ``default``, else ``<namespace>.<farm>``.
+
+    Neither has a dot of its own, so no two farms meet. Past ``NFTLB_FARM_NAME_MAX`` a hash stands for the end.
+    """
+    return shorten(farm if namespace == "default" else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
+
+
+def address_name(nftlb_farm: str, ip: str, ports: str) -> str:
+    """What an address of a farm is called in nftlb, whose addresses are one flat space.
+
+    The name changes with the address itself, because nftlb cannot change one in place.
+    """
+    return f"{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX - _HASH_CHARACTERS - 1)}-{_digest(ip, ports)}"
+
+
+def shorten(name: str, limit: int) -> str:
+    """The name itself, or, where it is longer than the limit, its beginning and a hash of it all."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit - _HASH_CHARACTERS - 1]}-{_digest(name)}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_CHARACTERS]

@@ -1,0 +1,102 @@
+"""Talking to nftlb's HTTP API: one request at a time, one connection each, a timeout on all.
+
+The daemon is one thread with a listen backlog of 2. It matches the header ``Key`` letter by letter, and answers 200
+also where a value was not understood, in which case the answer's text says more than ``success``.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from kube_nftlb import errors
+from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.requests import Request
+
+TIMEOUT_S = 60.0
+"""Loading thousands of farms in one request takes nftlb longer than the usual."""
+
+
+class NftlbClient:
+    """A client of one daemon. ``key_file`` holds its key, and is read again whenever the daemon has a new one."""
+
+    def __init__(
+        self,
+        url: str,
+        key_file: Path,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        on_request: Callable[[str, float], None] | None = None,
+    ) -> None:
+        """``on_request`` is told each request's method and its duration in seconds; ``transport`` is for tests."""
+        self._key_file = key_file
+        self._key = ""
+        self._lock = asyncio.Lock()
+        self._on_request = on_request
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            timeout=TIMEOUT_S,
+            transport=transport,
+            limits=httpx.Limits(max_keepalive_connections=0, max_connections=1),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def farms(self) -> dict[str, objects.Farm]:
+        """All farms that nftlb has, by name."""
+        body: dict[str, Any] = json.loads(await self.send(Request("GET", "/farms")))
+        return objects.parse(body)
+
+    async def change(self, request: Request) -> None:
+        """Send a request that changes something. Raises NftlbError for every answer but plain success."""
+        text = await self.send(request)
+        try:
+            answer = json.loads(text).get("response")
+        except ValueError:
+            answer = text
+        if answer != "success":
+            raise errors.NftlbError(200, str(answer))
+
+    async def send(self, request: Request) -> str:
+        """Send any request; its answer's body. Raises NftlbError (status 400 and above) and NftlbUnreachableError."""
+        async with self._lock:
+            response = await self._attempt(request)
+            if response.status_code == 401 and self._read_key():
+                response = await self._attempt(request)
+        if response.status_code >= 400:
+            raise errors.NftlbError(response.status_code, response.text.strip() or response.reason_phrase)
+        return response.text
+
+    async def _attempt(self, request: Request) -> httpx.Response:
+        if not self._key:
+            self._read_key()
+        started = time.perf_counter()
+        try:
+            return await self._http.request(
+                request.method,
+                request.path,
+                content=request.body or None,
+                headers={"Key": self._key, "Connection": "close"},
+            )
+        except (httpx.TransportError, OSError) as error:
+            raise errors.NftlbUnreachableError(f"{request.method} {request.path}: {error!r}") from error
+        finally:
+            if self._on_request is not None:
+                self._on_request(request.method, time.perf_counter() - started)
+
+    def _read_key(self) -> bool:
+        """Take the key from its file; whether it is another one than before."""
+        try:
+            key = self._key_file.read_text().strip()
+        except OSError as error:
+            raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {error}") from error
+        changed = key != self._key
+        self._key = key
+        return changed

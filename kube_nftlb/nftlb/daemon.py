@@ -1,0 +1,35 @@
+"""Starting nftlb as the agent expects it: on the loopback address alone, with a key that nobody else knows."""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import NoReturn
+
+from kube_nftlb import errors
+
+_LOG_NOTICE = "5"
+_LOG_TO_STDERR = "2"
+
+
+def run(port: int, key_file: Path, startup_file: Path) -> NoReturn:
+    """Replace this process with nftlb. Raises UsageError where it is not installed.
+
+    The key is random, and handed over in the environment, because the command line is for all to see. nftlb prints it
+    on its standard output, which therefore goes nowhere. The start-up file is loaded where there is one.
+    """
+    program = shutil.which("nftlb", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        raise errors.UsageError("nftlb is not installed: install Debian's package nftlb")
+    key = secrets.token_urlsafe(32)
+    key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = key_file.with_suffix(".new")
+    temporary.touch(mode=0o600)
+    temporary.write_text(key)
+    temporary.replace(key_file)
+    arguments = [program, "-H", "127.0.0.1", "-P", str(port), "-l", _LOG_NOTICE, "-L", _LOG_TO_STDERR]
+    if startup_file.exists():
+        arguments += ["-c", str(startup_file)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.execve(program, arguments, {**os.environ, "NFTLB_SERVER_KEY": key})  # noqa: S606 - no shell is wanted

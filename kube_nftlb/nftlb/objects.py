@@ -1,0 +1,134 @@
+"""nftlb's farms, as they are sent and as ``GET /farms`` tells them. No I/O.
+
+Every value is a string on the wire, ``name`` comes first in each object, and only ``addresses`` says what is listened
+on: the farm's own virtual-addr, virtual-ports, family and protocol act on an address nobody asked for.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+BackendState = Literal["up", "down", "off"]
+"""up: gets connections. off: keeps those it has, and may be chosen by others than nftlb. down: gone from the rules."""
+
+MARK_FIRST = 0x2
+"""The lowest mark that we give; nftlb looks for a free mark of its own from 0x1, and stops at once if that is free."""
+MARK_LAST = 0xFFF
+"""The highest mark that nftlb takes."""
+
+_NOT_OPTIONS = frozenset(
+    ("name", "family", "virtual-addr", "virtual-ports", "protocol", "addresses", "backends", "policies", "sessions")
+)
+
+
+class Claim(NamedTuple):
+    """One port that a farm listens on; nftlb must never have it in two farms."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a farm listens on; its name is unique in the daemon. ``ports`` is a port, a list or a range."""
+
+    name: str
+    family: str
+    ip: str
+    ports: str
+    protocol: str
+
+    def claims(self) -> Iterator[Claim]:
+        """Each port that it names."""
+        for part in self.ports.split(","):
+            first, _, last = part.partition("-")
+            for port in range(int(first), int(last or first) + 1):
+                yield Claim(self.ip, self.protocol, port)
+
+    def wire(self) -> dict[str, str]:
+        """As nftlb takes it."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "ip-addr": self.ip,
+            "ports": self.ports,
+            "protocol": self.protocol,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Where connections go; ``mark`` is the connection mark that stands for it, unique in the farm."""
+
+    name: str
+    mark: int
+    state: BackendState
+    options: Mapping[str, str]
+
+    def wire(self) -> dict[str, str]:
+        """As nftlb takes it."""
+        return {"name": self.name, **self.options, "mark": hex(self.mark), "state": self.state}
+
+
+@dataclass(frozen=True, slots=True)
+class Farm:
+    """A farm: its options by nftlb's names, its addresses and backends by name."""
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    addresses: Mapping[str, Address] = field(default_factory=dict)
+    backends: Mapping[str, Backend] = field(default_factory=dict)
+
+    def claims(self) -> Iterator[Claim]:
+        """All that it listens on."""
+        for address in self.addresses.values():
+            yield from address.claims()
+
+    def wire(self) -> dict[str, Any]:
+        """As nftlb takes it. Without addresses the key is left out: naming one makes nftlb reload the farm."""
+        document: dict[str, Any] = {"name": self.name, **self.options}
+        if self.addresses:
+            document["addresses"] = [address.wire() for address in self.addresses.values()]
+        if self.backends:
+            document["backends"] = [backend.wire() for backend in self.backends.values()]
+        return document
+
+
+def document(farms: Iterable[Farm]) -> dict[str, Any]:
+    """The body of POST /farms, and the content of nftlb's start-up file."""
+    return {"farms": [farm.wire() for farm in farms]}
+
+
+def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
+    """The farms of a ``GET /farms``, by name."""
+    return {raw["name"]: _farm(raw) for raw in body.get("farms", ())}
+
+
+def _farm(raw: Mapping[str, Any]) -> Farm:
+    return Farm(
+        raw["name"],
+        {key: normal(value) for key, value in raw.items() if key not in _NOT_OPTIONS},
+        {entry["name"]: _address(entry) for entry in raw.get("addresses", ())},
+        {entry["name"]: _backend(entry) for entry in raw.get("backends", ())},
+    )
+
+
+def _address(raw: Mapping[str, str]) -> Address:
+    return Address(raw["name"], raw["family"], raw["ip-addr"], raw["ports"], raw["protocol"])
+
+
+def _backend(raw: Mapping[str, str]) -> Backend:
+    # config_error and the like count as down: whatever nftlb calls it, it is not what was asked for.
+    state = raw["state"]
+    return Backend(
+        raw["name"],
+        int(raw["mark"], 16) & MARK_LAST,
+        state if state in ("up", "off") else "down",  # type: ignore[arg-type]  # narrowed by the comparison
+        {key: normal(value) for key, value in raw.items() if key not in ("name", "mark", "state")},
+    )
+
+
+def normal(value: str) -> str:
+    """A value without the blank that nftlb leaves at the end of a list of words."""
+    return value.strip()

@@ -1,0 +1,101 @@
+"""The steps that change nftlb, each one request, and what each leaves behind. No I/O.
+
+nftlb merges what it is sent into what it has: a list is never shortened by a POST, so removals are steps of their own.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from kube_nftlb.nftlb import objects
+
+_T = TypeVar("_T")
+
+
+class Request(NamedTuple):
+    """An HTTP request to nftlb."""
+
+    method: str
+    path: str
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class PutFarm:
+    """Create a farm, or merge what is named into the one there is; all its backends change in one transaction."""
+
+    farm: objects.Farm
+
+    @property
+    def name(self) -> str:
+        """The farm's name."""
+        return self.farm.name
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFarm:
+    """Delete a farm with its addresses and backends."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBackend:
+    """Delete a backend; it should be down already, which is when this costs least."""
+
+    name: str
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAddress:
+    """Delete an address; what was listened on is free when this is done."""
+
+    name: str
+    address: str
+
+
+Step = PutFarm | RemoveFarm | RemoveBackend | RemoveAddress
+
+
+def put_request(farms: Iterable[objects.Farm]) -> Request:
+    """One POST for several farms: nftlb makes one transaction of each, in their order."""
+    return Request("POST", "/farms", json.dumps(objects.document(farms)).encode())
+
+
+def request(step: Step) -> Request:
+    """A step as nftlb's API takes it."""
+    match step:
+        case PutFarm(farm):
+            return put_request([farm])
+        case RemoveFarm(name):
+            return Request("DELETE", f"/farms/{name}")
+        case RemoveBackend(name, backend):
+            return Request("DELETE", f"/farms/{name}/backends/{backend}")
+        case RemoveAddress(name, address):
+            return Request("DELETE", f"/farms/{name}/addresses/{address}")
+
+
+def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
+    """What a farm is in nftlb after a step, given what it was."""
+    match step:
+        case PutFarm(farm):
+            if before is None:
+                return farm
+            return replace(
+                before,
+                options={**before.options, **farm.options},
+                addresses={**before.addresses, **farm.addresses},
+                backends={**before.backends, **farm.backends},
+            )
+        case RemoveFarm():
+            return None
+        case RemoveBackend(_, backend):
+            return before and replace(before, backends=_without(before.backends, backend))
+        case RemoveAddress(_, address):
+            return before and replace(before, addresses=_without(before.addresses, address))
+
+
+def _without(entries: Mapping[str, _T], name: str) -> dict[str, _T]:
+    return {key: entry for key, entry in entries.items() if key != name}

@@ -1,0 +1,153 @@
+"""What administrators set, read from environment variables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Self, TypeVar
+
+from kube_nftlb import errors
+
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat = Literal["json", "console"]
+
+_T = TypeVar("_T")
+
+_LOG_LEVELS: dict[str, LogLevel] = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARNING", "ERROR": "ERROR"}
+_LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
+
+
+class ListenAddress(NamedTuple):
+    """Where a server listens: an IP address (or host name) and a TCP port."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class CommonSettings:
+    """What the operator and the agent have in common."""
+
+    metrics_address: ListenAddress
+    """KUBE_NFTLB_METRICS_ADDRESS: where Prometheus' metrics are served, as ``host:port`` or ``[IPv6]:port``."""
+    log_level: LogLevel
+    """KUBE_NFTLB_LOG_LEVEL: the least level that is logged: DEBUG, INFO (the default), WARNING or ERROR."""
+    log_format: LogFormat
+    """KUBE_NFTLB_LOG_FORMAT: json (the default), one object per line, or console, for people."""
+
+
+@dataclass(frozen=True)
+class OperatorSettings(CommonSettings):
+    """What can be set of the operator."""
+
+    relist_s: float
+    """KUBE_NFTLB_RELIST_SECONDS: seconds between two complete lists, 10 to 86400 (300)."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """Read the settings; an empty variable is one that is not set. Raises UsageError for a value it cannot take."""
+        return cls(
+            metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
+            log_level=log_level(environ),
+            log_format=log_format(environ),
+            relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
+        )
+
+
+@dataclass(frozen=True)
+class NftlbSettings:
+    """What the agent, nftlb's start and ``kube-nftlb nftlb`` have to agree on, on one node."""
+
+    run_dir: Path
+    """KUBE_NFTLB_RUN_DIR: the folder with nftlb's key and its start-up file, shared with nftlb (/run/kube-nftlb)."""
+    port: int
+    """KUBE_NFTLB_NFTLB_PORT: the TCP port on 127.0.0.1 that nftlb listens on (5555)."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """Read the settings. Raises UsageError for a value it cannot take."""
+        port = environ.get("KUBE_NFTLB_NFTLB_PORT") or "5555"
+        if not port.isdecimal() or not 1 <= int(port) <= 65535:
+            raise errors.UsageError(f"KUBE_NFTLB_NFTLB_PORT={port!r}: give a port from 1 to 65535")
+        return cls(Path(environ.get("KUBE_NFTLB_RUN_DIR") or "/run/kube-nftlb"), int(port))
+
+    @property
+    def url(self) -> str:
+        """Where nftlb's API is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def key_file(self) -> Path:
+        """Holds nftlb's key, new at each of its starts."""
+        return self.run_dir / "nftlb.key"
+
+    @property
+    def startup_file(self) -> Path:
+        """What nftlb loads before it answers: the farms that the agent last saw in the kernel."""
+        return self.run_dir / "nftlb.json"
+
+
+@dataclass(frozen=True)
+class AgentSettings(CommonSettings):
+    """What can be set of the agent."""
+
+    node_name: str
+    """KUBE_NFTLB_NODE_NAME: the name of the Node that the agent runs on; required."""
+    nftlb: NftlbSettings
+    """Where nftlb is."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """Read the settings; an empty variable is one that is not set. Raises UsageError for a value it cannot take."""
+        node_name = environ.get("KUBE_NFTLB_NODE_NAME") or ""
+        if not node_name:
+            raise errors.UsageError(
+                "KUBE_NFTLB_NODE_NAME is not set: give the name of the Node that this agent runs on"
+            )
+        return cls(
+            metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
+            log_level=log_level(environ),
+            log_format=log_format(environ),
+            node_name=node_name,
+            nftlb=NftlbSettings.from_environment(environ),
+        )
+
+
+def log_level(environ: Mapping[str, str]) -> LogLevel:
+    """KUBE_NFTLB_LOG_LEVEL."""
+    return _choice(environ, "KUBE_NFTLB_LOG_LEVEL", "INFO", _LOG_LEVELS)
+
+
+def log_format(environ: Mapping[str, str]) -> LogFormat:
+    """KUBE_NFTLB_LOG_FORMAT."""
+    return _choice(environ, "KUBE_NFTLB_LOG_FORMAT", "json", _LOG_FORMATS)
+
+
+def listen_address(environ: Mapping[str, str], name: str, default: str) -> ListenAddress:
+    """A variable that holds ``host:port``."""
+    value = environ.get(name) or default
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise errors.UsageError(f"{name}={value!r}: give host:port or [IPv6]:port, the port from 1 to 65535")
+    return ListenAddress(host, int(port))
+
+
+def seconds(environ: Mapping[str, str], name: str, default: float, *, low: float, high: float) -> float:
+    """A variable that holds a number of seconds."""
+    value = environ.get(name) or str(default)
+    sentence = f"{name}={value!r}: give a number of seconds from {low} to {high}"
+    try:
+        number = float(value)
+    except ValueError:
+        raise errors.UsageError(sentence) from None
+    # Written so that "nan" is refused as well.
+    if not low <= number <= high:
+        raise errors.UsageError(sentence)
+    return number
+
+
+def _choice(environ: Mapping[str, str], name: str, default: str, allowed: Mapping[str, _T]) -> _T:
+    value = environ.get(name) or default
+    if value not in allowed:
+        raise errors.UsageError(f"{name}={value!r}: give one of {', '.join(allowed)}")
+    return allowed[value]
