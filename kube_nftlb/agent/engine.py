@@ -7,6 +7,7 @@ so that nothing is read again that is known; after an answer that leaves doubt i
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from kube_nftlb import errors
@@ -89,7 +90,11 @@ class NftlbEngine:
         return await self._kernel.generation()
 
     async def fault(self, name: str) -> str:
-        """In words, how the kernel differs from what nftlb was told of a farm; empty where it does not."""
+        """In words, how the kernel differs from what nftlb was told of a farm; empty where it does not.
+
+        Of the four maps with listeners one is looked at: nftlb fills all in the same transaction as the chains. Whether
+        somebody else has taken an element out is for ``base_fault``.
+        """
         return await self._confirmed(lambda: self._fault(name))
 
     async def base_fault(self) -> str:
@@ -115,9 +120,12 @@ class NftlbEngine:
 
     async def _fault(self, name: str) -> str:
         farm = self.present.get(name)
-        if farm is None or not farm.addresses:
-            return ""
+        if farm is None:
+            return "nftlb does not have it"
         wanted = layout.expected(farm)
+        wanted = replace(
+            wanted, listeners=frozenset(entry for entry in wanted.listeners if entry.map == layout.NAT_MAP)
+        )
         return wanted.difference(await self._kernel.rules_of(name, layout.family(farm), wanted.listeners))
 
     async def _own_table_fault(self, table: str, elements: int) -> str:

@@ -1,7 +1,8 @@
 """The loop that brings nftlb to what the farms say, and keeps it there.
 
-Watch events only mark a farm dirty. The loop takes some dirty farms, plans, applies, compares with the kernel, and goes
-on; when nothing is dirty it looks whether anybody else has changed nftables, and repairs.
+Watch events only mark a farm dirty. The loop takes some dirty farms, plans and applies; when nothing is dirty, or what
+was applied waits too long, it compares what was applied with the kernel; when that is done too, it looks whether
+anybody else has changed nftables, and repairs.
 """
 
 import asyncio
@@ -24,6 +25,10 @@ _log = structlog.get_logger()
 
 CHUNK = 32
 """Farms per pass: what comes in meanwhile waits for no more than these."""
+CHECK_CHUNK = 8
+"""Farms compared with the kernel per pass."""
+CHECK_WITHIN_S = 3
+"""What was applied is compared after this time at the latest, however much else there is to do."""
 POLL_S = 0.25
 """How often the kernel is asked whether anybody has changed nftables."""
 AUDIT_EVERY_S = 60
@@ -47,6 +52,15 @@ class Problem:
     reason: str
     message: str
     generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unchecked:
+    """A farm that was applied, and not compared yet: dirty since which resourceVersion, when applied, what failed."""
+
+    since: int
+    applied_at: float
+    fault: str
 
 
 @dataclass(slots=True)
@@ -76,6 +90,7 @@ class Reconciler:
         self._claims = Claims()
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
+        self._unchecked: dict[FarmKey, _Unchecked] = {}
         self._seen = 0
         self._wake = asyncio.Event()
         self._listed = False
@@ -160,8 +175,9 @@ class Reconciler:
     async def _pause(self, message: str, seconds: float) -> None:
         """After a failure nothing is taken for granted: what was in work is done again, after a new look at nftlb."""
         self._adopted = False
-        self._dirty = self._in_work | self._dirty
+        self._dirty = {key: entry.since for key, entry in self._unchecked.items()} | self._in_work | self._dirty
         self._in_work = {}
+        self._unchecked = {}
         if message != self.progress.last_error:
             _log.warning("pass failed", error=message)
         self.progress.last_error = message
@@ -175,8 +191,11 @@ class Reconciler:
             return
         if not self._adopted:
             await self._adopt()
+        if self._unchecked and (not self._dirty or self._overdue()):
+            await self._check_some()
         if self._dirty:
             await self._work()
+        if self._dirty or self._unchecked:
             return
         self._save()
         self._report()
@@ -202,7 +221,10 @@ class Reconciler:
         for key in list(self._dirty)[:CHUNK]:
             self._in_work[key] = self._dirty.pop(key)
         self.news_to_report = True
-        await self._reconcile(list(self._in_work))
+        failed = await self._reconcile(list(self._in_work))
+        for key, since in self._in_work.items():
+            fault = failed.get(names.nftlb_farm_name(*key), "")
+            self._unchecked.setdefault(key, _Unchecked(since, started, fault))
         self._in_work = {}
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
@@ -210,7 +232,21 @@ class Reconciler:
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
 
-    async def _reconcile(self, keys: Iterable[FarmKey]) -> None:
+    def _overdue(self) -> bool:
+        oldest = next(iter(self._unchecked.values()))
+        return time.perf_counter() - oldest.applied_at > CHECK_WITHIN_S
+
+    async def _check_some(self) -> None:
+        for key in list(self._unchecked)[:CHECK_CHUNK]:
+            # A farm that has changed again is compared when that change is applied.
+            if key not in self._dirty:
+                await self._check(key, self._unchecked[key].fault)
+            del self._unchecked[key]
+        self._generation = await self._engine.generation()
+        self._report()
+
+    async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
+        """Apply; what failed, by the farm's name in nftlb."""
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
         before: set[Refusal] = set().union(*(self._refusals.pop(name, set()) for name in wanted))
@@ -220,9 +256,8 @@ class Reconciler:
         refused: set[Refusal] = set().union(*(self._refusals.get(name, set()) for name in wanted))
         await self._table.refuse(refused)
         failed = await self._apply(wanted)
-        for name in wanted:
-            await self._check(name, wanted[name], failed.get(name, ""))
         await self._table.admit(before - refused)
+        return failed
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
@@ -255,8 +290,10 @@ class Reconciler:
                 if (farm := wanted[name]) is not None:
                     todo.append(farm)
 
-    async def _check(self, name: str, farm: objects.Farm | None, fault: str) -> None:
+    async def _check(self, key: FarmKey, fault: str) -> None:
         """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
+        name = names.nftlb_farm_name(*key)
+        farm = self._view(key)
         if farm is None:
             self._applied.pop(name, None)
             return
@@ -266,15 +303,15 @@ class Reconciler:
         _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
         await self._engine.sync()
         await self._apply({name: farm})
-        if await self._engine.fault(name):
+        if name in self.present and await self._engine.fault(name):
             await self._engine.reload(name)
         if not (fault := await self._engine.fault(name)):
             self._applied[name] = farm
             return
         await self._engine.apply(plan.steps(self.present, {name: None}))
         self._applied.pop(name, None)
-        self._refused_until[self._keys[name]] = time.monotonic() + REFUSED_RETRY_S
-        self._fail(self._keys[name], "Refused", f"nftlb or the kernel refused it: {fault}")
+        self._refused_until[key] = time.monotonic() + REFUSED_RETRY_S
+        self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}")
         await self._repair_base()
 
     # Looking after what is there already.
@@ -343,7 +380,8 @@ class Reconciler:
         self.progress.problems[key] = Problem(reason, message, farm.metadata.generation)
 
     def _report(self) -> None:
-        open_ = [*self._dirty.values(), *self._in_work.values()]
+        unchecked = (entry.since for entry in self._unchecked.values())
+        open_ = [*self._dirty.values(), *self._in_work.values(), *unchecked]
         self.progress.pending = len(open_)
         # What is in work since an event is not done; all that came before that event is.
         self.progress.watermark = min(open_) - 1 if open_ else self._seen

@@ -19,13 +19,14 @@ TABLE = "nftlb"
 Family = Literal["ip", "ip6"]
 FAMILIES: tuple[Family, ...] = ("ip", "ip6")
 
-_PREROUTING_MAPS = (("filter-proto-services", "filter"), ("nat-proto-services", "nat"))
+NAT_MAP = "nat-proto-services"
+_PREROUTING_MAPS = (("filter-proto-services", "filter"), (NAT_MAP, "nat"))
 _OUTPUT_MAPS = (("output-filter-proto-services", "filter"), ("output-nat-proto-services", "nat"))
 MAPS = tuple(name for name, _ in _PREROUTING_MAPS + _OUTPUT_MAPS)
 
 BASE_CHAINS = {
     "filter": "filter-proto-services",
-    "prerouting": "nat-proto-services",
+    "prerouting": NAT_MAP,
     "output-filter": "output-filter-proto-services",
     "output-nat": "output-nat-proto-services",
 }

@@ -1,0 +1,200 @@
+"""An nftlb without a kernel. ``tests/contract`` puts the same requests to it and to the real one, and compares."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from kube_nftlb import errors
+from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb.layout import FarmRules, Listener
+
+KEY = "the-key"
+
+_FARM_DEFAULTS = {
+    "family": "ipv4",
+    "virtual-addr": "",
+    "virtual-ports": "",
+    "source-addr": "",
+    "mode": "snat",
+    "protocol": "tcp",
+    "scheduler": "rr",
+    "sched-param": "none",
+    "persistence": "none",
+    "persist-ttl": "60",
+    "helper": "none",
+    "log": "none",
+    "log-rtlimit": "0/second",
+    "mark": "0x0",
+    "priority": "1",
+    "state": "up",
+    "limits-ttl": "120",
+    "new-rtlimit": "0/second",
+    "new-rtlimit-burst": "0",
+    "rst-rtlimit": "0/second",
+    "rst-rtlimit-burst": "0",
+    "est-connlimit": "0",
+    "tcp-strict": "off",
+    "queue": "-1",
+    "verdict": "log drop accept",
+    "intra-connect": "off",
+}
+_BACKEND_DEFAULTS = {
+    "ip-addr": "",
+    "port": "",
+    "weight": "1",
+    "priority": "1",
+    "mark": "0x0",
+    "est-connlimit": "0",
+    "state": "up",
+}
+_VALUES = {
+    "mode": ("snat", "dnat", "stlsdnat", "dsr", "local"),
+    "scheduler": ("rr", "weight", "hash", "symhash"),
+}
+
+
+class FakeNftlb:
+    """Farms in memory, merged as nftlb merges them; every request is kept in ``requests``."""
+
+    def __init__(self) -> None:
+        self.farms: dict[str, dict[str, Any]] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.reachable = True
+
+    @property
+    def changes(self) -> list[tuple[str, str]]:
+        """The requests that were not just questions."""
+        return [(method, path) for method, path in self.requests if method != "GET"]
+
+    def transport(self) -> httpx.MockTransport:
+        """For the client's ``transport``."""
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            if not self.reachable:
+                raise httpx.ConnectError("connection refused", request=request)
+            if request.headers.get("Key") != KEY:
+                return httpx.Response(401)
+            status, text = self.answer(request.method, request.url.path, request.content)
+            return httpx.Response(status, text=text)
+
+        return httpx.MockTransport(handle)
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, str]:
+        """Status and body of the answer to a request."""
+        self.requests.append((method, path))
+        parts = path.strip("/").split("/")
+        match method, parts:
+            case "GET", ["farms"]:
+                return 200, json.dumps({"farms": [self._shown(farm) for farm in self.farms.values()]})
+            case "GET", ["farms", name]:
+                if name not in self.farms:
+                    return 500, '{"response": "invalid request"}'
+                return 200, json.dumps({"farms": [self._shown(self.farms[name])]})
+            case (("POST" | "PUT"), ["farms"]):
+                return self._merge(json.loads(body))
+            case "DELETE", ["farms"]:
+                self.farms.clear()
+                return 200, '{"response": "success"}'
+            case "DELETE", ["farms", name]:
+                return self._gone(self.farms, name)
+            case "DELETE", ["farms", name, ("backends" | "addresses") as kind, entry]:
+                return self._gone(self.farms.get(name, {}).get(kind, {}), entry)
+        return 404, '{"response": "unknown"}'
+
+    def _merge(self, document: Mapping[str, Any]) -> tuple[int, str]:
+        text = "success"
+        for raw in document["farms"]:
+            farm = self.farms.setdefault(
+                raw["name"], {**_FARM_DEFAULTS, "name": raw["name"], "addresses": {}, "backends": {}}
+            )
+            for key, value in raw.items():
+                if key == "addresses":
+                    for entry in value:
+                        farm["addresses"].setdefault(entry["name"], {}).update(entry)
+                elif key == "backends":
+                    for entry in value:
+                        farm["backends"].setdefault(entry["name"], dict(_BACKEND_DEFAULTS)).update(entry)
+                elif key in farm:
+                    if value not in _VALUES.get(key, (value,)):
+                        text += f". Parsing unknown value '{value}' in '{key}', using default '{_FARM_DEFAULTS[key]}'"
+                        farm[key] = _FARM_DEFAULTS[key]
+                    else:
+                        farm[key] = value
+                else:
+                    return 500, json.dumps({"response": f"error parsing buffer. Unknown key '{key}'"})
+        return 200, json.dumps({"response": text})
+
+    @staticmethod
+    def _gone(entries: dict[str, Any], name: str) -> tuple[int, str]:
+        if entries.pop(name, None) is None:
+            return 404, '{"response": "unknown"}'
+        return 200, '{"response": "success"}'
+
+    @staticmethod
+    def _shown(farm: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **farm,
+            "addresses": [{**entry, "used": "1"} for entry in farm["addresses"].values()],
+            "backends": list(farm["backends"].values()),
+            "policies": [],
+        }
+
+
+class FakeKernel:
+    """The kernel under a ``FakeNftlb``: what nftlb would have built, less what a test has broken."""
+
+    def __init__(self, nftlb: FakeNftlb) -> None:
+        self._nftlb = nftlb
+        self.refused: set[str] = set()
+        """Farms that the kernel does not take."""
+        self.own_table_intact_answer = True
+        self.foreign_changes = 0
+
+    def _farms(self) -> dict[str, objects.Farm]:
+        return objects.parse(json.loads(self._nftlb.answer("GET", "/farms", b"")[1]))
+
+    def _rules(self, name: str) -> FarmRules:
+        farm = self._farms().get(name)
+        if farm is None or name in self.refused:
+            return FarmRules(frozenset(), frozenset(), frozenset())
+        return layout.expected(farm)
+
+    async def generation(self) -> int:
+        return len(self._nftlb.changes) + self.foreign_changes
+
+    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[Listener]) -> FarmRules:
+        rules = self._rules(farm)
+        return FarmRules(rules.listeners & wanted, rules.scheduled, rules.targets)
+
+    async def listeners(self, family: layout.Family) -> set[Listener]:
+        farms = self._farms()
+        return {
+            listener
+            for name, farm in farms.items()
+            if layout.family(farm) == family
+            for listener in self._rules(name).listeners
+        }
+
+    async def base_rules(self, family: layout.Family) -> set[str]:
+        return set(layout.BASE_CHAINS)
+
+    async def own_table_intact(self, table: str, elements: int) -> bool:
+        return self.own_table_intact_answer
+
+    async def sessions(self, family: layout.Family, farm: str) -> dict[bytes, int]:
+        return {}
+
+
+class FakeNft:
+    """Keeps the commands that it was to run."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.error: str = ""
+
+    async def run(self, commands: str) -> None:
+        if self.error:
+            raise errors.KernelError(self.error)
+        self.commands.append(commands)

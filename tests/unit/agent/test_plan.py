@@ -1,0 +1,119 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_nftlb.agent import plan
+from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, after
+
+
+def address(ip: str = "10.96.0.10", ports: str = "80", farm: str = "f") -> objects.Address:
+    return objects.Address(f"{farm}-{ip}-{ports}", "ipv4", ip, ports, "tcp")
+
+
+def backend(name: str, mark: int, state: objects.BackendState = "up", port: str = "8080") -> objects.Backend:
+    return objects.Backend(name, mark, state, {"ip-addr": f"10.244.1.{mark}", "port": port})
+
+
+def farm(name: str = "f", *backends: objects.Backend, addresses: list[objects.Address] | None = None) -> objects.Farm:
+    listened = [address(farm=name)] if addresses is None else addresses
+    return objects.Farm(name, {"mode": "snat"}, {a.name: a for a in listened}, {b.name: b for b in backends})
+
+
+def test_what_is_as_it_should_be_is_not_touched() -> None:
+    same = farm("f", backend("a", 2))
+    assert plan.steps({"f": same}, {"f": same}) == []
+
+
+def test_what_nftlb_shows_beyond_what_was_asked_for_is_no_difference() -> None:
+    wanted = farm("f", backend("a", 2))
+    shown = replace(wanted, options={**wanted.options, "log": "none"})
+    assert plan.steps({"f": shown}, {"f": wanted}) == []
+
+
+def test_a_new_farm_is_sent_whole() -> None:
+    new = farm("f", backend("a", 2))
+    assert plan.steps({}, {"f": new}) == [PutFarm(new)]
+
+
+def test_a_farm_that_is_unknown_and_unwanted_needs_nothing() -> None:
+    assert plan.steps({}, {"f": None}) == []
+
+
+def test_one_changed_backend_costs_that_backend_alone() -> None:
+    before = farm("f", backend("a", 2), backend("b", 3))
+    (step,) = plan.steps({"f": before}, {"f": farm("f", backend("a", 2), backend("b", 3, port="9090"))})
+    assert step == PutFarm(objects.Farm("f", {}, {}, {"b": backend("b", 3, port="9090")}))
+
+
+def test_backends_are_exchanged_in_one_transaction_and_removed_after_it() -> None:
+    steps = plan.steps({"f": farm("f", backend("old", 2))}, {"f": farm("f", backend("new", 3))})
+    put, remove = steps
+    assert isinstance(put, PutFarm)
+    assert {name: b.state for name, b in put.farm.backends.items()} == {"new": "up", "old": "down"}
+    assert remove == RemoveBackend("f", "old")
+
+
+def test_an_address_is_added_before_the_old_one_goes() -> None:
+    before, wanted = farm(addresses=[address("10.96.0.10")]), farm(addresses=[address("10.96.0.11")])
+    steps = plan.steps({"f": before}, {"f": wanted})
+    assert [type(step) for step in steps] == [PutFarm, RemoveAddress]
+
+
+def test_an_address_that_moves_to_another_farm_leaves_the_first_one_before() -> None:
+    steps = plan.steps({"f": farm("f")}, {"g": farm("g"), "f": None})
+    assert steps[0] == RemoveFarm("f")
+    assert isinstance(steps[1], PutFarm)
+
+
+def test_a_range_that_grows_is_not_listened_on_twice() -> None:
+    before, wanted = farm(addresses=[address(ports="80-90")]), farm(addresses=[address(ports="80-91")])
+    steps = plan.steps({"f": before}, {"f": wanted})
+    assert [type(step) for step in steps] == [RemoveAddress, PutFarm]
+
+
+def test_a_farm_with_several_addresses_loses_all_but_one_of_them_before_it_goes() -> None:
+    before = farm(addresses=[address(ports="80"), address(ports="81")])
+    steps = plan.steps({"f": before}, {"f": None})
+    assert steps == [RemoveAddress("f", "f-10.96.0.10-81"), RemoveFarm("f")]
+
+
+_BACKENDS = st.dictionaries(
+    st.sampled_from("abcd"), st.tuples(st.sampled_from(["8080", "9090"]), st.sampled_from(["up", "down"])), max_size=4
+)
+
+
+@st.composite
+def _worlds(draw: st.DrawFn, states: bool) -> dict[str, objects.Farm]:
+    """Farms that listen on different ports, as the agent makes sure of."""
+    owners = draw(st.dictionaries(st.sampled_from(["80", "81", "82-83"]), st.sampled_from("fgh"), max_size=3))
+    world = {}
+    for name in draw(st.sets(st.sampled_from("fgh"))):
+        chosen = draw(_BACKENDS)
+        world[name] = objects.Farm(
+            name,
+            {"mode": draw(st.sampled_from(["snat", "dnat"]))},
+            {a.name: a for ports, owner in owners.items() if owner == name for a in [address(ports=ports, farm=name)]},
+            {
+                b: backend(b, "abcd".index(b) + 2, state if states else "up", port)  # type: ignore[arg-type]  # sampled
+                for b, (port, state) in chosen.items()
+            },
+        )
+    return world
+
+
+@given(_worlds(states=True), _worlds(states=False))
+def test_the_steps_lead_from_any_state_to_any_other_and_never_listen_twice(
+    present: dict[str, objects.Farm], wanted: dict[str, objects.Farm]
+) -> None:
+    now = dict(present)
+    for step in plan.steps(present, {**dict.fromkeys(present), **wanted}):
+        left = after(now.get(step.name), step)
+        if left is None:
+            del now[step.name]
+        else:
+            now[step.name] = left
+        claims = [claim for farm_ in now.values() for claim in farm_.claims()]
+        assert len(claims) == len(set(claims)), step
+    assert now == wanted

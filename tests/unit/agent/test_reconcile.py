@@ -1,0 +1,182 @@
+"""The loop against an nftlb and a kernel that are not real: what it sends, and what it reports."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent import own_table, reconcile
+from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.reconcile import Problem, Reconciler
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.nftlb.client import NftlbClient
+from tests.builders import farm, raw_backend
+from tests.fakes.nftlb import KEY, FakeKernel, FakeNft, FakeNftlb
+
+
+class Node:
+    """An agent's loop on a fake node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "key").write_text(KEY)
+        self.nftlb, self.nft = FakeNftlb(), FakeNft()
+        self.kernel = FakeKernel(self.nftlb)
+        self.start()
+
+    def start(self) -> None:
+        client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
+        engine = NftlbEngine(client, self.kernel, self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
+        self.loop = Reconciler(engine, OwnTable(self.nft), lambda: None)  # type: ignore[arg-type]  # a fake
+        self.task = asyncio.create_task(self.loop.run())
+
+    async def restart_agent(self) -> None:
+        await self.stop()
+        self.start()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def settle(self, version: int) -> None:
+        await until(lambda: self.loop.progress.watermark >= version)
+
+
+async def until(done: Callable[[], bool], seconds: float = 5) -> None:
+    async with asyncio.timeout(seconds):
+        while not done():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    for name in ("POLL_S", "RETRY_S", "SAVE_EVERY_S"):
+        monkeypatch.setattr(reconcile, name, 0.01)
+    node = Node(tmp_path)
+    yield node
+    await node.stop()
+
+
+async def test_nothing_is_sent_before_the_first_complete_list(node: Node) -> None:
+    node.nftlb.answer("POST", "/farms", json.dumps({"farms": [{"name": "left-over"}]}).encode())
+    node.loop.put(farm())
+    await asyncio.sleep(0.05)
+    assert list(node.nftlb.farms) == ["left-over"]
+
+
+async def test_the_list_makes_nftlb_have_its_farms_and_no_others(node: Node) -> None:
+    node.nftlb.answer("POST", "/farms", json.dumps({"farms": [{"name": "left-over"}]}).encode())
+    node.loop.replace_all([farm("a--http")], 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["a--http"]
+
+
+async def test_a_restarted_agent_with_nothing_changed_sends_nothing_that_changes_nftlb(node: Node) -> None:
+    node.loop.replace_all([farm("a--http", persistence="srcip", scheduler="hash")], 20)
+    await node.settle(20)
+    before = len(node.nftlb.changes)
+    await node.restart_agent()
+    node.loop.replace_all([farm("a--http", persistence="srcip", scheduler="hash")], 21)
+    await node.settle(21)
+    assert node.nftlb.changes[before:] == []
+
+
+async def test_a_status_that_changes_a_farm_is_no_work(node: Node) -> None:
+    node.loop.replace_all([farm(generation=3, version=10)], 20)
+    await node.settle(20)
+    requests = len(node.nftlb.requests)
+    node.loop.put(farm(generation=3, version=30))
+    node.loop.seen(30)
+    await node.settle(30)
+    assert [r for r in node.nftlb.requests[requests:] if r[0] != "GET"] == []
+
+
+async def test_a_farm_that_the_kernel_refuses_is_taken_out_and_the_others_stay(node: Node) -> None:
+    node.loop.replace_all([farm("good--http")], 20)
+    await node.settle(20)
+    node.kernel.refused.add("bad--http")
+    node.loop.put(farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
+    node.loop.seen(21)
+    await node.settle(21)
+    assert list(node.nftlb.farms) == ["good--http"]
+    assert node.loop.progress.problems[FarmKey("default", "bad--http")].reason == "Refused"
+    assert ("DELETE", "/farms/good--http") not in node.nftlb.requests
+
+
+async def test_of_two_farms_with_one_address_only_the_older_is_sent_and_the_younger_follows_it(node: Node) -> None:
+    older, younger = farm("old--http"), farm("young--http", created="2026-02-01T00:00:00Z")
+    node.loop.replace_all([younger, older], 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["old--http"]
+    node.loop.remove(FarmKey("default", "old--http"), 21)
+    node.loop.seen(21)
+    await node.settle(21)
+    assert list(node.nftlb.farms) == ["young--http"]
+    changes = [path for method, path in node.nftlb.changes if method == "DELETE"] + ["POST"]
+    assert changes[0] == "/farms/old--http"
+
+
+async def test_an_invalid_farm_is_reported_and_what_it_was_before_goes(node: Node) -> None:
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    node.loop.refuse(FarmKey("default", "web--http"), Problem("Invalid", "spec.mode: what"), 21)
+    node.loop.seen(21)
+    await node.settle(21)
+    assert node.nftlb.farms == {}
+    assert node.loop.progress.problems[FarmKey("default", "web--http")].reason == "Invalid"
+
+
+async def test_connections_to_a_farm_without_backends_are_refused_until_there_is_one(node: Node) -> None:
+    node.loop.replace_all([farm(backends=[])], 20)
+    await node.settle(20)
+    assert "add element inet kube-nftlb refused-ip { tcp . 10.96.0.10 . 80 : goto refuse }" in node.nft.commands
+    node.loop.put(farm(backends=[raw_backend("a", "10.244.1.2")], generation=2, version=21))
+    node.loop.seen(21)
+    await node.settle(21)
+    assert "delete element inet kube-nftlb refused-ip { tcp . 10.96.0.10 . 80 }" in node.nft.commands
+
+
+async def test_what_cannot_be_sent_is_sent_when_nftlb_is_back_and_not_counted_before(node: Node) -> None:
+    node.nftlb.reachable = False
+    node.loop.replace_all([farm(version=15)], 20)
+    await until(lambda: bool(node.loop.progress.nftlb_error))
+    assert node.loop.progress.watermark < 15
+    node.nftlb.reachable = True
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.nftlb_error == ""
+
+
+async def test_farms_that_nftlb_has_lost_are_sent_again(node: Node) -> None:
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    node.nftlb.farms.clear()
+    node.kernel.foreign_changes += 1
+    await until(lambda: "web--http" in node.nftlb.farms)
+
+
+async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None:
+    node.kernel.refused.add("bad--http")
+    bad = farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}])
+    node.loop.replace_all([farm(), bad], 20)
+    await node.settle(20)
+
+    def saved() -> list[dict[str, Any]]:
+        path = node.folder / "nftlb.json"
+        return json.loads(path.read_text())["farms"] if path.exists() else []
+
+    await until(lambda: [entry["name"] for entry in saved()] == ["web--http"])
+
+
+async def test_the_own_table_is_made_again_when_somebody_removes_it(node: Node) -> None:
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    made = len([c for c in node.nft.commands if own_table.table_text() in c])
+    node.kernel.own_table_intact_answer = False
+    node.kernel.foreign_changes += 1
+    await until(lambda: len([c for c in node.nft.commands if own_table.table_text() in c]) > made)
+    assert node.loop.progress.drift_repaired >= 1

@@ -1,0 +1,52 @@
+"""What the model takes; the API server's answers to the same are in the functional suite."""
+
+import pytest
+from pydantic import ValidationError
+
+from kube_nftlb.api.farm import expand_ports
+from tests.builders import farm, raw_backend
+
+
+@pytest.mark.parametrize(
+    ("ports", "expanded"),
+    [("80", [80]), ("80,443", [80, 443]), ("8000-8002,80", [8000, 8001, 8002, 80]), ("65535", [65535])],
+)
+def test_ports_are_a_port_a_list_or_a_range(ports: str, expanded: list[int]) -> None:
+    assert expand_ports(ports) == expanded
+
+
+@pytest.mark.parametrize(
+    "ports", ["", "0", "65536", "90-80", "80,80", "80-82,81", "http", "80 ", "80;x", "1-2000", "-1", "80,"]
+)
+def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
+    with pytest.raises(ValueError, match=r"\w+ \w+"):
+        expand_ports(ports)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"addresses": [{"ip": "10.96.0.300", "ports": "80"}]}, "does not appear to be an IPv4 or IPv6 address"),
+        ({"addresses": [{"ip": "0.0.0.0", "ports": "80"}]}, "not an address that a connection can be made to"),
+        ({"addresses": [{"ip": "FD00::1", "ports": "80"}], "family": "ipv6"}, "must be written 'fd00::1'"),
+        ({"addresses": [{"ip": "fd00::1", "ports": "80"}]}, "is not of the farm's family ipv4"),
+        ({"backends": [raw_backend("a", "fd00::1")]}, "is not of the farm's family ipv4"),
+        ({"backends": [raw_backend("a b", "10.0.0.1")]}, "should match pattern"),
+        ({"backends": [raw_backend("a\n", "10.0.0.1")]}, "should match pattern"),
+        ({"backends": [raw_backend("a", "10.0.0.1"), raw_backend("a", "10.0.0.2")]}, "two backends have one name"),
+        ({"backends": [raw_backend("a", "10.0.0.1", port=0)]}, "greater than or equal to 1"),
+        ({"mode": "dsr"}, "Input should be 'snat' or 'dnat'"),
+        ({"scheduler": "rr; flush ruleset"}, "Input should be"),
+        ({"schedParam": "srcip"}, "is for the scheduler hash"),
+        ({"persistence": "srcip srcport"}, "needs the scheduler hash or symhash"),
+        ({"persistTTL": 0}, "greater than or equal to 1"),
+        ({"colour": "green"}, "Extra inputs are not permitted"),
+        (
+            {"addresses": [{"ip": "10.0.0.1", "ports": "80"}, {"ip": "10.0.0.1", "ports": "79-81"}]},
+            "two addresses name the same IP and port",
+        ),
+    ],
+)
+def test_a_farm_that_cannot_be_is_refused_with_a_reason(changes: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        farm(**changes)

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.requests import Request
+from tests.fakes.nftlb import KEY, FakeNftlb
+
+POST = Request("POST", "/farms", b'{"farms": [{"name": "f"}]}')
+
+
+def client(folder: Path, transport: httpx.AsyncBaseTransport) -> NftlbClient:
+    return NftlbClient("http://nftlb", folder / "key", transport=transport)
+
+
+async def test_a_new_key_is_read_when_nftlb_no_longer_takes_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("of the daemon before")
+    nftlb = FakeNftlb()
+    talk = client(tmp_path, nftlb.transport())
+    with pytest.raises(errors.NftlbError, match="401"):
+        await talk.change(POST)
+    (tmp_path / "key").write_text(KEY)
+    await talk.change(POST)
+    assert list(nftlb.farms) == ["f"]
+
+
+async def test_without_a_key_nftlb_counts_as_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(errors.NftlbUnreachableError, match="has not written its key"):
+        await client(tmp_path, FakeNftlb().transport()).farms()
+
+
+async def test_a_success_with_a_remark_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    body = b'{"farms": [{"name": "f", "scheduler": "magic"}]}'
+    with pytest.raises(errors.NftlbError, match="unknown value 'magic'"):
+        await client(tmp_path, FakeNftlb().transport()).change(Request("POST", "/farms", body))
+
+
+async def test_a_broken_connection_is_unreachable_and_no_answer_of_nftlb(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    nftlb = FakeNftlb()
+    nftlb.reachable = False
+    with pytest.raises(errors.NftlbUnreachableError, match="refused"):
+        await client(tmp_path, nftlb.transport()).farms()

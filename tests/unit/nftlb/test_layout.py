@@ -1,0 +1,63 @@
+import pytest
+
+from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb.layout import FarmRules, Listener, Target
+
+
+def farm(*backends: objects.Backend, **options: str) -> objects.Farm:
+    address = objects.Address("f-1", "ipv4", "10.96.0.10", "80", "tcp")
+    return objects.Farm("f", {"state": "up", **options}, {"f-1": address}, {b.name: b for b in backends})
+
+
+def backend(name: str, mark: int, state: objects.BackendState = "up") -> objects.Backend:
+    return objects.Backend(name, mark, state, {"ip-addr": f"10.244.1.{mark}", "port": "8080"})
+
+
+def test_a_farm_is_listened_for_in_prerouting_and_with_intra_connect_on_the_node_too() -> None:
+    maps = {listener.map for listener in layout.expected(farm()).listeners}
+    assert maps == {"filter-proto-services", "nat-proto-services"}
+    maps = {listener.map for listener in layout.expected(farm(**{"intra-connect": "on"})).listeners}
+    assert maps == set(layout.MAPS)
+
+
+def test_a_backend_that_is_down_is_nowhere_and_one_that_is_off_is_not_scheduled() -> None:
+    rules = layout.expected(farm(backend("a", 2), backend("b", 3, "off"), backend("c", 4, "down")))
+    assert rules.scheduled == {2}
+    assert rules.targets == {Target(2, "10.244.1.2", 8080), Target(3, "10.244.1.3", 8080)}
+
+
+def test_a_farm_that_is_down_has_no_rules() -> None:
+    assert layout.expected(farm(backend("a", 2), state="down")) == FarmRules(frozenset(), frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("ip", ["10.96.0.10", "fd00:96::a"])
+def test_a_key_is_read_as_it_is_written(ip: str) -> None:
+    listener = Listener("nat-proto-services", 17, ip, 5353, "nat-f")
+    assert layout.parse_listener(listener.map, layout.listener_key(listener), "nat-f") == listener
+
+
+def test_the_bit_that_asks_for_masquerading_is_not_part_of_a_mark() -> None:
+    assert layout.parse_mark((0x80000ABC).to_bytes(4, "little")) == 0xABC
+
+
+def test_a_difference_is_told_in_words() -> None:
+    wanted = layout.expected(farm(backend("a", 2)))
+    assert wanted.difference(wanted) == ""
+    lost = FarmRules(wanted.listeners, wanted.scheduled, frozenset())
+    assert wanted.difference(lost) == "target 2 10.244.1.2 8080 is missing in the kernel"
+    assert "should not be" in lost.difference(wanted)
+
+
+@pytest.mark.parametrize(
+    ("persistence", "key", "text"),
+    [
+        ("srcip", bytes([10, 0, 0, 1]), "10.0.0.1"),
+        ("srcip", bytes.fromhex("fd00" + "00" * 13 + "01"), "fd00::1"),
+        ("srcport", bytes([0, 80, 0, 0]), "80"),
+        ("srcmac", bytes([2, 0, 0, 0, 0, 1, 0, 0]), "02:00:00:00:00:01"),
+        ("srcip srcport", bytes([10, 0, 0, 1, 0, 80, 0, 0]), "10.0.0.1 . 80"),
+        ("srcip dstport", bytes([10, 0, 0, 1, 1, 187, 0, 0]), "10.0.0.1 . 443"),
+    ],
+)
+def test_a_session_is_spelled_as_nft_does(persistence: str, key: bytes, text: str) -> None:
+    assert layout.session_text(persistence, key) == text
