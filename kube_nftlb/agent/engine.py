@@ -15,7 +15,7 @@ from kube_nftlb.agent.nft import Nft
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
-from kube_nftlb.nftlb.requests import PutFarm, Step, after, put_request, request
+from kube_nftlb.nftlb.requests import PutFarm, Step, after, drops_table, put_request, request
 
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
@@ -50,10 +50,12 @@ class NftlbEngine:
         After a failure ``present`` is read anew, and the failed farm's further steps are left out.
         """
         failed: dict[str, str] = {}
+        dropped = False
         for batch in _batches(steps):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
+            dropped = dropped or any(drops_table(self.present.get(step.name), step) for step in remaining)
             try:
                 await self._send(remaining)
             except errors.NftlbError as error:
@@ -63,6 +65,8 @@ class NftlbEngine:
                 else:
                     for step in remaining:
                         failed.update(await self.apply([step]))
+        if dropped:
+            await self.rebuild()
         return failed
 
     async def _send(self, batch: list[Step]) -> None:
@@ -153,14 +157,14 @@ class NftlbEngine:
         """
         for family in layout.FAMILIES:
             await self._nft.run(f"table {family} {layout.TABLE} {{}}\ndelete table {family} {layout.TABLE}\n")
-        for family in layout.FAMILIES:
-            for farm in self.present.values():
-                if farm.addresses and layout.family(farm) == family:
-                    await self._client.change(put_request([farm]))
-                    break
+        if farm := next((farm for farm in self.present.values() if farm.addresses), None):
+            await self._client.change(put_request([farm]))
 
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
+        if self.present[name].ipv6:
+            await self.rebuild()
+            return
         for state in ("down", "up"):
             await self._client.change(put_request([objects.Farm(name, {"state": state})]))
 

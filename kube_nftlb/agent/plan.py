@@ -3,6 +3,10 @@
 The order: first what holds an address that another farm is to get; then what is new or changed, each farm in one
 transaction, its backends that go being put down in the same one; then the removals, whose order nobody notices.
 A step is made only for a difference: what is as it should be is not touched.
+
+An IPv6 farm that goes is retired instead of removed, as long as other IPv6 farms are there and none of them needs its
+addresses: it is left without backends, which for a client is the same. nftlb 1.0.7 drops the whole table ip6 when an
+IPv6 farm is removed (docs/nftlb-defects.md).
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +33,11 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             continue
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
-            (last if news.isdisjoint(before.claims()) else first).extend(_removal(before))
+            needed = not news.isdisjoint(before.claims())
+            if not needed and before.ipv6 and _has_company(before, present, wanted):
+                last.extend(_retirement(before))
+            else:
+                (first if needed else last).extend(_removal(before))
             continue
         if before is None:
             middle.append(PutFarm(farm))
@@ -40,6 +48,19 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             (last if news.isdisjoint(address.claims()) else first).append(RemoveAddress(name, address.name))
         last.extend(RemoveBackend(name, backend) for backend in before.backends if backend not in farm.backends)
     return first + middle + last
+
+
+def _has_company(farm: objects.Farm, present: Mapping[str, objects.Farm], wanted: Mapping[str, object]) -> bool:
+    return any(
+        other.ipv6 and name != farm.name and wanted.get(name, other) is not None for name, other in present.items()
+    )
+
+
+def _retirement(farm: objects.Farm) -> list[Step]:
+    up = [backend for backend in farm.backends.values() if backend.state != "down"]
+    downs = {backend.name: objects.Backend(backend.name, backend.mark, "down", {}) for backend in up}
+    steps: list[Step] = [PutFarm(objects.Farm(farm.name, {}, {}, downs))] if downs else []
+    return [*steps, *(RemoveBackend(farm.name, name) for name in farm.backends)]
 
 
 def _removal(farm: objects.Farm) -> list[Step]:

@@ -329,6 +329,7 @@ class Reconciler:
             if fault := await self._engine.fault(name):
                 await self._repair_farm(name, fault)
         del self._to_audit[:AUDIT_STEP]
+        await self._bury_retired()
         for name, until in list(self._purges.items()):
             if now > until:
                 del self._purges[name]
@@ -339,6 +340,12 @@ class Reconciler:
         for key in retry:
             del self._refused_until[key]
         self._mark(retry, self._seen)
+
+    async def _bury_retired(self) -> None:
+        """When no IPv6 farm is wanted any more, those that were retired can be removed without harm."""
+        ipv6 = [name for name, farm in self.present.items() if farm.ipv6]
+        if ipv6 and not any(name in self._keys for name in ipv6):
+            await self._engine.apply(plan.steps(self.present, dict.fromkeys(ipv6)))
 
     async def _repair_base(self) -> None:
         """Somebody has changed nftables: see that all farms are listened for, and make nftlb write them if not."""

@@ -77,7 +77,7 @@ class FarmRules:
 
 def family(farm: objects.Farm) -> Family:
     """The nftables family of a farm, which is the one of its addresses."""
-    return "ip6" if any(address.family == "ipv6" for address in farm.addresses.values()) else "ip"
+    return "ip6" if farm.ipv6 else "ip"
 
 
 def map_name(name: str, table: Family) -> str:

@@ -20,6 +20,9 @@ _NOT_OPTIONS = frozenset(
     ("name", "family", "virtual-addr", "virtual-ports", "protocol", "addresses", "backends", "policies", "sessions")
 )
 
+_NOT_SHOWN = {"intra-connect": "off"}
+"""Options that ``GET /farms`` leaves out where they have these values."""
+
 
 class Claim(NamedTuple):
     """One port that a farm listens on; nftlb must never have it in two farms."""
@@ -80,6 +83,11 @@ class Farm:
     addresses: Mapping[str, Address] = field(default_factory=dict)
     backends: Mapping[str, Backend] = field(default_factory=dict)
 
+    @property
+    def ipv6(self) -> bool:
+        """Whether it listens on IPv6 addresses; a farm has one family."""
+        return any(address.family == "ipv6" for address in self.addresses.values())
+
     def claims(self) -> Iterator[Claim]:
         """All that it listens on."""
         for address in self.addresses.values():
@@ -108,7 +116,7 @@ def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
 def _farm(raw: Mapping[str, Any]) -> Farm:
     return Farm(
         raw["name"],
-        {key: normal(value) for key, value in raw.items() if key not in _NOT_OPTIONS},
+        {**_NOT_SHOWN, **{key: normal(value) for key, value in raw.items() if key not in _NOT_OPTIONS}},
         {entry["name"]: _address(entry) for entry in raw.get("addresses", ())},
         {entry["name"]: _backend(entry) for entry in raw.get("backends", ())},
     )

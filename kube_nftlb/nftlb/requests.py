@@ -97,5 +97,20 @@ def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
             return before and replace(before, addresses=_without(before.addresses, address))
 
 
+_RESTARTING = frozenset(
+    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "state")
+)
+"""Options for which nftlb stops a farm and starts it again."""
+
+
+def drops_table(before: objects.Farm | None, step: Step) -> bool:
+    """Whether nftlb drops the table ip6 at this step, and all farms' rules in it (docs/nftlb-defects.md)."""
+    if before is None or not before.ipv6:
+        return False
+    if isinstance(step, PutFarm):
+        return any(before.options.get(key) != step.farm.options[key] for key in _RESTARTING & step.farm.options.keys())
+    return isinstance(step, RemoveFarm | RemoveAddress)
+
+
 def _without(entries: Mapping[str, _T], name: str) -> dict[str, _T]:
     return {key: entry for key, entry in entries.items() if key != name}

@@ -134,8 +134,9 @@ class FakeNftlb:
 
     @staticmethod
     def _shown(farm: Mapping[str, Any]) -> dict[str, Any]:
+        shown = {key: value for key, value in farm.items() if (key, value) != ("intra-connect", "off")}
         return {
-            **farm,
+            **shown,
             "addresses": [{**entry, "used": "1"} for entry in farm["addresses"].values()],
             "backends": list(farm["backends"].values()),
             "policies": [],

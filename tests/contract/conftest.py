@@ -1,0 +1,66 @@
+"""A network namespace of its own for the session, with a real nftlb in it."""
+
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyroute2 import IPRoute
+
+_CLONE_NEWNET = 0x40000000
+PORT = 5555
+
+
+@pytest.fixture(scope="session")
+def private_network() -> Iterator[None]:
+    """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a network namespace of its own")
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
+        if libc.unshare(_CLONE_NEWNET) != 0:
+            pytest.skip(f"needs network namespaces: {os.strerror(ctypes.get_errno())}")
+        with IPRoute() as ip:
+            ip.link("set", index=1, state="up")
+        yield
+        libc.setns(before.fileno(), _CLONE_NEWNET)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def real_nftlb(private_network: None, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - a fixture is asked for by name
+    """A freshly started nftlb; the path of its key."""
+    program = ["nftlb", "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
+    key = run_dir / "nftlb.key"
+    key.write_text("the-key")
+    with (run_dir / "nftlb.log").open("wb") as log:
+        process = subprocess.Popen(
+            program, stdout=subprocess.DEVNULL, stderr=log, env={**os.environ, "NFTLB_SERVER_KEY": "the-key"}
+        )
+        try:
+            _wait_for_port()
+            yield key
+        finally:
+            process.kill()
+            process.wait()
+            subprocess.run(["nft", "flush", "ruleset"], check=True)
+
+
+def _wait_for_port() -> None:
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", PORT), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise AssertionError("nftlb does not listen")

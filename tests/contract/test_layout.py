@@ -1,0 +1,181 @@
+"""What nftlb builds in the kernel is what ``layout`` expects, for every value that a farm can have."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from kube_nftlb.agent import plan, view
+from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.nft import Nft
+from kube_nftlb.api import farm as model
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.kernel import Kernel
+from tests.builders import farm, raw_backend
+from tests.contract.conftest import PORT
+
+IPV4 = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
+IPV6 = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
+BACKENDS = {
+    "ipv4": [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3", weight=3), raw_backend("c", "10.244.1.4")],
+    "ipv6": [
+        raw_backend("a", "fd00:244::2"),
+        raw_backend("b", "fd00:244::3", weight=3),
+        raw_backend("c", "fd00:244::4"),
+    ],
+}
+
+
+@pytest.fixture
+async def engine(real_nftlb: Path, run_dir: Path) -> AsyncIterator[NftlbEngine]:
+    client, kernel = NftlbClient(f"http://127.0.0.1:{PORT}", real_nftlb), await Kernel.open()
+    engine = NftlbEngine(client, kernel, Nft.open(), run_dir / "nftlb.json")
+    await engine.sync()
+    yield engine
+    await client.close()
+    kernel.close()
+
+
+async def bring(engine: NftlbEngine, wanted: model.Farm | None, name: str = "web--http") -> None:
+    """Plan, apply, and compare all that there is with the kernel."""
+    seen = view.farm_view(wanted, engine.present.get(name)) if wanted else None
+    assert await engine.apply(plan.steps(engine.present, {name: seen})) == {}
+    if seen is not None:
+        assert await engine.fault(name) == ""
+    assert await engine.base_fault() == ""
+    await engine.sync()
+    assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
+
+
+def _valid(changes: dict[str, Any]) -> bool:
+    try:
+        farm(**changes)
+    except ValueError:
+        return False
+    return True
+
+
+def _combinations() -> list[dict[str, Any]]:
+    spaces = (
+        get_args(model.Protocol),
+        get_args(model.Mode),
+        get_args(model.Scheduler),
+        get_args(model.SchedParam),
+        get_args(model.Persistence),
+    )
+    keys = ("protocol", "mode", "scheduler", "schedParam", "persistence")
+    every = [dict(zip(keys, values, strict=True)) for values in itertools.product(*spaces)]
+    return [
+        {**changes, **base} for changes in every for base in (IPV4, IPV6) if _valid({**changes, **base, "backends": []})
+    ]
+
+
+@pytest.mark.timeout(300)
+async def test_every_combination_of_values_that_a_farm_may_have_is_loaded(engine: NftlbEngine) -> None:
+    combinations = _combinations()
+    assert len(combinations) > 200
+    failed = []
+    for number, changes in enumerate(combinations):
+        name = f"farm-{number}"
+        family = changes.get("family", "ipv4")
+        for count in (1, 3):
+            wanted = farm(name, **changes, backends=BACKENDS[family][:count])
+            seen = view.farm_view(wanted, engine.present.get(name))
+            errors = await engine.apply(plan.steps(engine.present, {name: seen}))
+            if fault := errors.get(name) or await engine.fault(name):
+                failed.append((changes, count, fault))
+        await engine.apply(plan.steps(engine.present, {name: None}))
+    assert failed == []
+    assert await engine.base_fault() == ""
+
+
+@pytest.mark.parametrize("base", [IPV4, IPV6], ids=["ipv4", "ipv6"])
+async def test_a_farm_lives_through_all_changes(engine: NftlbEngine, base: dict[str, Any]) -> None:
+    a, b, c = BACKENDS[base.get("family", "ipv4")]
+    ip = base["addresses"][0]["ip"]
+    other = {"ip": ip + "1", "ports": "80"}
+    steps: list[dict[str, Any]] = [
+        {"backends": []},
+        {"backends": [a]},
+        {"backends": [a, b, c]},
+        {"backends": [b]},
+        {"backends": [{**b, "port": 9090}, c]},
+        {"backends": [{**b, "ip": c["ip"]}, {**c, "ip": b["ip"]}]},
+        {"backends": [b], "scheduler": "weight"},
+        {"backends": [b, c], "persistence": "srcip", "persistTTL": 7},
+        {"backends": [c], "persistence": "srcip", "mode": "dnat"},
+        {"backends": [c], "intraConnect": False},
+        {"backends": [a, c], "addresses": [{"ip": ip, "ports": "80,443"}]},
+        {"backends": [a, c], "addresses": [{"ip": ip, "ports": "443,8000-8010"}]},
+        {"backends": [a, c], "addresses": [{"ip": ip, "ports": "8005-8020"}, other]},
+        {"backends": [a, c], "addresses": [other]},
+        {"backends": []},
+    ]
+    for changes in steps:
+        await bring(engine, farm(**{**base, **changes}))
+    await bring(engine, None)
+    assert engine.present == {}
+    for family in ("ip", "ip6"):
+        assert await engine._kernel.listeners(family) == set()  # type: ignore[arg-type]  # noqa: SLF001 - the last word is the kernel's
+
+
+BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00:244::99")}
+
+
+@pytest.mark.parametrize("base", [IPV4, IPV6], ids=["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backends": []},
+        {"mode": "dnat"},
+        {"persistence": "srcip"},
+        {"persistTTL": 5},
+        {"scheduler": "weight"},
+        {"intraConnect": False},
+        {"addresses": "more"},
+        {"addresses": "other"},
+        None,
+    ],
+    ids=str,
+)
+async def test_a_bystander_keeps_its_rules(
+    engine: NftlbEngine, base: dict[str, Any], changes: dict[str, Any] | None
+) -> None:
+    family = base.get("family", "ipv4")
+    ip, backend_ip = BYSTANDER[family]
+    bystander = farm(
+        "bystander",
+        family=family,
+        addresses=[{"ip": ip, "ports": "80"}],
+        backends=[raw_backend("z", backend_ip)],
+    )
+    await bring(engine, bystander, "bystander")
+    before = farm(**base, backends=BACKENDS[family])
+    await bring(engine, before)
+    after = None
+    if changes is not None:
+        own = base["addresses"][0]
+        extra = {"ip": own["ip"] + "1", "ports": "80"}
+        if "addresses" in changes:
+            changes = {"addresses": [own, extra] if changes["addresses"] == "more" else [extra]}
+        after = farm(**{**base, "backends": BACKENDS[family], **changes})
+    await bring(engine, after)
+    assert await engine.fault("bystander") == ""
+    await bring(engine, before)
+    assert await engine.fault("bystander") == ""
+
+
+async def test_an_address_moves_from_farm_to_farm(engine: NftlbEngine) -> None:
+    await bring(engine, farm("old", backends=BACKENDS["ipv4"]), "old")
+    new = view.farm_view(farm("new", backends=BACKENDS["ipv4"]), None)
+    assert engine.holders(new) == {"old"}
+    assert await engine.apply(plan.steps(engine.present, {"new": new, "old": None})) == {}
+    assert await engine.fault("new") == ""
+    assert await engine.base_fault() == ""
+
+
+async def test_four_thousand_and_ninety_four_backends_are_the_most(engine: NftlbEngine) -> None:
+    many = [raw_backend(f"b{n}", f"10.{244 + n // 65536}.{n // 256 % 256}.{n % 256}") for n in range(1, 4095)]
+    await bring(engine, farm(backends=many))
