@@ -90,6 +90,8 @@ class Kube:
             await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
         else:
             await kube_config.load_config(client_configuration=configuration)
+        # Otherwise aiohttp looks for ~/.netrc, in a thread, at each request.
+        configuration.client_session_kwargs = {"trust_env": False}
         api = ApiClient(configuration)
         api.user_agent = user_agent
         return cls(api)

@@ -1,0 +1,45 @@
+# The chores of this project, each one command. CI runs `make test`.
+PYTHON := .venv/bin/python
+BIN := .venv/bin
+# Debian keeps nft and nftlb where only root's PATH looks.
+export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
+
+.PHONY: help demo test unit lint format crds lock clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Service, and show it
+	@$(PYTHON) -m kube_nftlb lab demo
+
+test: lint ## Everything: lint, types, import rules, unit, contract and functional tests
+	@$(PYTHON) -m kube_nftlb lab binaries
+	$(BIN)/pytest
+
+unit: .venv/ready ## The unit tests alone: no root, no network, a few seconds
+	$(BIN)/pytest tests/unit
+
+lint: .venv/ready ## Lint, types, import rules, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/kube-nftlb crds --check
+
+format: .venv/ready ## Put the code in its usual form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
+	$(BIN)/kube-nftlb crds
+
+lock: .venv/ready ## Pin the newest versions of all packages
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
+
+clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+
+.venv/ready: requirements.lock pyproject.toml
+	@.ci/python-venv
+	@touch $@

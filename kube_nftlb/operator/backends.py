@@ -1,0 +1,69 @@
+"""The endpoints of one Service port, joined over all of its EndpointSlices, as a farm's backends."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from kube_nftlb import names
+from kube_nftlb.api.farm import BACKEND_NAME_PATTERN
+from kube_nftlb.operator.slices import Peer, Slice
+
+_NAME_MAX = 253
+_HASH_CHARACTERS = 10
+_VALID_NAME = re.compile(BACKEND_NAME_PATTERN)
+
+
+def join(slices: Iterable[Slice], port: str, protocol: str) -> list[dict[str, Any]]:
+    """The backends of a Service port (name "" where nameless), by name; ``slices`` are all of one family.
+
+    An IP and port that several slices have (a pod on its way from one to another) is one backend, told by its best
+    entry: ready before serving before neither, then the one that knows its pod and node.
+    """
+    found: dict[tuple[str, int], Peer] = {}
+    for each in slices:
+        for number in {entry.port for entry in each.ports if entry.name == port and entry.protocol == protocol}:
+            for peer in each.peers:
+                key = (peer.ip, number)
+                if (other := found.get(key)) is None or _preference(peer) > _preference(other):
+                    found[key] = peer
+    taken: set[str] = set()
+    backends = []
+    for (ip, number), peer in sorted(found.items()):
+        name = _name(ip, number, peer.pod, taken)
+        taken.add(name)
+        backends.append(_backend(name, ip, number, peer))
+    backends.sort(key=lambda backend: str(backend["name"]))
+    return backends
+
+
+def _preference(peer: Peer) -> tuple[bool, bool, bool, str, str]:
+    return (peer.ready, peer.serving, not peer.terminating, peer.pod, peer.node)
+
+
+def _name(ip: str, port: int, pod: str, taken: set[str]) -> str:
+    """The pod's name, else the address; with a hash of the address where a backend of a lower address has that name.
+
+    The pod's name is not checked by the API server, so one that a farm may not have counts as none.
+    """
+    # The pattern's $ would take a line feed at the end.
+    usable = pod and len(pod) <= _NAME_MAX and _VALID_NAME.fullmatch(pod)
+    plain = pod if usable else f"{re.sub('[.:]', '-', ip).strip('-')}-{port}"
+    name, text = plain, f"{ip} {port}"
+    while name in taken:
+        tail = hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARACTERS]
+        name, text = f"{names.shorten(plain, _NAME_MAX - _HASH_CHARACTERS - 1)}-{tail}", f"{text} again"
+    return name
+
+
+def _backend(name: str, ip: str, port: int, peer: Peer) -> dict[str, Any]:
+    backend: dict[str, Any] = {
+        "name": name,
+        "ip": ip,
+        "port": port,
+        "weight": 1,
+        "ready": peer.ready,
+        "serving": peer.serving,
+        "terminating": peer.terminating,
+    }
+    return {**backend, "nodeName": peer.node} if peer.node else backend

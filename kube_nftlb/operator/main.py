@@ -1,0 +1,143 @@
+"""The operator as a program: lists, then watches, and keeps the farms right until it is told to end."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import kopf
+import structlog
+from prometheus_client import start_http_server
+
+from kube_nftlb import errors, logs, metrics
+from kube_nftlb.kube import JsonObject, Kube, Resource
+from kube_nftlb.operator import handlers
+from kube_nftlb.operator.events import COMPONENT, Events
+from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.publish import Publisher
+from kube_nftlb.operator.reconcile import Reconciler
+from kube_nftlb.operator.relist import Lister
+from kube_nftlb.operator.store import Store
+from kube_nftlb.settings import OperatorSettings
+
+_SERVICE_WORKERS = 16
+_STATUS_WORKERS = 4
+_FIRST_RELIST_S = 10.0
+"""After each start of the watches: what is deleted between our list and kopf's is told by neither."""
+_RESTART_DELAY_S = 1.0
+_END_PATIENCE_S = 1.5
+
+_log = structlog.get_logger()
+
+
+def main(settings: OperatorSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises UsageError where the metrics address cannot be listened on."""
+    logs.configure(settings.log_level, settings.log_format)
+    logging.getLogger("kopf._cogs.clients.watching").addFilter(handlers.OncePerOutage(time.monotonic))
+    address = settings.metrics_address
+    try:
+        server, thread = start_http_server(address.port, address.host, registry=metrics.REGISTRY)
+    except OSError as error:
+        raise errors.UsageError(f"the metrics address {address.host}:{address.port}: {error}") from error
+    try:
+        asyncio.run(_run(settings))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def _run(settings: OperatorSettings) -> None:
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    async with await Kube.connect(user_agent=COMPONENT) as kube:
+        operator = _Operator(kube, settings, stop)
+        tasks = [asyncio.create_task(work) for work in operator.background()]
+        session = asyncio.create_task(operator.session())
+        ended = asyncio.create_task(stop.wait())
+        _log.info("operator started", relist_s=settings.relist_s)
+        await asyncio.wait([session, ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        _log.info("operator ends")
+        if stop.is_set():
+            await asyncio.wait([session], timeout=_END_PATIENCE_S)
+        for task in (session, ended, *tasks):
+            task.cancel()
+        for result in await asyncio.gather(session, ended, *tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+class _Operator:
+    """The parts, put together."""
+
+    def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
+        store = Store()
+        self._stop = stop
+        self._relist_s = settings.relist_s
+        self._begun = asyncio.Event()
+        self._intake = Intake(store)
+        self._events = Events(kube)
+        self._lister = Lister(kube, self._intake)
+        self._reconciler = Reconciler(store, Publisher(kube, store), self._events, asyncio.get_running_loop().time)
+
+    def background(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
+        return [
+            self._events.run(),
+            self._relist(),
+            *(self._reconciler.work_on_services() for _ in range(_SERVICE_WORKERS)),
+            *(self._reconciler.work_on_statuses() for _ in range(_STATUS_WORKERS)),
+        ]
+
+    async def session(self) -> None:
+        """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
+        while True:
+            self._reconciler.mark(await self._lister.fill())
+            self._begun.set()
+            try:
+                await self._watch()
+            except Exception as error:
+                _log.exception("the watches failed and begin anew", error=repr(error))
+            if self._stop.is_set():
+                return
+            metrics.WATCH_RESTARTS.inc()
+            await asyncio.sleep(_RESTART_DELAY_S)
+
+    async def _watch(self) -> None:
+        others = asyncio.all_tasks()
+        tasks = await kopf.spawn_tasks(
+            registry=handlers.registry(self._on_event),
+            settings=handlers.settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stop,
+        )
+        # kopf has just put its own in their place.
+        _stop_on_signals(self._stop)
+        await kopf.run_tasks(tasks, ignored=others)
+
+    def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
+        self._reconciler.mark(self._intake.take(resource, event_type, raw))
+
+    async def _relist(self) -> None:
+        await self._begun.wait()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._relist_s):
+                    await self._begun.wait()
+            if self._begun.is_set():
+                self._begun.clear()
+                await asyncio.sleep(_FIRST_RELIST_S)
+            try:
+                async for dirty in self._lister.repair():
+                    self._reconciler.mark(dirty)
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                _log.warning("the periodic list failed", error=str(error))

@@ -1,0 +1,161 @@
+"""The workers: each takes a Service or a farm from a queue and makes the API server agree with the store."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from kube_nftlb import metrics
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.kube import FARMS, SERVICES
+from kube_nftlb.operator.build import Built, build
+from kube_nftlb.operator.events import Events, Subject
+from kube_nftlb.operator.plan import Apply, Delete, plan
+from kube_nftlb.operator.problems import Problem
+from kube_nftlb.operator.publish import Outcome, Publisher, RefusedError
+from kube_nftlb.operator.records import status_digest
+from kube_nftlb.operator.slices import ServiceKey
+from kube_nftlb.operator.status import conflict, decide
+from kube_nftlb.operator.store import Dirty, Store
+from kube_nftlb.operator.workqueue import WorkQueue
+
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 15.0
+_REFUSED_RETRY_S = 60.0
+_STATUS_INTERVAL_S = 1.0
+_STATUS_PATIENCE_S = 1.0
+
+_log = structlog.get_logger()
+
+
+class Reconciler:
+    """Both queues, and what their workers do. ``clock`` tells the time in seconds, ``now`` the date."""
+
+    def __init__(
+        self,
+        store: Store,
+        publisher: Publisher,
+        events: Events,
+        clock: Callable[[], float],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.store = store
+        self.services: WorkQueue[ServiceKey] = WorkQueue(clock)
+        self.statuses: WorkQueue[FarmKey] = WorkQueue(clock)
+        self._publisher = publisher
+        self._events = events
+        self._clock = clock
+        self._now = now
+        self._failures: dict[ServiceKey | FarmKey, int] = {}
+        self._status_written: dict[FarmKey, float] = {}
+        metrics.QUEUE_LENGTH.labels("farms").set_function(lambda: len(self.services))
+        metrics.QUEUE_LENGTH.labels("statuses").set_function(lambda: len(self.statuses))
+
+    def mark(self, dirty: Dirty) -> None:
+        """Have everything that may be out of date looked at."""
+        self.services.add_all(dirty.services)
+        self.statuses.add_all(dirty.farms)
+
+    async def work_on_services(self) -> None:
+        """One worker's life."""
+        while True:
+            key = await self.services.get()
+            try:
+                delay_s = await self._reconcile(key)
+            except Exception:
+                # A defect met by one Service must not stop the others.
+                _log.exception("reconciling failed", namespace=key.namespace, service=key.name)
+                delay_s = _REFUSED_RETRY_S
+            finally:
+                self.services.done(key)
+            if delay_s is not None:
+                self.services.add(key, delay_s)
+
+    async def work_on_statuses(self) -> None:
+        """One worker's life; it gives way to the farms, though not for ever."""
+        while True:
+            key = await self.statuses.get()
+            try:
+                async with asyncio.timeout(_STATUS_PATIENCE_S):
+                    await self.services.until_idle()
+            except TimeoutError:
+                pass
+            try:
+                delay_s = await self._report(key)
+            except Exception:
+                _log.exception("reporting failed", namespace=key.namespace, farm=key.name)
+                delay_s = _REFUSED_RETRY_S
+            finally:
+                self.statuses.done(key)
+            if delay_s is not None:
+                self.statuses.add(key, delay_s)
+
+    async def _reconcile(self, key: ServiceKey) -> float | None:
+        """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
+        store = self.store
+        service = store.services.get(key)
+        built = build(service, store.slices_of(key)) if service is not None else Built((), ())
+        todo = plan(service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get)
+        problems = list(todo.problems)
+        retry = refused = False
+        writes: list[Apply | Delete] = [*todo.deletes, *todo.applies]
+        for write in writes:
+            try:
+                outcome = await self._write(write)
+                retry = retry or outcome is Outcome.RETRY
+            except RefusedError as error:
+                refused = True
+                metrics.FARMS_REFUSED.inc()
+                problems.append(Problem("FarmRefused", str(error)))
+        if service is not None:
+            self._events.tell(Subject(SERVICES, *key, service.metadata.uid), problems)
+        if retry:
+            metrics.FARM_WRITE_RETRIES.inc()
+            return self._backoff(key)
+        self._failures.pop(key, None)
+        return _REFUSED_RETRY_S if refused else None
+
+    async def _write(self, write: Apply | Delete) -> Outcome:
+        if isinstance(write, Delete):
+            outcome, dirty = await self._publisher.delete(write)
+        else:
+            outcome, dirty = await self._publisher.apply(write)
+        # The Service itself is in our hands: its farm's answer is no reason to look at it again.
+        self.statuses.add_all(dirty.farms)
+        return outcome
+
+    async def _report(self, key: FarmKey) -> float | None:
+        """Make a farm's status what it should be; the seconds after which to try again, None where all is done."""
+        farm = self.store.farms.get(key)
+        if farm is None or farm.terminating:
+            self._status_written.pop(key, None)
+            self._failures.pop(key, None)
+            return None
+        loss = self.store.claims.winner_over(key)
+        status = decide(farm, loss, self.store.nodes.values(), self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        self._events.tell(Subject(FARMS, *key, farm.uid), [conflict(loss)] if loss is not None else [])
+        accepted = not farm.invalid and loss is None
+        if accepted and status.programmed_nodes < status.total_nodes:
+            self.store.unfinished.add(key)
+        else:
+            self.store.unfinished.discard(key)
+        if status_digest(status) == farm.status.digest:
+            return None
+        if (wait_s := self._status_written.get(key, 0) + _STATUS_INTERVAL_S - self._clock()) > 0:
+            return wait_s
+        self._status_written[key] = self._clock()
+        try:
+            outcome, dirty = await self._publisher.write_status(farm, status.model_dump(mode="json", by_alias=True))
+        except RefusedError as error:
+            _log.warning("status refused", namespace=key.namespace, farm=key.name, message=str(error))
+            return _REFUSED_RETRY_S
+        self.services.add_all(dirty.services)
+        if outcome is Outcome.RETRY:
+            return self._backoff(key)
+        self._failures.pop(key, None)
+        return None
+
+    def _backoff(self, key: ServiceKey | FarmKey) -> float:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        return min(_RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), _RETRY_MAX_S)

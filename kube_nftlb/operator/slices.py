@@ -1,0 +1,110 @@
+"""EndpointSlices in the compact form in which a quarter of a million endpoints fit into memory."""
+
+import ipaddress
+import sys
+from typing import Any, NamedTuple
+
+from kube_nftlb import names
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.endpointslice import Endpoint, EndpointSlice
+
+INVALID_SHOWN_MAX = 5
+
+_FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
+_FOREIGN_LABELS = (names.LABEL_PROXY_NAME, names.LABEL_HEADLESS)
+
+
+class ServiceKey(NamedTuple):
+    """The identity of a Service."""
+
+    namespace: str
+    name: str
+
+
+class Peer(NamedTuple):
+    """One endpoint: a canonical IP, and the pod's name and the node's, "" where unknown."""
+
+    ip: str
+    pod: str
+    node: str
+    ready: bool
+    serving: bool
+    terminating: bool
+
+
+class SlicePort(NamedTuple):
+    """A port of all of a slice's endpoints; ``name`` is "" where nil."""
+
+    name: str
+    protocol: str
+    port: int
+
+
+class Slice(NamedTuple):
+    """One EndpointSlice of a Service; ``invalid`` has the first addresses that are none, as written."""
+
+    namespace: str
+    name: str
+    service: str
+    family: Family
+    ports: tuple[SlicePort, ...]
+    peers: tuple[Peer, ...]
+    invalid: tuple[str, ...]
+
+
+def parse_slice(raw: dict[str, Any]) -> Slice | None:
+    """The compact form of an EndpointSlice object, or None for one that no farm is made of.
+
+    That is one without a Service, of another proxy or of a headless Service, or with names instead of addresses (FQDN).
+    Ports without a number and all but an endpoint's first address are left out, as kube-proxy does.
+    """
+    labels = raw["metadata"].get("labels") or {}
+    service = labels.get(names.LABEL_SLICE_SERVICE)
+    family = _FAMILIES.get(raw.get("addressType", ""))
+    if not service or family is None or any(label in labels for label in _FOREIGN_LABELS):
+        return None
+    parsed = EndpointSlice.model_validate(raw)
+    peers: list[Peer] = []
+    invalid: list[str] = []
+    for endpoint in parsed.endpoints:
+        for address in endpoint.addresses[:1]:
+            if (ip := canonical_ip(address, family)) is not None:
+                peers.append(_peer(ip, endpoint))
+            elif len(invalid) < INVALID_SHOWN_MAX:
+                invalid.append(address[:64])
+    ports = tuple(SlicePort(port.name or "", port.protocol, port.port) for port in parsed.ports if port.port)
+    return Slice(
+        parsed.metadata.namespace,
+        parsed.metadata.name,
+        sys.intern(service),
+        family,
+        ports,
+        tuple(peers),
+        tuple(invalid),
+    )
+
+
+def canonical_ip(text: str, family: Family) -> str | None:
+    """An address as the farm's schema wants it written, or None where it is no address a connection can be made to."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if address.version != (6 if family == "ipv6" else 4) or address.is_unspecified or address.is_multicast:
+        return None
+    # ipaddress writes an IPv4-mapped address unlike Kubernetes, and nothing listens on a zone's address cluster-wide.
+    if isinstance(address, ipaddress.IPv6Address) and (address.scope_id or address.ipv4_mapped):
+        return None
+    return str(address)
+
+
+def _peer(ip: str, endpoint: Endpoint) -> Peer:
+    target = endpoint.target_ref
+    return Peer(
+        ip,
+        target.name if target is not None and target.kind == "Pod" else "",
+        sys.intern(endpoint.node_name or ""),
+        endpoint.ready,
+        endpoint.serving,
+        endpoint.terminating,
+    )

@@ -1,0 +1,48 @@
+"""The specs of farms as plain JSON objects, and a digest by which two are compared.
+
+A digest stands for a spec in memory: thousands of farms of dozens of backends do not fit as models.
+"""
+
+import hashlib
+from operator import itemgetter
+from typing import Any
+
+from pydantic import BaseModel
+
+from kube_nftlb.api.farm import Backend, FarmSpec
+
+Spec = dict[str, Any]
+
+
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    return {
+        field.alias or name: None if field.is_required() else field.get_default(call_default_factory=True)
+        for name, field in model.model_fields.items()
+    }
+
+
+_LISTS = ("addresses", "backends")
+_SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _LISTS)
+_BACKEND = sorted(_defaults(Backend).items())
+
+
+def digest(spec: Spec) -> bytes:
+    """The same for specs that say the same: whatever their order, with a default written out or left out.
+
+    Fields that our models do not know are left aside: they belong to a newer version than this one.
+    """
+    parts = (
+        [spec.get(key, default) for key, default in _SPEC],
+        sorted((str(address.get("ip")), str(address.get("ports"))) for address in spec.get("addresses") or ()),
+        [
+            [backend.get(key, default) for key, default in _BACKEND]
+            for backend in sorted(spec.get("backends") or (), key=itemgetter("name"))
+        ],
+    )
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def count_backends(spec: Spec) -> tuple[int, int]:
+    """How many backends are ready, and how many there are."""
+    backends = spec.get("backends") or ()
+    return sum(1 for backend in backends if backend.get("ready", True)), len(backends)

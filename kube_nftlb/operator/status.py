@@ -1,0 +1,109 @@
+"""From a farm, its rivals and the nodes to the farm's status."""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from kube_nftlb.api.base import Condition
+from kube_nftlb.api.conflicts import Claim, FarmKey
+from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.operator.problems import Problem
+from kube_nftlb.operator.records import FarmRecord, NodeRecord
+
+_NODES_SHOWN_MAX = 3
+
+Loss = tuple[FarmKey, Claim]
+
+
+class Verdict(NamedTuple):
+    """One condition: its status, a reason in CamelCase and a message for people."""
+
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+
+
+def decide(farm: FarmRecord, loss: Loss | None, nodes: Iterable[NodeRecord], now: str) -> FarmStatus:
+    """The status of a farm, at the time ``now`` (RFC 3339) as far as it says something new.
+
+    ``loss`` is the farm that has an address of it (``conflicts.Claims.winner_over``). ``reason`` is the first of: not
+    accepted, failed on a node, no node, not yet on all nodes, no ready backend; empty where there is none of these.
+    """
+    everywhere = list(nodes)
+    done = [node for node in everywhere if programmed(farm, node)]
+    accepted = accept(farm, loss)
+    on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
+    trouble = next((verdict for verdict in (accepted, on_nodes) if verdict.status == "False"), None)
+    if trouble is None and farm.ready == 0:
+        trouble = Verdict("False", "NoReadyBackends", _no_ready_backends(farm))
+    return FarmStatus(
+        observed_generation=farm.generation,
+        resource_version=str(farm.since),
+        ready_backends=farm.ready,
+        total_backends=farm.total,
+        backends=f"{farm.ready}/{farm.total}",
+        programmed_nodes=len(done) if accepted.status == "True" else 0,
+        total_nodes=len(everywhere),
+        nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
+        reason=f"{trouble.reason}: {trouble.message}" if trouble is not None else "",
+        conditions=(_condition("Accepted", accepted, farm, now), _condition("Programmed", on_nodes, farm, now)),
+    )
+
+
+def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
+    """Whether a node has this generation of the farm in its kernel."""
+    return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
+
+
+def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
+    """Whether the farm may be programmed at all."""
+    if farm.invalid:
+        return Verdict("False", "Invalid", farm.invalid)
+    if loss is not None:
+        problem = conflict(loss)
+        return Verdict("False", problem.reason, problem.message)
+    return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
+
+
+def conflict(loss: Loss) -> Problem:
+    """What is told of a farm that another one beats."""
+    winner, (ip, port, protocol) = loss
+    shown = f"[{ip}]" if ":" in ip else ip
+    return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {shown}:{port}/{protocol}")
+
+
+def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:
+    if accepted.status == "False":
+        return Verdict("False", "NotAccepted", "see the condition Accepted")
+    if not nodes:
+        return Verdict("False", "NoNodes", "no node runs an agent")
+    if done == len(nodes):
+        return Verdict("True", "AllNodes", f"all nodes ({done}) have it")
+    failed = sorted(
+        (node.name, node.failed[key]) for node in nodes if (key := (farm.key, farm.generation)) in node.failed
+    )
+    if failed:
+        name, why = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        return Verdict("False", "Failed", f"node {name}{more}: {why}")
+    missing = sorted(node.name for node in nodes if not programmed(farm, node))
+    more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
+    waiting = ", ".join(missing[:_NODES_SHOWN_MAX]) + more
+    return Verdict("False", "Pending", f"{done} of {len(nodes)} nodes have it; waiting for {waiting}")
+
+
+def _no_ready_backends(farm: FarmRecord) -> str:
+    return f"none of {farm.total} backends is ready" if farm.total else "there are no backends"
+
+
+def _condition(kind: str, verdict: Verdict, farm: FarmRecord, now: str) -> Condition:
+    since = next(
+        (time for each, status, time in farm.status.transitions if (each, status) == (kind, verdict.status)), now
+    )
+    return Condition(
+        type=kind,
+        status=verdict.status,
+        reason=verdict.reason,
+        message=verdict.message,
+        observed_generation=farm.generation,
+        last_transition_time=since,
+    )

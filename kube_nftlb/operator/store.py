@@ -1,0 +1,175 @@
+"""Everything the operator has seen, in memory, with the indexes that decisions need. No I/O.
+
+Each change returns what has to be looked at again because of it.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple, TypeVar
+
+from kube_nftlb.api.conflicts import Claims, FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.service import Service
+from kube_nftlb.operator.build import PortKey, port_keys
+from kube_nftlb.operator.naming import Contender
+from kube_nftlb.operator.records import FarmRecord, NodeRecord
+from kube_nftlb.operator.slices import ServiceKey, Slice
+from kube_nftlb.operator.status import programmed
+from kube_nftlb.operator.table import Table
+
+SliceKey = tuple[str, str]
+"""Namespace and name of an EndpointSlice."""
+
+
+class StoredSlice(NamedTuple):
+    """An EndpointSlice; ``slice`` is None for one that no farm is made of."""
+
+    resource_version: int
+    slice: Slice | None
+
+
+class Dirty(NamedTuple):
+    """What a change may have made out of date: Services' farms, and farms' statuses."""
+
+    services: frozenset[ServiceKey] = frozenset()
+    farms: frozenset[FarmKey] = frozenset()
+
+
+NOTHING = Dirty()
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V", bound=Hashable)
+
+
+class Store:
+    """Services, EndpointSlices, farms and nodes."""
+
+    def __init__(self) -> None:
+        self.services: Table[ServiceKey, Service] = Table(lambda service: int(service.metadata.resource_version))
+        self.slices: Table[SliceKey, StoredSlice] = Table(lambda stored: stored.resource_version)
+        self.farms: Table[FarmKey, FarmRecord] = Table(lambda farm: farm.resource_version)
+        self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
+        self.claims = Claims()
+        self.unfinished: set[FarmKey] = set()
+        """Accepted farms that some node does not have: those whose status a node's progress can change."""
+        self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
+        self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
+        self._contenders: dict[FarmKey, set[Contender]] = {}
+
+    def slices_of(self, service: ServiceKey) -> list[Slice]:
+        """All EndpointSlices of a Service."""
+        stored = (self.slices.get(key) for key in self._slices_of.get(service, ()))
+        return [each.slice for each in stored if each is not None and each.slice is not None]
+
+    def farms_of(self, service: ServiceKey) -> list[FarmRecord]:
+        """All farms that the operator made from a Service, be there such a Service or not."""
+        farms = (self.farms.get(key) for key in self._farms_of.get(service, ()))
+        return sorted(farm for farm in farms if farm is not None)
+
+    def contenders(self, port: PortKey) -> Iterable[Contender]:
+        """All Service ports whose plain farm name is the same as this one's."""
+        return self._contenders.get(FarmKey(port.namespace, port.plain_name), ())
+
+    def put_service(self, service: Service) -> Dirty:
+        """A Service was created or changed."""
+        key = ServiceKey(service.metadata.namespace, service.metadata.name)
+        before = self.services.get(key)
+        if not self.services.put(key, service):
+            return NOTHING
+        self._contend(before, service)
+        return Dirty(services=frozenset({key}))
+
+    def remove_service(self, key: ServiceKey, version: int) -> Dirty:
+        """A Service was deleted."""
+        if (before := self.services.remove(key, version)) is None:
+            return NOTHING
+        self._contend(before, None)
+        return Dirty(services=frozenset({key}))
+
+    def put_slice(self, key: SliceKey, stored: StoredSlice) -> Dirty:
+        """An EndpointSlice was created or changed."""
+        before = self.slices.get(key)
+        if not self.slices.put(key, stored):
+            return NOTHING
+        return self._move_slice(key, before, stored)
+
+    def remove_slice(self, key: SliceKey, version: int) -> Dirty:
+        """An EndpointSlice was deleted."""
+        return self._move_slice(key, self.slices.remove(key, version), None)
+
+    def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
+        """A farm was created or changed; ``farm`` is None where its spec claims nothing."""
+        before = self.farms.get(record.key)
+        if not self.farms.put(record.key, record):
+            return NOTHING
+        others = self.claims.put(farm) if farm is not None else self.claims.remove(record.key)
+        return self._move_farm(record.key, before, record, others)
+
+    def remove_farm(self, key: FarmKey, version: int) -> Dirty:
+        """A farm was deleted."""
+        if (before := self.farms.remove(key, version)) is None:
+            return NOTHING
+        self.unfinished.discard(key)
+        return self._move_farm(key, before, None, self.claims.remove(key))
+
+    def put_node(self, node: NodeRecord) -> Dirty:
+        """A node's agent reported."""
+        before = self.nodes.get(node.name)
+        if not self.nodes.put(node.name, node):
+            return NOTHING
+        if before is None or before.ready != node.ready or node.watermark < before.watermark:
+            return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
+        farms = {key for key in self.unfinished if self._differs(key, before, node)}
+        if before.failed != node.failed:
+            farms.update(key for (key, _), _ in before.failed.items() ^ node.failed.items())
+        return Dirty(farms=frozenset(farms))
+
+    def remove_node(self, name: str, version: int) -> Dirty:
+        """A node's agent is gone for good."""
+        if self.nodes.remove(name, version) is None:
+            return NOTHING
+        return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
+
+    def _differs(self, key: FarmKey, before: NodeRecord, after: NodeRecord) -> bool:
+        farm = self.farms.get(key)
+        return farm is not None and programmed(farm, before) != programmed(farm, after)
+
+    def _contend(self, before: Service | None, after: Service | None) -> None:
+        for service, join in ((before, False), (after, True)):
+            if service is not None:
+                for port in port_keys(service):
+                    name = FarmKey(port.namespace, port.plain_name)
+                    _index(self._contenders, name, _contender(service, port), join=join)
+
+    def _move_slice(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> Dirty:
+        services = set()
+        for stored, join in ((before, False), (after, True)):
+            if stored is not None and stored.slice is not None:
+                service = ServiceKey(stored.slice.namespace, stored.slice.service)
+                _index(self._slices_of, service, key, join=join)
+                services.add(service)
+        return Dirty(services=frozenset(services))
+
+    def _move_farm(
+        self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None, others: set[FarmKey]
+    ) -> Dirty:
+        services = set()
+        for record, join in ((before, False), (after, True)):
+            if record is not None and record.port is not None:
+                service = ServiceKey(record.port.namespace, record.port.service)
+                _index(self._farms_of, service, key, join=join)
+                services.add(service)
+        return Dirty(frozenset(services), frozenset({key, *others}))
+
+
+def _contender(service: Service, port: PortKey) -> Contender:
+    created = service.metadata.creation_timestamp
+    return Contender(created.timestamp() if created is not None else float("inf"), port)
+
+
+def _index(index: dict[_K, set[_V]], key: _K, value: _V, *, join: bool) -> None:
+    if join:
+        index.setdefault(key, set()).add(value)
+    elif values := index.get(key):
+        values.discard(value)
+        if not values:
+            del index[key]

@@ -1,0 +1,95 @@
+"""A queue of keys that have to be looked at again; a key is in it once, and in the hands of one worker at a time."""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """Keys in the order in which they came due. ``clock`` tells the time in seconds.
+
+    A key that is added while it is being worked on is handed out again afterwards.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ready: dict[K, None] = {}
+        self._later: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
+        self._running: set[K] = set()
+        self._again: dict[K, float] = {}
+        self._order = itertools.count()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._due) + len(self._running)
+
+    def add(self, key: K, delay_s: float = 0) -> None:
+        """Have a key handed out, at once or after a while; the earlier of two times counts."""
+        due = self._clock() + delay_s
+        if key in self._running:
+            self._again[key] = min(due, self._again.get(key, due))
+        elif key not in self._ready:
+            if delay_s <= 0:
+                self._due.pop(key, None)
+                self._ready[key] = None
+                self._idle.clear()
+                self._wake.set()
+            elif due < self._due.get(key, float("inf")):
+                self._due[key] = due
+                heapq.heappush(self._later, (due, next(self._order), key))
+                self._wake.set()
+
+    def add_all(self, keys: Iterable[K]) -> None:
+        """Have keys handed out at once."""
+        for key in keys:
+            self.add(key)
+
+    async def get(self) -> K:
+        """The next key that is due; give it back with ``done``."""
+        while True:
+            wait_s = self._promote()
+            if self._ready:
+                key = next(iter(self._ready))
+                del self._ready[key]
+                self._running.add(key)
+                return key
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: K) -> None:
+        """The work on a key is over."""
+        self._running.discard(key)
+        if (due := self._again.pop(key, None)) is not None:
+            self.add(key, due - self._clock())
+        if not self._ready and not self._running:
+            self._idle.set()
+
+    async def until_idle(self) -> None:
+        """Return when nothing is due and nothing is being worked on."""
+        await self._idle.wait()
+
+    def _promote(self) -> float | None:
+        """Make ready what has come due; the seconds until the next, None where there is none."""
+        while self._later:
+            due, _, key = self._later[0]
+            if self._due.get(key) != due:
+                heapq.heappop(self._later)  # It was made ready, or put earlier, since.
+            elif (wait_s := due - self._clock()) > 0:
+                return wait_s
+            else:
+                heapq.heappop(self._later)
+                del self._due[key]
+                self._ready[key] = None
+                self._idle.clear()
+        return None

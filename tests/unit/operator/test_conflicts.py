@@ -1,0 +1,116 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_nftlb.api.conflicts import Claims, FarmKey, claims_of, farm_key, rank
+from kube_nftlb.api.farm import Farm
+
+
+def farm(name, *addresses, owned=False, day=1, protocol="TCP"):
+    owners = [{"kind": "Service", "name": "s", "uid": "u", "controller": True}] if owned else []
+    return Farm.model_validate(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "creationTimestamp": f"2026-01-{day:02}T00:00:00Z",
+                "ownerReferences": owners,
+            },
+            "spec": {"protocol": protocol, "addresses": [{"ip": ip, "ports": ports} for ip, ports in addresses]},
+        }
+    )
+
+
+def verdicts(*farms):
+    claims = Claims()
+    for each in farms:
+        claims.put(each)
+    return {each.metadata.name: loss[0].name for each in farms if (loss := claims.winner_over(farm_key(each)))}
+
+
+V, W = ("10.96.0.1", "80"), ("10.96.0.2", "80")
+
+
+def test_farms_that_share_nothing_are_all_accepted():
+    assert verdicts(farm("a", V), farm("b", W), farm("c", ("10.96.0.1", "81")), farm("d", V, protocol="UDP")) == {}
+
+
+def test_a_services_farm_beats_an_older_hand_written_one():
+    assert verdicts(farm("hand", V, day=1), farm("service", V, owned=True, day=2)) == {"hand": "service"}
+
+
+def test_older_beats_younger_and_then_the_name_decides():
+    assert verdicts(farm("a", V, day=2), farm("z", V, day=1)) == {"a": "z"}
+    assert verdicts(farm("b", V), farm("a", V)) == {"b": "a"}
+
+
+def test_a_farm_that_loses_one_address_loses_all_and_a_third_gets_the_others():
+    assert verdicts(farm("first", V, day=1), farm("second", V, W, day=2), farm("third", W, day=3)) == {
+        "second": "first"
+    }
+
+
+def test_ranges_and_lists_of_ports_meet():
+    first, second = farm("a", ("10.96.0.1", "80-90")), farm("b", ("10.96.0.1", "70,85"), day=2)
+    claims = Claims()
+    claims.put(first)
+    claims.put(second)
+    assert claims.winner_over(FarmKey("default", "b")) == (FarmKey("default", "a"), ("10.96.0.1", 85, "TCP"))
+
+
+def test_what_changes_for_others_is_told():
+    claims = Claims()
+    claims.put(farm("second", V, W, day=2))
+    claims.put(farm("third", W, day=3))
+    assert claims.put(farm("first", V, day=1)) == {FarmKey("default", "second"), FarmKey("default", "third")}
+    assert claims.put(farm("first", V, day=1)) == set()
+    assert claims.remove(FarmKey("default", "first")) == {FarmKey("default", "second"), FarmKey("default", "third")}
+
+
+def naive(farms):
+    held, losses = {}, {}
+    for each in sorted(farms.values(), key=rank):
+        lost = next((claim for claim in claims_of(each) if claim in held), None)
+        if lost:
+            losses[farm_key(each)] = (held[lost], lost)
+        else:
+            held.update(dict.fromkeys(claims_of(each), farm_key(each)))
+    return losses
+
+
+ADDRESSES = st.lists(
+    st.tuples(st.sampled_from(["10.96.0.1", "10.96.0.2", "10.96.0.3"]), st.sampled_from(["80", "81", "80-81"])),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda address: address[0],
+)
+STEPS = st.lists(
+    st.one_of(
+        st.builds(
+            lambda name, addresses, owned, day: farm(name, *addresses, owned=owned, day=day),
+            st.sampled_from("abcdefg"),
+            ADDRESSES,
+            st.booleans(),
+            st.integers(1, 3),
+        ),
+        st.sampled_from("abcdefg"),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_any_history_leads_to_what_a_fresh_look_says_and_every_change_is_told(steps):
+    claims, farms, before = Claims(), {}, {}
+    for step in steps:
+        if isinstance(step, str):
+            changed = FarmKey("default", step)
+            farms.pop(changed, None)
+            told = claims.remove(changed)
+        else:
+            changed = farm_key(step)
+            farms[changed] = step
+            told = claims.put(step)
+        now = naive(farms)
+        assert {key: loss for key in farms if (loss := claims.winner_over(key))} == now
+        assert told == {key for key in farms if key != changed and before.get(key) != now.get(key)}
+        before = now

@@ -1,0 +1,31 @@
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.operator.publish import Outcome, RefusedError, classify
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(errors.KubeUnreachableError("gone"), Outcome.RETRY, id="the API server is away"),
+        pytest.param(errors.KubeError(500, "InternalError", "etcd"), Outcome.RETRY, id="it is in trouble"),
+        pytest.param(errors.KubeError(429, "TooManyRequests", "slow down"), Outcome.RETRY, id="it has too much to do"),
+        pytest.param(
+            errors.ConflictError(409, "Conflict", "uid mismatch"), Outcome.RETRY, id="the farm became another one"
+        ),
+        pytest.param(errors.NotFoundError(404, "NotFound", "namespace"), Outcome.OBSOLETE, id="the namespace is gone"),
+        pytest.param(
+            errors.KubeError(403, "Forbidden", "namespace x because it is being terminated"),
+            Outcome.OBSOLETE,
+            id="it is going",
+        ),
+    ],
+)
+def test_a_failed_write_means(error, expected):
+    assert classify(error) is expected
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_a_refusal_is_told_with_the_api_servers_words(status):
+    with pytest.raises(RefusedError, match="spec is wrong"):
+        classify(errors.KubeError(status, "Invalid", "spec is wrong"))

@@ -1,0 +1,32 @@
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.settings import ListenAddress, OperatorSettings
+
+
+def test_everything_has_a_default():
+    settings = OperatorSettings.from_environment({"KUBE_NFTLB_LOG_LEVEL": ""})
+    assert settings.metrics_address == ListenAddress("127.0.0.1", 9195)
+    assert (settings.log_level, settings.log_format, settings.relist_s) == ("INFO", "json", 300)
+
+
+def test_an_ipv6_address_stands_in_brackets():
+    settings = OperatorSettings.from_environment({"KUBE_NFTLB_METRICS_ADDRESS": "[::1]:80"})
+    assert settings.metrics_address == ListenAddress("::1", 80)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("KUBE_NFTLB_METRICS_ADDRESS", "9195", "host:port"),
+        ("KUBE_NFTLB_METRICS_ADDRESS", "x:0", "from 1 to 65535"),
+        ("KUBE_NFTLB_LOG_LEVEL", "loud", "DEBUG, INFO, WARNING, ERROR"),
+        ("KUBE_NFTLB_LOG_FORMAT", "xml", "json, console"),
+        ("KUBE_NFTLB_RELIST_SECONDS", "1", "from 10 to 86400"),
+        ("KUBE_NFTLB_RELIST_SECONDS", "nan", "from 10 to 86400"),
+        ("KUBE_NFTLB_RELIST_SECONDS", "soon", "number of seconds"),
+    ],
+)
+def test_a_value_of_no_use_is_refused_with_a_sentence(name, value, sentence):
+    with pytest.raises(errors.UsageError, match=sentence):
+        OperatorSettings.from_environment({name: value})

@@ -1,0 +1,69 @@
+import asyncio
+
+import pytest
+
+from kube_nftlb.operator.workqueue import WorkQueue
+
+
+@pytest.fixture
+def queue():
+    return WorkQueue(lambda: asyncio.get_running_loop().time())
+
+
+async def take_all(queue):
+    taken = []
+    while True:
+        try:
+            async with asyncio.timeout(0.02):
+                taken.append(await queue.get())
+        except TimeoutError:
+            return taken
+        queue.done(taken[-1])
+
+
+async def test_keys_come_once_and_in_order(queue):
+    queue.add_all(["a", "b", "a"])
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_key_in_work_is_handed_out_again_only_afterwards(queue):
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.add("b")
+    assert await queue.get() == "b"
+    queue.done("a")
+    assert await queue.get() == "a"
+
+
+async def test_a_delayed_key_comes_when_it_is_due_and_sooner_when_added_again(queue):
+    queue.add("late", 60)
+    queue.add("soon", 0.005)
+    assert await take_all(queue) == ["soon"]
+    queue.add("late")
+    assert await take_all(queue) == ["late"]
+    assert len(queue) == 0
+
+
+async def test_a_later_time_does_not_put_a_key_off(queue):
+    queue.add("a", 0.005)
+    queue.add("a", 60)
+    assert await take_all(queue) == ["a"]
+
+
+async def test_idle_means_that_nothing_is_due_or_in_work(queue):
+    queue.add("a")
+    waiting = asyncio.create_task(queue.until_idle())
+    await asyncio.sleep(0)
+    key = await queue.get()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done(key)
+    await waiting
+
+
+async def test_a_waiting_worker_is_woken(queue):
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    assert await waiting == "a"
