@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kube_nftlb import errors
+from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import NftlbClient
@@ -27,9 +28,10 @@ BATCH = 16
 class NftlbEngine:
     """One node's nftlb and the rules it makes."""
 
-    def __init__(self, client: NftlbClient, kernel: Kernel, nft: Nft, startup_file: Path) -> None:
+    def __init__(self, client: NftlbClient, kernel: Kernel, conntrack: Conntrack, nft: Nft, startup_file: Path) -> None:
         self._client = client
         self._kernel = kernel
+        self._conntrack = conntrack
         self._nft = nft
         self._startup_file = startup_file
         self.present: dict[str, objects.Farm] = {}
@@ -168,11 +170,19 @@ class NftlbEngine:
         for state in ("down", "up"):
             await self._client.change(put_request([objects.Farm(name, {"state": state})]))
 
-    async def purge_sessions(self, name: str) -> None:
-        """Forget the clients of a farm that are held to a backend which is gone: they would wait for it in vain."""
+    async def part(self, name: str, marks: set[int]) -> None:
+        """Part a farm from backends that are gone: its UDP flows, and clients that a session holds to one of them."""
         farm = self.present.get(name)
-        if farm is None or farm.options.get("persistence", "none") == "none":
+        if farm is None:
             return
+        gone = marks - {backend.mark for backend in farm.backends.values() if backend.state != "down"}
+        persistent = farm.options.get("persistence", "none") != "none"
+        if gone and (persistent or any(claim.protocol == "udp" for claim in farm.claims())):
+            await self._conntrack.release(farm, gone)
+        if persistent:
+            await self._purge_sessions(name, farm)
+
+    async def _purge_sessions(self, name: str, farm: objects.Farm) -> None:
         family = layout.family(farm)
         alive = {backend.mark for backend in farm.backends.values() if backend.state != "down"}
         dead = [key for key, mark in (await self._kernel.sessions(family, name)).items() if mark not in alive]

@@ -7,6 +7,7 @@ import prometheus_client
 import structlog
 
 from kube_nftlb import logs, metrics
+from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.own_table import OwnTable
@@ -31,7 +32,7 @@ async def _run(settings: AgentSettings) -> None:
     prometheus_client.start_http_server(
         settings.metrics_address.port, settings.metrics_address.host, registry=metrics.REGISTRY
     )
-    kernel, nft = await Kernel.open(), Nft.open()
+    kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
     client = NftlbClient(
         settings.nftlb.url,
         settings.nftlb.key_file,
@@ -39,7 +40,7 @@ async def _run(settings: AgentSettings) -> None:
     )
     async with await Kube.connect(user_agent="kube-nftlb-agent") as kube:
         reporter = NodeReporter(kube, settings.node_name)
-        engine = NftlbEngine(client, kernel, nft, settings.nftlb.startup_file)
+        engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
         reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
         tasks = [
             asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
@@ -57,6 +58,7 @@ async def _run(settings: AgentSettings) -> None:
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
         await client.close()
         kernel.close()
+        conntrack.close()
         for task in done - {stopped}:
             task.result()
     _log.info("agent stopped", node=settings.node_name)

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
@@ -33,8 +34,8 @@ POLL_S = 0.25
 """How often the kernel is asked whether anybody has changed nftables."""
 AUDIT_EVERY_S = 60
 """How long after a change of nftables every farm has been compared once more."""
-PURGE_FOR_S = 120
-"""How long after a backend went the sessions that lead to it are looked for: its open connections write them anew."""
+PART_FOR_S = 2
+"""How long after a backend went the connections and sessions that lead to it are looked for: one may just be begun."""
 AUDIT_STEP = 4
 """Farms compared per poll in the background."""
 SAVE_EVERY_S = 2
@@ -61,6 +62,16 @@ class _Unchecked:
     since: int
     applied_at: float
     fault: str
+
+
+class _Parting(NamedTuple):
+    """The marks of backends that went a moment ago, and until when to look for what they left."""
+
+    marks: set[int]
+    until: float
+
+
+_NO_PARTING = _Parting(set(), 0)
 
 
 @dataclass(slots=True)
@@ -101,7 +112,7 @@ class Reconciler:
         self._generation = 0
         self._to_audit: list[str] = []
         self._audit_at: float | None = None
-        self._purges: dict[str, float] = {}
+        self._partings: dict[str, _Parting] = {}
         self._unsaved = False
         self._saved_at = 0.0
 
@@ -207,7 +218,8 @@ class Reconciler:
 
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
-        await self._table.create()
+        if await self._engine.own_table_fault(own_table.TABLE, len(self._table.entries)):
+            await self._table.create()
         await self._engine.sync()
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
         await self._engine.apply(plan.steps(self.present, orphans))
@@ -261,10 +273,17 @@ class Reconciler:
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
+        gone: dict[str, set[int]] = {}
         for step in steps:
-            if isinstance(step, RemoveBackend) and self.present[step.name].options.get("persistence") != "none":
-                self._purges[step.name] = time.monotonic() + PURGE_FOR_S
-        return await self._engine.apply(steps)
+            if isinstance(step, RemoveBackend):
+                gone.setdefault(step.name, set()).add(self.present[step.name].backends[step.backend].mark)
+        failed = await self._engine.apply(steps)
+        for name, marks in gone.items():
+            await self._engine.part(name, marks)
+            self._partings[name] = _Parting(
+                marks | self._partings.get(name, _NO_PARTING).marks, time.monotonic() + PART_FOR_S
+            )
+        return failed
 
     def _view(self, key: FarmKey) -> objects.Farm | None:
         """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
@@ -330,11 +349,10 @@ class Reconciler:
                 await self._repair_farm(name, fault)
         del self._to_audit[:AUDIT_STEP]
         await self._bury_retired()
-        for name, until in list(self._purges.items()):
-            if now > until:
-                del self._purges[name]
-            else:
-                await self._engine.purge_sessions(name)
+        for name, parting in list(self._partings.items()):
+            if now > parting.until:
+                del self._partings[name]
+            await self._engine.part(name, parting.marks)
         self._generation = await self._engine.generation()
         retry = [key for key, until in self._refused_until.items() if until <= now]
         for key in retry:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from kube_nftlb.agent import plan, view
+from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.api import farm as model
@@ -31,11 +32,13 @@ BACKENDS = {
 @pytest.fixture
 async def engine(real_nftlb: Path, run_dir: Path) -> AsyncIterator[NftlbEngine]:
     client, kernel = NftlbClient(f"http://127.0.0.1:{PORT}", real_nftlb), await Kernel.open()
-    engine = NftlbEngine(client, kernel, Nft.open(), run_dir / "nftlb.json")
+    conntrack = await Conntrack.open()
+    engine = NftlbEngine(client, kernel, conntrack, Nft.open(), run_dir / "nftlb.json")
     await engine.sync()
     yield engine
     await client.close()
     kernel.close()
+    conntrack.close()
 
 
 async def bring(engine: NftlbEngine, wanted: model.Farm | None, name: str = "web--http") -> None:

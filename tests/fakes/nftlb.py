@@ -188,6 +188,13 @@ class FakeKernel:
         return {}
 
 
+class FakeConntrack:
+    """A table without connections."""
+
+    async def release(self, farm: objects.Farm, marks: set[int]) -> int:
+        return 0
+
+
 class FakeNft:
     """Keeps the commands that it was to run."""
 

@@ -15,7 +15,7 @@ from kube_nftlb.agent.reconcile import Problem, Reconciler
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.nftlb.client import NftlbClient
 from tests.builders import farm, raw_backend
-from tests.fakes.nftlb import KEY, FakeKernel, FakeNft, FakeNftlb
+from tests.fakes.nftlb import KEY, FakeConntrack, FakeKernel, FakeNft, FakeNftlb
 
 
 class Node:
@@ -30,7 +30,7 @@ class Node:
 
     def start(self) -> None:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
-        engine = NftlbEngine(client, self.kernel, self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
+        engine = NftlbEngine(client, self.kernel, FakeConntrack(), self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
         self.loop = Reconciler(engine, OwnTable(self.nft), lambda: None)  # type: ignore[arg-type]  # a fake
         self.task = asyncio.create_task(self.loop.run())
 

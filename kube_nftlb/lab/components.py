@@ -1,0 +1,174 @@
+"""What runs in a lab: each component's command, environment and place. Computation only."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kube_nftlb.lab import addresses, credentials
+from kube_nftlb.lab.addresses import NodePlan
+from kube_nftlb.lab.state import LabFiles
+
+ETCD = "etcd"
+API_SERVER = "apiserver"
+CONTROLLER_MANAGER = "controller-manager"
+KUBELET = "kubelet"
+OPERATOR = "operator"
+AGENT = "agent"
+NFTLB = "nftlb"
+KUBE_PROXY = "kube-proxy"
+
+_ETCD_URL = "http://127.0.0.1:2379"
+_ETCD_PEER_URL = "http://127.0.0.1:2380"
+_CONTROLLERS = (
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "replicaset-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+)
+_SYNCS = ("deployment", "replicaset", "service-endpoint", "endpoint", "namespace")
+
+
+@dataclass(frozen=True)
+class Component:
+    """A program that the supervisor keeps running; without a node it runs in the control plane's namespace."""
+
+    name: str
+    node: str | None
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A lab as it was asked for."""
+
+    files: LabFiles
+    nodes: list[NodePlan]
+    proxy: str
+    programs: Mapping[str, Path]
+
+    def control_plane(self) -> list[Component]:
+        """etcd and the API server, in the order they start."""
+        return [self._etcd(), self._api_server()]
+
+    def controllers(self) -> list[Component]:
+        """What turns objects into other objects, and pods into namespaces."""
+        return [self._controller_manager(), self._module(KUBELET, "kube_nftlb.lab.kubelet", str(self.files.root))]
+
+    def proxies(self) -> list[Component]:
+        """What makes Services work; nothing for the proxy ``none``."""
+        if self.proxy == "kube-nftlb":
+            operator = self._kube_nftlb(OPERATOR, "operator", None, {"KUBE_NFTLB_METRICS_ADDRESS": "127.0.0.1:9195"})
+            daemons = [
+                self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes
+            ]
+            agents = [self._kube_nftlb(AGENT, "agent", node, self._node_environment(node)) for node in self.nodes]
+            return [operator, *daemons, *agents]
+        if self.proxy.startswith(KUBE_PROXY):
+            return [self._kube_proxy(node) for node in self.nodes]
+        return []
+
+    def all(self) -> list[Component]:
+        """Everything, in the order it starts."""
+        return [*self.control_plane(), *self.controllers(), *self.proxies()]
+
+    def _etcd(self) -> Component:
+        flags = {
+            "data-dir": str(self.files.etcd),
+            "listen-client-urls": _ETCD_URL,
+            "advertise-client-urls": _ETCD_URL,
+            "listen-peer-urls": _ETCD_PEER_URL,
+            "initial-advertise-peer-urls": _ETCD_PEER_URL,
+            "initial-cluster": f"default={_ETCD_PEER_URL}",
+            "quota-backend-bytes": str(4 << 30),
+        }
+        return Component(ETCD, None, self._command("etcd", flags))
+
+    def _api_server(self) -> Component:
+        secrets = self.files.secrets
+        key = str(secrets / credentials.SERVICE_ACCOUNT_KEY)
+        flags = {
+            "etcd-servers": _ETCD_URL,
+            "bind-address": "0.0.0.0",  # noqa: S104 (of the lab's own network namespace)
+            "secure-port": str(addresses.API_PORT),
+            "advertise-address": addresses.API_HOST,
+            "tls-cert-file": str(secrets / credentials.CERTIFICATE),
+            "tls-private-key-file": str(secrets / credentials.PRIVATE_KEY),
+            "token-auth-file": str(secrets / credentials.TOKENS),
+            "authorization-mode": "RBAC",
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": key,
+            "service-account-signing-key-file": key,
+            "service-cluster-ip-range": addresses.SERVICE_CIDRS,
+            "allow-privileged": "true",
+            "max-requests-inflight": "2000",
+            "max-mutating-requests-inflight": "1000",
+        }
+        return Component(API_SERVER, None, self._command("kube-apiserver", flags))
+
+    def _controller_manager(self) -> Component:
+        flags = {
+            "kubeconfig": str(self.files.inside_kubeconfig),
+            "controllers": ",".join(_CONTROLLERS),
+            "leader-elect": "false",
+            "service-account-private-key-file": str(self.files.secrets / credentials.SERVICE_ACCOUNT_KEY),
+            "kube-api-qps": "2000",
+            "kube-api-burst": "4000",
+            "endpointslice-updates-batch-period": "0",
+            "endpoint-updates-batch-period": "0",
+            **{f"concurrent-{kind}-syncs": "20" for kind in _SYNCS},
+        }
+        return Component(CONTROLLER_MANAGER, None, self._command("kube-controller-manager", flags))
+
+    def _kube_proxy(self, node: NodePlan) -> Component:
+        flags = {
+            "kubeconfig": str(self.files.inside_kubeconfig),
+            "proxy-mode": self.proxy.rpartition("-")[2],
+            "hostname-override": node.name,
+            "cluster-cidr": addresses.POD_CIDRS,
+            # These are settings of the machine, not of a network namespace.
+            "conntrack-max-per-core": "0",
+            "conntrack-min": "0",
+            "conntrack-tcp-timeout-established": "0s",
+            "conntrack-tcp-timeout-close-wait": "0s",
+        }
+        return Component(KUBE_PROXY, node.name, self._command("kube-proxy", flags))
+
+    def _command(self, program: str, flags: Mapping[str, str]) -> tuple[str, ...]:
+        return (str(self.programs[program]), *(f"--{flag}={value}" for flag, value in flags.items()))
+
+    def _module(self, name: str, module: str, *arguments: str) -> Component:
+        return Component(name, None, (sys.executable, "-m", module, *arguments))
+
+    def _node_environment(self, node: NodePlan) -> dict[str, str]:
+        return {
+            "KUBE_NFTLB_NODE_NAME": node.name,
+            "KUBE_NFTLB_RUN_DIR": str(self.files.run(node.name)),
+            "KUBE_NFTLB_NFTLB_PORT": "5555",
+            "KUBE_NFTLB_METRICS_ADDRESS": "0.0.0.0:9195",
+        }
+
+    def _kube_nftlb(self, name: str, command: str, node: NodePlan | None, environment: Mapping[str, str]) -> Component:
+        common = {"KUBECONFIG": str(self.files.inside_kubeconfig), "KUBE_NFTLB_LOG_LEVEL": "INFO"}
+        argv = (sys.executable, "-m", "kube_nftlb", command)
+        return Component(name, node.name if node else None, argv, {**common, **environment})
+
+
+def base_environment(files: LabFiles, bin_folder: Path) -> dict[str, str]:
+    """The environment of everything that runs inside: kubectl is found, and finds the lab."""
+    path = f"{bin_folder}:{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+    # A helper of the caller's, such as a proxy, cannot be reached from inside.
+    outside = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+    inherited = {key: value for key, value in os.environ.items() if key.lower() not in outside}
+    return {**inherited, "PATH": path, "KUBECONFIG": str(files.inside_kubeconfig), "PYTHONUNBUFFERED": "1"}

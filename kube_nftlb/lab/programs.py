@@ -1,0 +1,111 @@
+"""The programs a lab needs, and where they are."""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kube_nftlb import errors
+from kube_nftlb.lab import build, debian
+
+Report = Callable[[str], None]
+
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubectl")
+KUBE_PROXY = "kube-proxy"
+
+_DEBIAN_PACKAGES = {
+    "etcd": "etcd-server",
+    "openssl": "openssl",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "nft": "nftables",
+}
+_MORE_DEBIAN_PACKAGES = {
+    "kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
+    "kube-proxy-nftables": {},
+    "kube-proxy-iptables": {"iptables": "iptables"},
+    "none": {},
+}
+PROXIES = tuple(_MORE_DEBIAN_PACKAGES)
+
+
+def cache_folder() -> Path:
+    """Where programs that were built stay."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "kube-nftlb"
+
+
+def ensure(proxy: str, report: Report) -> Mapping[str, Path]:
+    """Find what a lab with this proxy needs; what is missing is installed or built, which takes minutes, once.
+
+    ``report`` gets a sentence at each step. Raises LabError naming what to do by hand.
+    """
+    if proxy not in PROXIES:
+        raise errors.LabError(f"--proxy is one of {', '.join(PROXIES)}, not {proxy!r}")
+    packages = {**_DEBIAN_PACKAGES, **_MORE_DEBIAN_PACKAGES[proxy]}
+    missing = {package for program, package in packages.items() if find(program) is None}
+    if proxy == "kube-nftlb" and not _has_libnftables():
+        missing.add("libnftables1")
+    if missing:
+        debian.install(sorted(missing), report)
+    found = {program: _require(find(program), program) for program in packages}
+
+    wanted = [*KUBERNETES, KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else list(KUBERNETES)
+    kubernetes = _find_kubernetes(wanted)
+    if to_build := [program for program in wanted if program not in kubernetes]:
+        build.kubernetes(to_build, cache_folder(), report)
+        kubernetes = _find_kubernetes(wanted)
+    return {**found, **{program: _require(kubernetes.get(program), program) for program in wanted}}
+
+
+def find(program: str) -> Path | None:
+    """The first of $KUBEBUILDER_ASSETS, the cache and PATH (with the folders for administrators) that has a program."""
+    return next(iter(_candidates(program)), None)
+
+
+def kubernetes_version(output: str) -> tuple[int, int] | None:
+    """Major and minor version out of what a Kubernetes program prints when it is asked for its version."""
+    match = re.search(r"\bv(\d+)\.(\d+)\.\d+", output)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _candidates(program: str) -> Iterable[Path]:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    folders = [*([assets] if assets else []), str(cache_folder() / "bin")]
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
+    for folder in [*folders, *path.split(os.pathsep)]:
+        if found := shutil.which(program, path=folder):
+            yield Path(found)
+
+
+def _find_kubernetes(programs: list[str]) -> dict[str, Path]:
+    # Each of them takes a quarter of a second to say its version.
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(_find_of_right_version, programs)
+        return {program: path for program, path in zip(programs, found, strict=True) if path is not None}
+
+
+def _find_of_right_version(program: str) -> Path | None:
+    question = ["version", "--client"] if program == "kubectl" else ["--version"]
+    for path in _candidates(program):
+        answer = subprocess.run([path, *question], capture_output=True, text=True, check=False, timeout=30)
+        if kubernetes_version(answer.stdout) == build.MINOR_VERSION:
+            return path
+    return None
+
+
+def _require(path: Path | None, program: str) -> Path:
+    if path is None:
+        raise errors.LabError(f"{program} is still missing; put it into {cache_folder() / 'bin'}, or into PATH")
+    return path
+
+
+def _has_libnftables() -> bool:
+    try:
+        ctypes.CDLL("libnftables.so.1")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,274 @@
+"""What the functional tests do with a lab, in the words of the tests."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import yaml
+
+from kube_nftlb.lab.lab import Lab
+
+TRAFFIC = (sys.executable, "-m", "kube_nftlb.lab.traffic")
+
+
+def eventually(check: Callable[[], bool], what: str, seconds: float = 20) -> float:
+    """Wait until it is so; how many seconds that took. Fails with the words of ``what``."""
+    start = time.monotonic()
+    while not check():
+        if time.monotonic() - start > seconds:
+            raise AssertionError(f"after {seconds} s it is still not so that {what}")
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+class Cluster:
+    """A lab, through kubectl and through connections."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
+
+    # kubectl
+
+    def try_kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.lab.bin / "kubectl"), *arguments],
+            env=self._environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        done = self.try_kubectl(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def refused(self, *objects: dict[str, Any]) -> str:
+        """What the API server says to objects that it does not take."""
+        done = self.try_kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+        assert done.returncode != 0, "the API server took it"
+        return done.stderr
+
+    def get(self, kind: str, name: str | None = None, namespace: str = "default", **options: str) -> Any:
+        found = self.try_kubectl("get", kind, *([name] if name else []), "-n", namespace, "-o", "json")
+        return json.loads(found.stdout) if found.returncode == 0 else None
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        self.kubectl("delete", kind, name, "-n", namespace, "--wait=false")
+
+    @contextlib.contextmanager
+    def namespace(self) -> Iterator[str]:
+        """A namespace of the test's own, gone with all that is in it when the test is over."""
+        name = f"test-{uuid.uuid4().hex[:8]}"
+        self.kubectl("create", "namespace", name)
+        try:
+            yield name
+        finally:
+            # The namespace controller takes its time.
+            self.kubectl("delete", "services,farms,deployments,pods", "--all", "-n", name, "--wait=false")
+            self.kubectl("delete", "namespace", name, "--wait=false")
+            eventually(lambda: not self.get("farms", namespace=name)["items"], f"the farms of {name} are gone")
+            eventually(lambda: self.nftlb_farms(f"{name}.") == [], f"nftlb has forgotten the farms of {name}")
+
+    def wait(self, kind: str, name: str, condition: str, namespace: str = "default") -> None:
+        self.kubectl("wait", f"--for=condition={condition}", f"{kind}/{name}", "-n", namespace, "--timeout=30s")
+
+    def run(self, name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> None:
+        """A Deployment of servers, ready."""
+        self.apply(deployment(name, replicas, namespace, grace_s, **container))
+        self.rolled_out(name, replicas, namespace)
+
+    def scale(self, name: str, replicas: int, namespace: str) -> None:
+        self.kubectl("scale", f"deployment/{name}", f"--replicas={replicas}", "-n", namespace)
+
+    def rolled_out(self, name: str, replicas: int, namespace: str) -> None:
+        self.kubectl("rollout", "status", f"deployment/{name}", "-n", namespace, "--timeout=60s")
+        assert len(self.pods(name, namespace)) == replicas
+
+    def pods(self, app: str, namespace: str) -> list[str]:
+        """The names of an app's pods that are not on their way out."""
+        items = json.loads(self.kubectl("get", "pods", "-l", f"app={app}", "-n", namespace, "-o", "json"))["items"]
+        return [item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]]
+
+    def vip(self, service: str, namespace: str, family: str = "ipv4") -> str:
+        ips: list[str] = self.get("service", service, namespace)["spec"]["clusterIPs"]
+        return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
+
+    def farm(self, name: str, namespace: str) -> Any:
+        return self.get("farm", name, namespace)
+
+    def farm_has(self, name: str, namespace: str, ready: int) -> None:
+        """Wait until all nodes have the farm with so many ready backends."""
+
+        def check() -> bool:
+            status = (self.farm(name, namespace) or {}).get("status", {})
+            programmed = {c["type"]: c["status"] for c in status.get("conditions", [])}.get("Programmed")
+            return status.get("readyBackends") == ready and programmed == "True"
+
+        eventually(check, f"all nodes have {name} with {ready} backends")
+
+    # connections
+
+    def traffic(self, where: str, *arguments: object, timeout_s: float = 60) -> dict[str, Any]:
+        done = self.lab.exec(where, *TRAFFIC, *(str(argument) for argument in arguments), timeout_s=timeout_s)
+        assert done.returncode == 0, done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+    def count(self, where: str, number: int, host: str, port: int = 80, *options: str) -> dict[str, Any]:
+        return self.traffic(where, "count", number, host, port, *options)
+
+    def answers(self, where: str, host: str, port: int = 80, *options: str, number: int = 20) -> set[str]:
+        """The pods that answered, provided that no connection failed."""
+        counted = self.count(where, number, host, port, *options)
+        return set(counted["answers"]) if not any(counted["failures"].values()) else set()
+
+    def reaches(self, where: str, pods: list[str], host: str, port: int = 80, *options: str) -> None:
+        """Wait until connections reach just these pods."""
+        eventually(
+            lambda: self.answers(where, host, port, *options) == set(pods), f"{host}:{port} from {where} reaches {pods}"
+        )
+
+    @contextlib.contextmanager
+    def hammer(self, where: str, host: str, port: int = 80) -> Iterator[dict[str, Any]]:
+        """Connections without pause during the block; the result is filled in after it."""
+        result: dict[str, Any] = {}
+        process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port))
+        time.sleep(0.5)
+        try:
+            yield result
+        finally:
+            process.terminate()
+            out, err = process.communicate(timeout=30)
+            assert out, err
+            result.update(json.loads(out))
+
+    @contextlib.contextmanager
+    def streams(
+        self, number: int, where: str, host: str, seconds: float, port: int = 80
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Downloads that take so long, begun before the block; the results are filled in after it."""
+        rate = 20_000
+        arguments = ("stream", host, str(port), "--bytes", str(int(rate * seconds)), "--rate", str(rate))
+        processes = [self.lab.popen(where, *TRAFFIC, *arguments) for _ in range(number)]
+        results: list[dict[str, Any]] = []
+        time.sleep(0.5)
+        try:
+            yield results
+        finally:
+            for process in processes:
+                out, err = process.communicate(timeout=seconds + 20)
+                assert out, err
+                results.append(json.loads(out))
+
+    # nodes
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node.name for node in self.lab.nodes]
+
+    def nft(self, node: str, *arguments: str) -> str:
+        done = self.lab.exec(node, "nft", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def nftlb_farms(self, prefix: str = "") -> list[str]:
+        """The farms, on any node, whose name in nftlb begins so."""
+        found: set[str] = set()
+        for node in self.nodes:
+            farms = json.loads(self.nftlb(node, "GET", "/farms"))["farms"]
+            # An IPv6 farm without backends may have been retired, see docs/nftlb-defects.md.
+            found.update(
+                farm["name"]
+                for farm in farms
+                if farm["name"].startswith(prefix) and (farm["family"] != "ipv6" or farm["backends"])
+            )
+        return sorted(found)
+
+    def nftlb(self, node: str, method: str, path: str) -> str:
+        done = self.lab.exec(node, sys.executable, "-m", "kube_nftlb", "nftlb", method, path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def requests(self, node: str) -> list[str]:
+        """The requests that this node's nftlb has logged."""
+        lines = self.lab.log_path("nftlb", node).read_text(errors="replace").splitlines()
+        return [line.partition("request: ")[2] for line in lines if "request: " in line]
+
+    def changing_requests(self) -> list[str]:
+        return [request for node in self.nodes for request in self.requests(node) if not request.startswith("GET")]
+
+    def recoveries(self) -> int:
+        """How often nftlb has reloaded everything, over all nodes."""
+        return sum(
+            self.lab.log_path("nftlb", node).read_text(errors="replace").count("recovery in progress")
+            for node in self.nodes
+        )
+
+
+def deployment(name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": grace_s,
+                    "containers": [{"name": "server", "image": "server", **container}],
+                },
+            },
+        },
+    }
+
+
+def service(name: str, namespace: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    prefix = "service.kubernetes.io/kube-nftlb-load-balancer-"
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {prefix + key: value for key, value in (annotations or {}).items()},
+        },
+        "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80}], **spec},
+    }
+
+
+def farm(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kube-nftlb.io/v1alpha1",
+        "kind": "NftlbFarm",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def client_pod(name: str, namespace: str, node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "client", "image": "client"}],
+        },
+    }
