@@ -36,7 +36,7 @@ class Conntrack:
         """Part a farm's connections from backends that are gone, known by their marks; how many that were.
 
         A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
-        connection goes on, but without its mark: with it, each packet would renew the session that leads to the backend.
+        connection goes on, but without its mark: with it, each packet would renew the session that leads there.
         """
         family = socket.AF_INET6 if farm.ipv6 else socket.AF_INET
         table = self._sockets[family]

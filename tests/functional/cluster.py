@@ -73,6 +73,8 @@ class Cluster:
         """A namespace of the test's own, gone with all that is in it when the test is over."""
         name = f"test-{uuid.uuid4().hex[:8]}"
         self.kubectl("create", "namespace", name)
+        # Without its service account a namespace takes no pods.
+        eventually(lambda: self.get("serviceaccount", "default", name) is not None, f"{name} has a service account")
         try:
             yield name
         finally:
@@ -142,10 +144,10 @@ class Cluster:
         )
 
     @contextlib.contextmanager
-    def hammer(self, where: str, host: str, port: int = 80) -> Iterator[dict[str, Any]]:
+    def hammer(self, where: str, host: str, port: int = 80, *options: str) -> Iterator[dict[str, Any]]:
         """Connections without pause during the block; the result is filled in after it."""
         result: dict[str, Any] = {}
-        process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port))
+        process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port), *options)
         time.sleep(0.5)
         try:
             yield result

@@ -1,6 +1,7 @@
 """Service → NftlbFarm → nftlb → packets."""
 
 import json
+import time
 
 import pytest
 
@@ -182,8 +183,6 @@ def test_session_affinity_holds_a_client_and_ends_with_its_timeout(
 
     def moved() -> bool:
         # Silence for longer than the timeout, then one connection.
-        import time
-
         time.sleep(1.5)
         seen.update(cluster.answers(client, vip, number=1))
         return len(seen) > 1

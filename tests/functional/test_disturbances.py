@@ -1,0 +1,212 @@
+"""What changes, breaks and comes back, and what a client notices of it."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.functional.cluster import Cluster, eventually, farm, service
+
+pytestmark = pytest.mark.timeout(240)
+
+GRACE_S = 4
+"""Pods serve for so long after their deletion: longer than any node needs to know of it."""
+
+IMPATIENT = ("--timeout", "0.3")
+"""Where the question is when traffic is back: a connection that is lost on the way is not waited for."""
+
+
+@pytest.fixture
+def web(cluster: Cluster, namespace: str) -> str:
+    """The VIP of a Service with three backends."""
+    cluster.apply(service("web", namespace))
+    cluster.run("web", 3, namespace, GRACE_S)
+    cluster.farm_has("web--http", namespace, 3)
+    return cluster.vip("web", namespace)
+
+
+def test_scaling_up_and_down_fails_no_connection(cluster: Cluster, namespace: str, client: str, web: str) -> None:
+    with cluster.streams(6, client, web, 10) as streams, cluster.hammer(client, web) as hammered:
+        cluster.scale("web", 10, namespace)
+        cluster.farm_has("web--http", namespace, 10)
+        time.sleep(1)
+        cluster.scale("web", 2, namespace)
+        cluster.farm_has("web--http", namespace, 2)
+        time.sleep(GRACE_S + 1)
+    survivors = cluster.pods("web", namespace)
+    assert hammered["attempts"] > 1000
+    assert len(hammered["answers"]) >= 10
+    assert hammered["failures"] == []
+    surviving = [stream for stream in streams if stream["pod"] in survivors]
+    assert surviving, "six downloads over three pods, of which two stay"
+    assert all(stream["complete"] for stream in surviving), streams
+
+
+def test_a_change_of_scheduler_fails_no_connection(cluster: Cluster, namespace: str, client: str, web: str) -> None:
+    with cluster.streams(3, client, web, 6) as streams, cluster.hammer(client, web) as hammered:
+        for scheduler in ("weight", "symhash", "rr"):
+            cluster.apply(service("web", namespace, {"scheduler": scheduler}))
+            eventually(
+                lambda name=scheduler: cluster.farm("web--http", namespace)["spec"]["scheduler"] == name,  # type: ignore[misc]  # bound now
+                "the farm has it",
+            )
+            cluster.farm_has("web--http", namespace, 3)
+    assert hammered["failures"] == []
+    assert all(stream["complete"] for stream in streams), streams
+
+
+def test_a_change_that_restarts_a_farm_breaks_no_open_connection_and_no_other_farm(
+    cluster: Cluster, namespace: str, client: str, web: str
+) -> None:
+    cluster.apply(service("other", namespace, selector={"app": "web"}))
+    cluster.farm_has("other--http", namespace, 3)
+    other = cluster.vip("other", namespace)
+    with (
+        cluster.streams(3, client, web, 6) as streams,
+        cluster.hammer(client, web) as hammered,
+        cluster.hammer(client, other) as bystander,
+    ):
+        for mode in ("dnat", "snat"):
+            cluster.apply(service("web", namespace, {"mode": mode}))
+            eventually(
+                lambda name=mode: cluster.farm("web--http", namespace)["spec"]["mode"] == name, "the farm has it"
+            )  # type: ignore[misc]  # bound now
+            cluster.farm_has("web--http", namespace, 3)
+    assert all(stream["complete"] for stream in streams), streams
+    assert bystander["failures"] == []
+    # Two restarts of the farm; each may lose what arrives within its few milliseconds.
+    assert len(hammered["failures"]) <= 4, hammered["failures"]
+    assert hammered["longest_gap_ms"] < 3000
+
+
+def test_a_restarted_agent_changes_nothing(cluster: Cluster, namespace: str, client: str, web: str) -> None:
+    cluster.apply(service("empty", namespace, selector={"app": "nobody"}))
+    cluster.farm_has("empty--http", namespace, 0)
+    before = cluster.changing_requests()
+    pids = [cluster.lab.pid("agent", node) for node in cluster.nodes]
+    with cluster.hammer(client, web) as hammered:
+        cluster.lab.restart("agent")
+        assert [cluster.lab.pid("agent", node) for node in cluster.nodes] != pids
+        # The restarted agents work: they follow the next change.
+        cluster.apply(service("late", namespace, selector={"app": "web"}))
+        cluster.farm_has("late--http", namespace, 3)
+        cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("late", namespace))
+    assert hammered["failures"] == []
+    new = cluster.changing_requests()[len(before) :]
+    assert len(new) <= 2 * len(cluster.nodes), ("only the new farm was sent, and its backends", new)
+
+
+@pytest.mark.parametrize("signal_or_restart", ["restart", "kill"])
+def test_traffic_is_back_within_two_seconds_of_a_restart_of_nftlb(
+    cluster: Cluster, client: str, web: str, signal_or_restart: str
+) -> None:
+    # The start-up file is written some seconds after a change at the latest.
+    time.sleep(3)
+    with cluster.streams(2, client, web, 5) as streams, cluster.hammer(client, web, 80, *IMPATIENT) as hammered:
+        if signal_or_restart == "restart":
+            cluster.lab.restart("nftlb")
+        else:
+            for node in cluster.nodes:
+                os.kill(cluster.lab.pid("nftlb", node), signal.SIGKILL)
+        time.sleep(3)
+        assert len(cluster.answers(client, web)) == 3
+    assert hammered["longest_gap_ms"] < 2000, hammered
+    assert all(stream["complete"] for stream in streams), streams
+
+
+def test_traffic_is_back_within_two_seconds_of_a_flushed_ruleset(cluster: Cluster, client: str, web: str) -> None:
+    with cluster.hammer(client, web, 80, *IMPATIENT) as hammered:
+        for node in cluster.nodes:
+            cluster.nft(node, "flush", "ruleset")
+        time.sleep(3)
+        assert len(cluster.answers(client, web)) == 3
+    assert hammered["longest_gap_ms"] < 2000, hammered
+    for node in cluster.nodes:
+        assert cluster.get("nftlbnode", node)["status"]["driftRepaired"] > 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("flush", "chain", "ip", "nftlb", "prerouting"),
+        ("flush", "chain", "ip", "nftlb", "nat-{farm}"),
+        ("delete", "element", "ip", "nftlb", "nat-proto-services", "{{ tcp . {vip} . 80 }}"),
+        ("delete", "table", "ip", "nftlb"),
+    ],
+    ids=["base chain", "farm's chain", "listener", "table"],
+)
+def test_damage_to_the_rules_is_repaired(
+    cluster: Cluster, namespace: str, client: str, web: str, damage: tuple[str, ...]
+) -> None:
+    node = cluster.nodes[0]
+    cluster.nft(node, *(part.format(farm=f"{namespace}.web--http", vip=web) for part in damage))
+    eventually(lambda: len(cluster.answers(client, web, 80, "--timeout", "0.3")) == 3, "all backends answer", 10)
+
+
+def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
+    cluster: Cluster, namespace: str, client: str, web: str
+) -> None:
+    cluster.apply(service("stays", namespace, selector={"app": "web"}))
+    cluster.farm_has("stays--http", namespace, 3)
+    cluster.lab.stop("operator")
+    cluster.lab.stop("agent")
+    try:
+        cluster.delete("service", "web", namespace)
+        time.sleep(1)
+        assert len(cluster.answers(client, web)) == 3, "the rules stay as they were"
+    finally:
+        cluster.lab.start("operator")
+        cluster.lab.start("agent")
+    eventually(lambda: cluster.farm("web--http", namespace) is None, "the farm is gone")
+    eventually(lambda: f"{namespace}.web--http" not in cluster.nftlb_farms(namespace), "nftlb has forgotten it")
+    cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("stays", namespace))
+
+
+def test_nothing_is_deleted_while_the_api_server_is_away(cluster: Cluster, client: str, web: str) -> None:
+    farms = cluster.nftlb_farms()
+    node = cluster.nodes[0]
+    with cluster.hammer(client, web) as hammered:
+        cluster.lab.stop("apiserver")
+        try:
+            time.sleep(3)
+            assert cluster.nftlb_farms() == farms
+        finally:
+            cluster.lab.start("apiserver")
+    assert hammered["failures"] == []
+    cluster.lab.stop("apiserver")
+    try:
+        cluster.nft(node, "flush", "ruleset")
+        eventually(lambda: len(cluster.answers(client, web)) == 3, "drift is repaired all the same", 5)
+        cluster.lab.restart("agent", node)
+        time.sleep(1)
+        assert len(cluster.answers(client, web)) == 3, "an agent without a list deletes nothing"
+    finally:
+        cluster.lab.start("apiserver")
+    eventually(lambda: cluster.try_kubectl("get", "nodes").returncode == 0, "the API server is back")
+
+
+def test_a_farm_that_would_make_nftlb_reload_everything_is_never_sent(
+    cluster: Cluster, namespace: str, client: str, web: str
+) -> None:
+    recoveries = cluster.recoveries()
+    backend = [{"name": "a", "ip": "10.244.1.200", "port": 80}]
+    with cluster.hammer(client, web) as hammered:
+        # The same address and port as the Service's farm.
+        cluster.apply(farm("thief", namespace, addresses=[{"ip": web, "ports": "79-81"}], backends=backend))
+        eventually(lambda: _condition(cluster, "thief", namespace, "Accepted") == "False", "it is not accepted")
+        time.sleep(1)
+    assert hammered["failures"] == []
+    assert len(hammered["answers"]) == 3
+    assert cluster.recoveries() == recoveries
+    conditions = {c["type"]: c for c in cluster.farm("thief", namespace)["status"]["conditions"]}
+    assert conditions["Accepted"]["reason"] == "AddressConflict"
+    assert f"{namespace}/web--http" in conditions["Accepted"]["message"]
+    # When the winner goes, the loser takes over.
+    cluster.delete("service", "web", namespace)
+    cluster.wait("farm", "thief", "Programmed", namespace)
+
+
+def _condition(cluster: Cluster, name: str, namespace: str, kind: str) -> str | None:
+    conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
+    return next((c["status"] for c in conditions if c["type"] == kind), None)

@@ -1,0 +1,94 @@
+"""What users write wrong, and what they read then."""
+
+from typing import Any
+
+import pytest
+
+from tests.functional.cluster import Cluster, eventually, farm, service
+
+pytestmark = pytest.mark.timeout(120)
+
+LISTEN = [{"ip": "10.99.0.1", "ports": "80"}]
+
+
+def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
+    found = cluster.get("events", namespace=namespace)["items"]
+    return [e["message"] for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+
+
+def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, namespace: str, client: str) -> None:
+    cluster.run("web", 2, namespace)
+    cluster.apply(
+        service("web", namespace, {"scheduler": "roundrobin; flush ruleset", "mode": "dnat", "colour": "green"})
+    )
+    cluster.farm_has("web--http", namespace, 2)
+    cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("web", namespace))
+    eventually(lambda: len(events(cluster, namespace, "Service", "web")) == 2, "both mistakes are told")
+    told = " ".join(events(cluster, namespace, "Service", "web"))
+    assert "service.kubernetes.io/kube-nftlb-load-balancer-scheduler" in told
+    assert "roundrobin; flush ruleset" in told
+    assert "rr, weight, hash, symhash" in told
+    assert "kube-nftlb-load-balancer-colour" in told
+    spec = cluster.farm("web--http", namespace)["spec"]
+    assert (spec["scheduler"], spec["mode"]) == ("rr", "dnat"), "what is right is followed"
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"addresses": [{"ip": "10.99.0.300", "ports": "80"}]},
+            "must be one IPv4 or IPv6 address in its canonical form",
+        ),
+        ({"addresses": [{"ip": "10.99.0.1", "ports": "80; flush ruleset"}]}, "should match"),
+        ({"addresses": []}, "should have at least 1 items"),
+        ({"addresses": LISTEN, "scheduler": "magic"}, 'supported values: "rr", "weight", "hash", "symhash"'),
+        ({"addresses": LISTEN, "mode": "dsr"}, 'supported values: "snat", "dnat"'),
+        ({"addresses": LISTEN, "schedParam": "srcip"}, "schedParam is for the scheduler hash"),
+        ({"addresses": LISTEN, "persistence": "srcip srcport"}, "need the scheduler hash or symhash"),
+        ({"addresses": LISTEN, "persistTTL": 0}, "should be greater than or equal to 1"),
+        ({"addresses": LISTEN, "family": "ipv6"}, "every address must be of the farm's family"),
+        (
+            {"addresses": LISTEN, "backends": [{"name": "a", "ip": "fd00::1", "port": 80}]},
+            "every backend must be of the farm",
+        ),
+        ({"addresses": LISTEN, "backends": [{"name": "a b", "ip": "10.0.0.1", "port": 80}]}, "should match"),
+        (
+            {"addresses": LISTEN, "backends": [{"name": "a", "ip": "10.0.0.1", "port": 70000}]},
+            "should be less than or equal",
+        ),
+    ],
+)
+def test_a_farm_that_cannot_be_is_refused_with_what_is_allowed(
+    cluster: Cluster, spec: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in cluster.refused(farm("wrong", "default", **spec))
+
+
+def test_a_farm_with_a_dot_in_its_name_is_refused(cluster: Cluster) -> None:
+    assert "must not have a dot" in cluster.refused(farm("shop.web--http", "default", addresses=LISTEN))
+
+
+def test_a_farm_past_the_definition_is_refused_by_the_node_and_the_others_stay(
+    cluster: Cluster, namespace: str, client: str
+) -> None:
+    """The last line of defence: what the API server's rules do not see, the agent does."""
+    cluster.run("web", 1, namespace)
+    cluster.apply(service("web", namespace))
+    vip = cluster.vip("web", namespace)
+    cluster.reaches(client, cluster.pods("web", namespace), vip)
+    recoveries = cluster.recoveries()
+    with cluster.hammer(client, vip) as hammered:
+        twice = [{"ip": "10.99.0.9", "ports": "80"}, {"ip": "10.99.0.9", "ports": "79-81"}]
+        cluster.apply(
+            farm("twice", namespace, addresses=twice, backends=[{"name": "a", "ip": "10.244.1.9", "port": 80}])
+        )
+
+        def told() -> bool:
+            conditions = cluster.farm("twice", namespace).get("status", {}).get("conditions", [])
+            accepted = {c["type"]: c for c in conditions}.get("Accepted", {})
+            return "same IP and port" in accepted.get("message", "")
+
+        eventually(told, "its condition says why")
+    assert hammered["failures"] == []
+    assert cluster.recoveries() == recoveries

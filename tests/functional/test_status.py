@@ -1,0 +1,91 @@
+"""What kubectl tells at a glance."""
+
+import pytest
+
+from tests.functional.cluster import Cluster, eventually, service
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_the_farms_are_told_in_columns(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace, {"scheduler": "weight"}))
+    cluster.run("web", 3, namespace)
+    cluster.wait("farm", "web--http", "Programmed", namespace)
+    eventually(lambda: _row(cluster, namespace, "web--http").get("BACKENDS") == "3/3", "all backends are ready")
+    row = _row(cluster, namespace, "web--http")
+    assert row["VIP"] == cluster.vip("web", namespace)
+    assert (row["PORTS"], row["PROTO"], row["MODE"], row["SCHEDULER"]) == ("80", "TCP", "snat", "weight")
+    eventually(lambda: _row(cluster, namespace, "web--http").get("NODES") == "2/2", "all nodes have it")
+    assert _row(cluster, namespace, "web--http")["READY"] == "True"
+    assert "AGE" in row
+
+
+def test_describe_gives_conditions_with_reasons(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace))
+    cluster.wait("farm", "web--http", "Programmed", namespace)
+    told = cluster.kubectl("describe", "farm", "web--http", "-n", namespace)
+    for word in ("Accepted", "Programmed", "Valid", "AllNodes", "NoReadyBackends"):
+        assert word in told
+
+
+def test_a_farm_is_not_ready_while_a_node_does_not_have_it(cluster: Cluster, namespace: str) -> None:
+    node = cluster.nodes[1]
+    cluster.lab.stop("agent", node)
+    try:
+        cluster.apply(service("web", namespace))
+        eventually(lambda: _row(cluster, namespace, "web--http").get("NODES") == "1/2", "one of two nodes has it")
+        eventually(
+            lambda: node in cluster.farm("web--http", namespace)["status"]["reason"], "the reason names the other"
+        )
+        assert _row(cluster, namespace, "web--http")["READY"] == "False"
+    finally:
+        cluster.lab.start("agent", node)
+    cluster.wait("farm", "web--http", "Programmed", namespace)
+
+
+def test_the_nodes_are_told_in_columns(cluster: Cluster) -> None:
+    header, *rows = (line.split() for line in cluster.kubectl("get", "nftlbnodes").splitlines())
+    nodes = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert set(nodes) == set(cluster.nodes)
+    assert all(row["READY"] == "True" for row in nodes.values())
+    owners = cluster.get("nftlbnode", cluster.nodes[0])["metadata"]["ownerReferences"]
+    assert [(owner["kind"], owner["name"]) for owner in owners] == [("Node", cluster.nodes[0])]
+
+
+def test_all_of_ours_is_one_category(cluster: Cluster) -> None:
+    told = cluster.kubectl("get", "kube-nftlb", "-A")
+    assert "nftlbfarm" in told
+    assert "nftlbnode" in told
+
+
+def test_nftlb_is_asked_beside_the_agent_with_its_key(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace))
+    cluster.wait("farm", "web--http", "Programmed", namespace)
+    assert f'"name": "{namespace}.web--http"' in cluster.nftlb(cluster.nodes[0], "GET", f"/farms/{namespace}.web--http")
+
+
+def test_the_key_of_nftlb_is_nowhere_to_be_read(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        environ = (f"/proc/{cluster.lab.pid('nftlb', node)}/environ", f"/proc/{cluster.lab.pid('nftlb', node)}/cmdline")
+        with open(environ[0], "rb") as file:  # noqa: PTH123 - proc files have no size
+            pairs = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
+        key = pairs[b"NFTLB_SERVER_KEY"]
+        assert len(key) >= 32
+        with open(environ[1], "rb") as file:  # noqa: PTH123 - as above
+            assert key not in file.read()
+        for component in ("nftlb", "agent"):
+            assert key not in cluster.lab.log_path(component, node).read_bytes()
+
+
+def _row(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
+    done = cluster.try_kubectl("get", "farms", "-n", namespace)
+    lines = done.stdout.splitlines()
+    if not lines:
+        return {}
+    starts = [lines[0].index(word) for word in lines[0].split()]
+    ends = [*starts[1:], None]
+    for line in lines[1:]:
+        cells = [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+        if cells[0] == name:
+            return dict(zip(lines[0].split(), cells, strict=True))
+    return {}

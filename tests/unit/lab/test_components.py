@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from kube_nftlb.lab.addresses import plan_nodes
+from kube_nftlb.lab.components import Blueprint
+from kube_nftlb.lab.state import LabFiles
+
+PROGRAMS = {
+    name: Path("/bin", name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kube-proxy")
+}
+
+
+def blueprint(proxy: str) -> Blueprint:
+    return Blueprint(LabFiles(Path("/lab")), plan_nodes(2), proxy, PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "names"),
+    [
+        ("none", []),
+        ("kube-nftlb", ["operator", "nftlb", "nftlb", "agent", "agent"]),
+        ("kube-proxy-iptables", ["kube-proxy", "kube-proxy"]),
+    ],
+)
+def test_what_runs_for_each_proxy(proxy: str, names: list[str]) -> None:
+    assert [component.name for component in blueprint(proxy).proxies()] == names
+
+
+def test_kube_proxy_gets_its_mode_and_node() -> None:
+    component = blueprint("kube-proxy-nftables").proxies()[1]
+    assert component.node == "node-2"
+    assert {"--proxy-mode=nftables", "--hostname-override=node-2"} <= set(component.argv)
+
+
+def test_agent_and_nftlb_of_a_node_share_a_folder() -> None:
+    folders = {
+        (component.name, component.environment["KUBE_NFTLB_RUN_DIR"])
+        for component in blueprint("kube-nftlb").proxies()
+        if component.node == "node-1"
+    }
+    assert folders == {("agent", "/lab/run/node-1"), ("nftlb", "/lab/run/node-1")}

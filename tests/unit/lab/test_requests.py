@@ -1,0 +1,57 @@
+import pytest
+
+from kube_nftlb.lab.kubelet.requests import Request, RequestParser, response_head
+from kube_nftlb.lab.kubelet.servers import peer_text
+from kube_nftlb.lab.traffic import http
+
+
+def requests_in(*chunks: bytes) -> list[Request]:
+    parser, requests = RequestParser(), []
+    for chunk in chunks:
+        parser.feed(chunk)
+        while (request := parser.next()) is not None:
+            requests.append(request)
+    return requests
+
+
+def test_requests_follow_one_another_on_a_connection() -> None:
+    data = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nConnection: close\r\n\r\n"
+    assert requests_in(data) == [Request("GET", "/a"), Request("GET", "/b", close=True)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_it_does_not_matter_how_bytes_arrive(size: int) -> None:
+    data = b"POST /x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n"
+    chunks = [data[start : start + size] for start in range(0, len(data), size)]
+    assert requests_in(*chunks) == [Request("POST", "/x", body_length=5), Request("GET", "/")]
+
+
+def test_http_1_0_closes() -> None:
+    assert requests_in(b"GET / HTTP/1.0\r\n\r\n") == [Request("GET", "/", close=True)]
+
+
+def test_a_line_that_is_not_http_is_one_too() -> None:
+    assert [request.is_plain_line for request in requests_in(b"who are you?\n")] == [True]
+
+
+def test_a_length_that_is_no_number_makes_the_line_a_plain_one() -> None:
+    assert requests_in(b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n") == [Request("POST", "/")]
+
+
+def test_the_client_understands_the_server() -> None:
+    body = b"web-1 10.0.0.1\n"
+    assert http.parse_answer(response_head(len(body), True) + body) == http.Answer("web-1", "10.0.0.1")
+    assert http.parse_head(b"HTTP/1.1 200 OK\r\nX-P") is None
+
+
+@pytest.mark.parametrize("data", [b"", b"hello\r\n\r\n", b"HTTP/1.1 404 No\r\n\r\nweb-1 10.0.0.1\n"])
+def test_what_no_pod_says_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        http.parse_answer(data)
+
+
+@pytest.mark.parametrize(
+    ("peer", "text"), [("::ffff:10.0.0.1", "10.0.0.1"), ("fd00::1", "fd00::1"), ("fe80::1%eth0", "fe80::1")]
+)
+def test_peers_are_written_as_people_do(peer: str, text: str) -> None:
+    assert peer_text(peer) == text

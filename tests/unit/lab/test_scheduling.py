@@ -1,0 +1,42 @@
+from kube_nftlb.kube import JsonObject
+from kube_nftlb.lab.kubelet.scheduling import choose_node
+
+
+def node(name: str, *, unschedulable: bool = False, **labels: str) -> JsonObject:
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": unschedulable}}
+
+
+def pod(**spec: object) -> JsonObject:
+    return {"metadata": {"name": "pod"}, "spec": spec}
+
+
+def daemon(name: str) -> JsonObject:
+    fields = [{"key": "metadata.name", "operator": "In", "values": [name]}]
+    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+
+
+NODES = [node("node-1", disk="fast"), node("node-2", disk="slow"), node("node-3", disk="fast")]
+
+
+def test_the_node_with_the_fewest_pods_is_chosen() -> None:
+    assert choose_node(pod(), NODES, {"node-1": 2, "node-2": 1, "node-3": 2}) == "node-2"
+
+
+def test_the_first_of_equals_is_chosen() -> None:
+    assert choose_node(pod(), NODES, {}) == "node-1"
+
+
+def test_a_node_selector_is_honoured() -> None:
+    assert choose_node(pod(nodeSelector={"disk": "fast"}), NODES, {"node-1": 1}) == "node-3"
+    assert choose_node(pod(nodeSelector={"disk": "none"}), NODES, {}) is None
+
+
+def test_a_cordoned_node_takes_the_pods_of_daemon_sets_only() -> None:
+    cordoned = [node("node-1", unschedulable=True)]
+    assert choose_node(pod(), cordoned, {}) is None
+    assert choose_node(daemon("node-1"), cordoned, {}) == "node-1"
+
+
+def test_the_pod_of_a_daemon_set_goes_to_its_node() -> None:
+    assert choose_node(daemon("node-2"), NODES, {"node-2": 9}) == "node-2"

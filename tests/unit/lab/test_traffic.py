@@ -1,0 +1,37 @@
+from kube_nftlb.lab.traffic.ask import kind_of
+from kube_nftlb.lab.traffic.count import Tally
+from kube_nftlb.lab.traffic.hammer import Record, summarize
+from kube_nftlb.lab.traffic.http import Answer
+
+MS = 1_000_000
+
+
+def test_answers_are_counted_by_pod_and_peer() -> None:
+    tally = Tally()
+    for pod in ("a", "b", "a"):
+        tally.success(Answer(pod, "10.0.0.1"))
+    tally.failure(TimeoutError())
+    assert tally.summary() == {"answers": {"a": 2, "b": 1}, "peers": {"10.0.0.1": 3}, "failures": {"timeout": 1}}
+
+
+def test_the_longest_gap_is_between_two_successes_of_any_thread() -> None:
+    records = [Record([(10 * MS, "a"), (60 * MS, "b")]), Record([(30 * MS, "a")], [(7, "refused", "no")])]
+    summary = summarize(records, 0, 70 * MS)
+    assert summary["longest_gap_ms"] == 30
+    assert summary["attempts"] == 4
+    assert summary["answers"] == {"a": 2, "b": 1}
+    assert summary["failed"] == {"refused": 1}
+    assert summary["failures"] == [{"realtime_ns": 7, "kind": "refused", "error": "no"}]
+
+
+def test_silence_at_both_ends_counts_as_a_gap() -> None:
+    assert summarize([Record([(40 * MS, "a")])], 0, 50 * MS)["longest_gap_ms"] == 40
+    assert summarize([Record()], 0, 50 * MS)["longest_gap_ms"] == 50
+
+
+def test_failures_have_a_kind() -> None:
+    assert kind_of(ConnectionRefusedError()) == "refused"
+    assert kind_of(ConnectionResetError()) == "reset"
+    assert kind_of(TimeoutError()) == "timeout"
+    assert kind_of(OSError(113, "No route to host: unreachable")) == "unreachable"
+    assert kind_of(ValueError("?")) == "garbled"
