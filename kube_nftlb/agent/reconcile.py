@@ -28,6 +28,8 @@ CHUNK = 32
 """Farms per pass: what comes in meanwhile waits for no more than these."""
 CHECK_CHUNK = 8
 """Farms compared with the kernel per pass."""
+CHECK_AFTER_S = 0.05
+"""How long nothing must have changed before what was applied is compared: the next change goes first."""
 CHECK_WITHIN_S = 3
 """What was applied is compared after this time at the latest, however much else there is to do."""
 POLL_S = 0.25
@@ -202,7 +204,7 @@ class Reconciler:
             return
         if not self._adopted:
             await self._adopt()
-        if self._unchecked and (not self._dirty or self._overdue()):
+        if self._unchecked and (self._overdue() or await self._quiet(CHECK_AFTER_S)):
             await self._check_some()
         if self._dirty:
             await self._work()
@@ -210,11 +212,19 @@ class Reconciler:
             return
         self._save()
         self._report()
-        self._wake.clear()
-        try:
-            await asyncio.wait_for(self._wake.wait(), POLL_S)
-        except TimeoutError:
+        if await self._quiet(POLL_S):
             await self._look_after()
+
+    async def _quiet(self, seconds: float) -> bool:
+        """Wait for so long, or until something is dirty; whether nothing is."""
+        self._wake.clear()
+        if self._dirty:
+            return False
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            return True
+        return not self._dirty
 
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
@@ -266,7 +276,11 @@ class Reconciler:
             if farm is not None and not farm.backends:
                 self._refusals[name] = own_table.refusals(self._farms[self._keys[name]])
         refused: set[Refusal] = set().union(*(self._refusals.get(name, set()) for name in wanted))
-        await self._table.refuse(refused)
+        # Nobody has been served at a farm's addresses before it is there, so its refusal is not urgent: often its first
+        # backend is already on the way.
+        await self._table.refuse(
+            set().union(*(self._refusals.get(name, set()) for name in wanted if name in self.present))
+        )
         failed = await self._apply(wanted)
         await self._table.admit(before - refused)
         return failed
@@ -337,11 +351,10 @@ class Reconciler:
 
     async def _look_after(self) -> None:
         now = time.monotonic()
-        generation = await self._engine.generation()
-        if generation != self._generation:
+        if await self._engine.generation() != self._generation:
             await self._repair_base()
-            self._generation = await self._engine.generation()
             self._audit_at = now
+        await self._table.refuse(set().union(*self._refusals.values()))
         if self._audit_at is not None and now >= self._audit_at:
             self._to_audit, self._audit_at = list(self.present), None
         for name in self._to_audit[:AUDIT_STEP]:

@@ -16,6 +16,8 @@ _log = structlog.get_logger()
 
 INTERVAL_S = 1.0
 """The least time between two writes."""
+SETTLE_S = 0.2
+"""How long after a change it is told."""
 HEARTBEAT_S = 30.0
 """A watermark that alone has moved is written this often: farms' statuses move it too, and would move by it."""
 
@@ -43,6 +45,8 @@ class NodeReporter:
                 await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
             except TimeoutError:
                 written_at = 0.0
+            # First the traffic, then the news of it.
+            await asyncio.sleep(SETTLE_S)
             self._changed.clear()
             status = node_status(
                 reconciler.progress, reconciler.present, self._versions, self._written, datetime.now(tz=UTC)

@@ -34,6 +34,7 @@ class ServiceSpec(ForeignModel):
     cluster_ip: Annotated[str, Field(alias="clusterIP")] = ""
     cluster_ips: Annotated[OptionalList[str], Field(alias="clusterIPs")] = ()
     ports: OptionalList[ServicePort] = ()
+    selector: dict[str, str] | None = None
     session_affinity: str = "None"
     session_affinity_config: SessionAffinityConfig | None = None
 

@@ -40,7 +40,7 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
     target = cache / "bin"
     target.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "build.lock", report):
-        programs = [program for program in programs if not (target / program).exists()]
+        programs = [program for program in programs if not has_right_version(target / program)]
         if not programs:
             return
         go = _find_go(cache, report)
@@ -52,6 +52,22 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
                 report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; minutes, but only once)")
                 _build(go, source, Path(folder, program), cache)
                 Path(folder, program).rename(target / program)
+
+
+def has_right_version(program: Path) -> bool:
+    """Whether there is a Kubernetes program at this path, of the minor version that the lab is made for."""
+    question = ["version", "--client"] if program.name == "kubectl" else ["--version"]
+    try:
+        answer = subprocess.run([program, *question], capture_output=True, text=True, check=False, timeout=30)
+    except OSError:
+        return False
+    return kubernetes_version(answer.stdout) == MINOR_VERSION
+
+
+def kubernetes_version(output: str) -> tuple[int, int] | None:
+    """Major and minor version out of what a Kubernetes program prints when it is asked for its version."""
+    match = re.search(r"\bv(\d+)\.(\d+)\.\d+", output)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def go_version(output: str) -> tuple[int, int] | None:

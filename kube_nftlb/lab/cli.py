@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kube_nftlb import errors
 from kube_nftlb.lab import programs
 from kube_nftlb.lab.lab import Lab
 
@@ -155,6 +157,30 @@ def binaries(
     with _progress() as report:
         found = programs.ensure(proxy.value, report)
     typer.echo(json.dumps({name: str(path) for name, path in sorted(found.items())}, indent=2))
+
+
+@app.command()
+def demo(context: typer.Context) -> None:
+    """Start a lab where none runs, and walk through a Service, its Deployment and more replicas."""
+    from kube_nftlb.lab.demo import Demo
+
+    with _progress() as report:
+        try:
+            lab = Lab(context.obj)
+        except errors.LabError:
+            lab = Lab.up(context.obj, report=report)
+        report("ready")
+    Demo(lab, typer.echo).run()
+    option = "" if lab.name == "default" else f" --name {lab.name}"
+    command = f"{Path(sys.executable).parent}/kube-nftlb lab{option}"
+    typer.echo(
+        "\n# The lab goes on. Look around with:"
+        f"\n  export KUBECONFIG=$({command} kubeconfig) PATH=$PATH:{lab.bin}:{Path(sys.executable).parent}"
+        "\n  kubectl get farms -o wide; kubectl describe farm my-service--http"
+        f"\n  {command} exec node-1 -- kube-nftlb nftlb GET /farms/my-service--http"
+        f"\n  {command} exec node-1 -- nft list ruleset"
+        f"\n# and end it with:\n  {command} down"
+    )
 
 
 @contextmanager

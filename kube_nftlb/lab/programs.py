@@ -2,9 +2,7 @@
 
 import ctypes
 import os
-import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +21,7 @@ _DEBIAN_PACKAGES = {
     "nsenter": "util-linux",
     "setpriv": "util-linux",
     "nft": "nftables",
+    "curl": "curl",
 }
 _MORE_DEBIAN_PACKAGES = {
     "kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
@@ -66,12 +65,6 @@ def find(program: str) -> Path | None:
     return next(iter(_candidates(program)), None)
 
 
-def kubernetes_version(output: str) -> tuple[int, int] | None:
-    """Major and minor version out of what a Kubernetes program prints when it is asked for its version."""
-    match = re.search(r"\bv(\d+)\.(\d+)\.\d+", output)
-    return (int(match[1]), int(match[2])) if match else None
-
-
 def _candidates(program: str) -> Iterable[Path]:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     folders = [*([assets] if assets else []), str(cache_folder() / "bin")]
@@ -89,12 +82,7 @@ def _find_kubernetes(programs: list[str]) -> dict[str, Path]:
 
 
 def _find_of_right_version(program: str) -> Path | None:
-    question = ["version", "--client"] if program == "kubectl" else ["--version"]
-    for path in _candidates(program):
-        answer = subprocess.run([path, *question], capture_output=True, text=True, check=False, timeout=30)
-        if kubernetes_version(answer.stdout) == build.MINOR_VERSION:
-            return path
-    return None
+    return next((path for path in _candidates(program) if build.has_right_version(path)), None)
 
 
 def _require(path: Path | None, program: str) -> Path:

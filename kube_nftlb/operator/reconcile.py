@@ -23,6 +23,8 @@ from kube_nftlb.operator.workqueue import WorkQueue
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
+_FIRST_SLICE_S = 0.05
+_STATUS_DELAY_S = 0.2
 _STATUS_INTERVAL_S = 1.0
 _STATUS_PATIENCE_S = 1.0
 
@@ -54,8 +56,23 @@ class Reconciler:
 
     def mark(self, dirty: Dirty) -> None:
         """Have everything that may be out of date looked at."""
-        self.services.add_all(dirty.services)
-        self.statuses.add_all(dirty.farms)
+        for key in dirty.services:
+            self.services.add(key, self._patience(key))
+        self._mark_statuses(dirty)
+
+    def _patience(self, key: ServiceKey) -> float:
+        """How long to wait for the first EndpointSlice of a new Service, which comes a few milliseconds behind it.
+
+        Otherwise every node would program a farm without backends, and then the farm that was meant.
+        """
+        service = self.store.services.get(key)
+        awaited = service is not None and service.spec.selector
+        return _FIRST_SLICE_S if awaited and not self.store.slices_of(key) and not self.store.farms_of(key) else 0
+
+    def _mark_statuses(self, dirty: Dirty) -> None:
+        """Statuses are for people, and can wait until the nodes have had their turn."""
+        for key in dirty.farms:
+            self.statuses.add(key, _STATUS_DELAY_S)
 
     async def work_on_services(self) -> None:
         """One worker's life."""
@@ -122,7 +139,7 @@ class Reconciler:
         else:
             outcome, dirty = await self._publisher.apply(write)
         # The Service itself is in our hands: its farm's answer is no reason to look at it again.
-        self.statuses.add_all(dirty.farms)
+        self._mark_statuses(dirty)
         return outcome
 
     async def _report(self, key: FarmKey) -> float | None:

@@ -58,7 +58,8 @@ class RequestParser:
         if (end := _END_OF_HEAD.search(self._buffer)) is None:
             return None
         headers = _headers(self._buffer[line.end() : end.start()])
-        length = int(headers.get("content-length", "0"))
+        length_text = headers.get("content-length", "")
+        length = int(length_text) if length_text.isdecimal() else 0
         rest = self._buffer[end.end() :]
         self._body_left = max(0, length - len(rest))
         self._buffer = rest[length:]

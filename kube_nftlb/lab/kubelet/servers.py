@@ -105,7 +105,8 @@ class _Connection(asyncio.Protocol):
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         try:
             if url.path == "/bytes":
-                return self._stream(request, int(query["count"]), float(query["rate"]))
+                count, rate = int(query["count"]), float(query["rate"])
+                return self._stream(request, count, rate) if rate > 0 else None
             if url.path == "/wait":
                 return self._wait(request, float(query["seconds"]))
         except (KeyError, ValueError):

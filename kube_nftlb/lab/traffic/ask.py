@@ -1,5 +1,6 @@
 """One connection, one question."""
 
+import asyncio
 import socket
 import struct
 import time
@@ -49,6 +50,19 @@ def ask_tcp(target: Target, source_port: int = 0) -> Answer:
         data = b""
         while chunk := connection.recv(65536):
             data += chunk
+    if not data:
+        raise ConnectionResetError("closed without an answer")
+    return parse_answer(data)
+
+
+async def ask(target: Target) -> Answer:
+    """As ``ask_tcp``, for many at a time; the caller sets the timeout."""
+    reader, writer = await asyncio.open_connection(target.host, target.port)
+    try:
+        writer.write(_REQUEST)
+        data = await reader.read()
+    finally:
+        writer.close()
     if not data:
         raise ConnectionResetError("closed without an answer")
     return parse_answer(data)

@@ -133,7 +133,9 @@ async def test_an_invalid_farm_is_reported_and_what_it_was_before_goes(node: Nod
 async def test_connections_to_a_farm_without_backends_are_refused_until_there_is_one(node: Node) -> None:
     node.loop.replace_all([farm(backends=[])], 20)
     await node.settle(20)
-    assert "add element inet kube-nftlb refused-ip { tcp . 10.96.0.10 . 80 : goto refuse }" in node.nft.commands
+    await until(
+        lambda: "add element inet kube-nftlb refused-ip { tcp . 10.96.0.10 . 80 : goto refuse }" in node.nft.commands
+    )
     node.loop.put(farm(backends=[raw_backend("a", "10.244.1.2")], generation=2, version=21))
     node.loop.seen(21)
     await node.settle(21)

@@ -1,10 +1,10 @@
-from kube_nftlb.lab import build, programs
+from kube_nftlb.lab import build
 
 
 def test_versions_of_kubernetes_programs() -> None:
-    assert programs.kubernetes_version("Kubernetes v1.34.4\n") == (1, 34)
-    assert programs.kubernetes_version("Client Version: v1.33.0-rc.1\nKustomize Version: v5.7.1\n") == (1, 33)
-    assert programs.kubernetes_version("what?") is None
+    assert build.kubernetes_version("Kubernetes v1.34.4\n") == (1, 34)
+    assert build.kubernetes_version("Client Version: v1.33.0-rc.1\nKustomize Version: v5.7.1\n") == (1, 33)
+    assert build.kubernetes_version("what?") is None
 
 
 def test_versions_of_go() -> None:

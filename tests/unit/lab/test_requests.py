@@ -34,7 +34,7 @@ def test_a_line_that_is_not_http_is_one_too() -> None:
     assert [request.is_plain_line for request in requests_in(b"who are you?\n")] == [True]
 
 
-def test_a_length_that_is_no_number_makes_the_line_a_plain_one() -> None:
+def test_a_length_that_is_no_number_is_none() -> None:
     assert requests_in(b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n") == [Request("POST", "/")]
 
 
