@@ -116,6 +116,7 @@ class Reconciler:
         self._audit_at: float | None = None
         self._partings: dict[str, _Parting] = {}
         self._unsaved = False
+        self._maybe_retired = False
         self._saved_at = 0.0
 
     # What the watch tells. These return at once.
@@ -250,7 +251,7 @@ class Reconciler:
         self._in_work = {}
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
-        self._unsaved = True
+        self._unsaved = self._maybe_retired = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
 
@@ -361,7 +362,8 @@ class Reconciler:
             if fault := await self._engine.fault(name):
                 await self._repair_farm(name, fault)
         del self._to_audit[:AUDIT_STEP]
-        await self._bury_retired()
+        if self._maybe_retired:
+            await self._bury_retired()
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]
@@ -374,6 +376,7 @@ class Reconciler:
 
     async def _bury_retired(self) -> None:
         """When no IPv6 farm is wanted any more, those that were retired can be removed without harm."""
+        self._maybe_retired = False
         ipv6 = [name for name, farm in self.present.items() if farm.ipv6]
         if ipv6 and not any(name in self._keys for name in ipv6):
             await self._engine.apply(plan.steps(self.present, dict.fromkeys(ipv6)))
