@@ -17,10 +17,12 @@ _SERVICE_ACCOUNTS = kube.Resource("", "v1", "ServiceAccount", "serviceaccounts")
 
 def crd_folder() -> Path:
     """The folder with the custom resources' definitions. Raises LabError when it is not there."""
-    folder = Path(__file__).parents[2] / "crds"
-    if not any(folder.glob("*.yaml")):
-        raise errors.LabError(f"there are no CRDs in {folder}; run the lab from a checkout of kube-nftlb")
-    return folder
+    package = Path(__file__).parents[1]
+    # Beside the package in a checkout, in it when it was installed from a wheel.
+    for folder in (package.parent / "crds", package / "crds"):
+        if any(folder.glob("kube-nftlb.io_*.yaml")):
+            return folder
+    raise errors.LabError(f"there are no CRDs in {package.parent / 'crds'}; run the lab from a checkout of kube-nftlb")
 
 
 async def until_api_server(client: Kube) -> None:

@@ -1,0 +1,98 @@
+"""The lab itself: what it promises to those who try kube-nftlb in it."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.lab.lab import Lab
+from tests.functional.cluster import Cluster, eventually
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def host() -> dict[str, str]:
+    """What of the host a lab must not touch."""
+    questions = {
+        "addresses": ["ip", "-o", "addr"],
+        "routes": ["ip", "route", "show", "table", "all"],
+        "ruleset": ["nft", "list", "ruleset"],
+        "namespaces": ["ip", "netns", "list"],
+        "forwarding": ["sysctl", "-n", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"],
+    }
+    answers = {
+        key: subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        for key, words in questions.items()
+    }
+    # Lifetimes of addresses go down by themselves.
+    answers["addresses"] = "\n".join(line for line in answers["addresses"].splitlines() if "valid_lft" not in line)
+    return answers
+
+
+def processes_of(lab: str) -> list[str]:
+    """Processes of a lab, known by its folder in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if f"/labs/{lab}/" in command:
+                found.append(command)
+    return found
+
+
+def test_a_second_lab_comes_and_goes_and_the_host_stays_as_it_is(cluster: Cluster) -> None:
+    before = host()
+    name = f"second-{os.getpid()}"
+    lab = Lab.up(name, nodes=1, proxy="none")
+    try:
+        assert host() == before
+        second, first = Cluster(lab), cluster
+        assert [node["metadata"]["name"] for node in second.get("nodes")["items"]] == ["node-1"]
+        assert len(first.get("nodes")["items"]) == 2
+        with pytest.raises(errors.LabError, match="is running already"):
+            Lab.up(name)
+    finally:
+        lab.down()
+    assert host() == before
+    assert processes_of(name) == []
+    with pytest.raises(errors.LabError, match="is not running"):
+        Lab(name)
+
+
+def test_a_lab_that_is_killed_leaves_nothing_behind(cluster: Cluster) -> None:
+    before = host()
+    name = f"killed-{os.getpid()}"
+    lab = Lab.up(name, nodes=1, proxy="kube-nftlb")
+    folder = lab.kubeconfig.parent
+    try:
+        parent = int(Path(f"/proc/{lab.pid('etcd')}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(parent, signal.SIGKILL)
+        eventually(lambda: processes_of(name) == [], "all its processes are gone", 10)
+        assert host() == before
+    finally:
+        Lab.remove(name)
+    assert not folder.exists()
+    assert len(cluster.get("nodes")["items"]) == 2, "the other lab goes on"
+
+
+def test_nodes_are_in_their_zones(cluster: Cluster) -> None:
+    zones = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["topology.kubernetes.io/zone"]
+        for node in cluster.get("nodes")["items"]
+    }
+    assert zones == {"node-1": "a", "node-2": "b"}
+
+
+def test_a_command_runs_where_it_is_told_and_its_exit_code_comes_back(cluster: Cluster, client: str) -> None:
+    ip = cluster.lab.exec(client, "ip", "-o", "-4", "addr", "show", "eth0").stdout
+    assert cluster.get("pod", "client", client.partition("/")[0])["status"]["podIP"] in ip
+    assert cluster.lab.exec("node-1", "sh", "-c", "cat; exit 7", input="said").returncode == 7
+    assert cluster.lab.exec("client", "cat", input="said").stdout == "said"
+    with pytest.raises(errors.LabError, match="no running pod"):
+        cluster.lab.exec("nobody", "true")
