@@ -42,6 +42,10 @@ class NftlbEngine:
         self.present = await self._client.farms()
         self._holders = {claim: name for name, farm in self.present.items() for claim in farm.claims()}
 
+    def restarted(self) -> bool:
+        """Whether nftlb has been started anew, so that ``present`` is what another process had."""
+        return self._client.restarted()
+
     def holders(self, farm: objects.Farm) -> set[str]:
         """Other farms in nftlb that listen where this one would: nftlb must not be sent it before they are gone."""
         return {name for claim in farm.claims() if (name := self._holders.get(claim)) not in (None, farm.name)}

@@ -353,6 +353,10 @@ class Reconciler:
     async def _look_after(self) -> None:
         now = time.monotonic()
         if await self._engine.generation() != self._generation:
+            if self._engine.restarted():
+                # Its start-up file may be older than the last changes.
+                self._adopted = False
+                return
             await self._repair_base()
             self._audit_at = now
         await self._table.refuse(set().union(*self._refusals.values()))

@@ -49,6 +49,13 @@ class NftlbClient:
         """Close the connections."""
         await self._http.aclose()
 
+    def restarted(self) -> bool:
+        """Whether the daemon has been started anew since it was last asked: each start makes a new key."""
+        try:
+            return self._key_file.read_text().strip() != self._key
+        except OSError:
+            return True
+
     async def farms(self) -> dict[str, objects.Farm]:
         """All farms that nftlb has, by name."""
         body: dict[str, Any] = json.loads(await self.send(Request("GET", "/farms")))

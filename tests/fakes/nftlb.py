@@ -62,6 +62,7 @@ class FakeNftlb:
         self.farms: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str]] = []
         self.reachable = True
+        self.key = KEY
 
     @property
     def changes(self) -> list[tuple[str, str]]:
@@ -74,7 +75,7 @@ class FakeNftlb:
         def handle(request: httpx.Request) -> httpx.Response:
             if not self.reachable:
                 raise httpx.ConnectError("connection refused", request=request)
-            if request.headers.get("Key") != KEY:
+            if request.headers.get("Key") != self.key:
                 return httpx.Response(401)
             status, text = self.answer(request.method, request.url.path, request.content)
             return httpx.Response(status, text=text)

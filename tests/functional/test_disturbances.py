@@ -110,8 +110,8 @@ def test_traffic_is_back_within_two_seconds_of_a_restart_of_nftlb(
             for node in cluster.nodes:
                 os.kill(cluster.lab.pid("nftlb", node), signal.SIGKILL)
         time.sleep(3)
-        assert len(cluster.answers(client, web)) == 3
     assert hammered["longest_gap_ms"] < 2000, hammered
+    assert len(cluster.answers(client, web)) == 3
     assert all(stream["complete"] for stream in streams), streams
 
 
@@ -120,8 +120,8 @@ def test_traffic_is_back_within_two_seconds_of_a_flushed_ruleset(cluster: Cluste
         for node in cluster.nodes:
             cluster.nft(node, "flush", "ruleset")
         time.sleep(3)
-        assert len(cluster.answers(client, web)) == 3
     assert hammered["longest_gap_ms"] < 2000, hammered
+    assert len(cluster.answers(client, web)) == 3
     for node in cluster.nodes:
         assert cluster.get("nftlbnode", node)["status"]["driftRepaired"] > 0
 
@@ -142,6 +142,18 @@ def test_damage_to_the_rules_is_repaired(
     node = cluster.nodes[0]
     cluster.nft(node, *(part.format(farm=f"{namespace}.web--http", vip=web) for part in damage))
     eventually(lambda: len(cluster.answers(client, web, 80, "--timeout", "0.3")) == 3, "all backends answer", 10)
+
+
+def test_an_nftlb_that_comes_back_with_an_old_state_is_brought_to_the_present_one(
+    cluster: Cluster, namespace: str, client: str, web: str
+) -> None:
+    time.sleep(3)
+    cluster.lab.stop("nftlb")
+    cluster.scale("web", 5, namespace)
+    cluster.rolled_out("web", 5, namespace)
+    cluster.lab.start("nftlb")
+    eventually(lambda: len(cluster.answers(client, web)) == 5, "all five answer", 10)
+    cluster.farm_has("web--http", namespace, 5)
 
 
 def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
@@ -184,6 +196,8 @@ def test_nothing_is_deleted_while_the_api_server_is_away(cluster: Cluster, clien
     finally:
         cluster.lab.start("apiserver")
     eventually(lambda: cluster.try_kubectl("get", "nodes").returncode == 0, "the API server is back")
+    # It would wait for up to half a minute before it looks again.
+    cluster.lab.restart("controller-manager")
 
 
 def test_a_farm_that_would_make_nftlb_reload_everything_is_never_sent(

@@ -161,6 +161,17 @@ async def test_farms_that_nftlb_has_lost_are_sent_again(node: Node) -> None:
     await until(lambda: "web--http" in node.nftlb.farms)
 
 
+async def test_an_nftlb_that_was_restarted_with_an_older_state_gets_the_rest(node: Node) -> None:
+    node.loop.replace_all([farm(backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")])], 20)
+    await node.settle(20)
+    # Another process, another key, one backend less.
+    del node.nftlb.farms["web--http"]["backends"]["b"]
+    node.nftlb.key = "another key"
+    (node.folder / "key").write_text("another key")
+    node.kernel.foreign_changes += 1
+    await until(lambda: "b" in node.nftlb.farms["web--http"]["backends"])
+
+
 async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None:
     node.kernel.refused.add("bad--http")
     bad = farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}])
