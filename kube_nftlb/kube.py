@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 
 _LIST_PAGE = 2000
 _WATCH_TIMEOUT_S = 300
+_WATCH_SILENCE_S = 90
+"""A watch that says nothing for so long is broken: bookmarks come about every minute."""
 
 
 class Resource(NamedTuple):
@@ -151,7 +153,10 @@ class Kube:
             "resourceVersion": resource_version,
             **_selectors(label_selector, field_selector),
         }
-        response = await self._send("GET", resource.path(namespace), query=query, timeout_s=_WATCH_TIMEOUT_S + 30)
+        path = resource.path(namespace)
+        response = await self._send(
+            "GET", path, query=query, timeout_s=_WATCH_TIMEOUT_S + 30, silence_s=_WATCH_SILENCE_S
+        )
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())
@@ -160,7 +165,8 @@ class Kube:
                 if event["type"] == "ERROR":
                     raise _error(event["object"].get("code", 500), json.dumps(event["object"]).encode())
                 yield WatchEvent(event["type"], event["object"])
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+            # A ValueError is a line that was cut off.
             raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {error!r}") from error
         finally:
             response.close()
@@ -253,6 +259,7 @@ class Kube:
         body: JsonObject | None = None,
         content_type: str = "application/json",
         timeout_s: float,
+        silence_s: float | None = None,
     ) -> aiohttp.ClientResponse:
         configuration = self._api.configuration
         url = configuration.host + path + (f"?{urlencode(query)}" if query else "")
@@ -261,7 +268,11 @@ class Kube:
             headers[auth["key"]] = auth["value"]
         try:
             response = await self._api.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=aiohttp.ClientTimeout(total=timeout_s)
+                method,
+                url,
+                headers=headers,
+                body=body,
+                _request_timeout=aiohttp.ClientTimeout(total=timeout_s, sock_read=silence_s),
             )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise errors.KubeUnreachableError(f"{method} {path}: {error!r}") from error

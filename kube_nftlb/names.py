@@ -56,12 +56,12 @@ def nftlb_farm_name(namespace: str, farm: str) -> str:
     return shorten(farm if namespace == "default" else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
 
 
-def address_name(nftlb_farm: str, ip: str, ports: str) -> str:
+def address_name(nftlb_farm: str, ip: str, protocol: str, ports: str) -> str:
     """What an address of a farm is called in nftlb, whose addresses are one flat space.
 
     The name changes with the address itself, because nftlb cannot change one in place.
     """
-    return f"{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX - _HASH_CHARACTERS - 1)}-{_digest(ip, ports)}"
+    return f"{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX - _HASH_CHARACTERS - 1)}-{_digest(ip, protocol, ports)}"
 
 
 def shorten(name: str, limit: int) -> str:

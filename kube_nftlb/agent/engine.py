@@ -5,6 +5,7 @@ so that nothing is read again that is known; after an answer that leaves doubt i
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from kube_nftlb.agent.nft import Nft
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
-from kube_nftlb.nftlb.requests import PutFarm, Step, after, drops_table, put_request, request
+from kube_nftlb.nftlb.requests import PutFarm, Request, Step, after, drops_table, put_request, request
 
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
@@ -45,6 +46,12 @@ class NftlbEngine:
     def restarted(self) -> bool:
         """Whether nftlb has been started anew, so that ``present`` is what another process had."""
         return self._client.restarted()
+
+    async def ping(self) -> None:
+        """See whether nftlb is there. Raises NftlbUnreachableError."""
+        with contextlib.suppress(errors.NftlbError):
+            # It has no lighter question than one for a farm that there is not, which it refuses.
+            await self._client.send(Request("GET", "/farms/-"))
 
     def holders(self, farm: objects.Farm) -> set[str]:
         """Other farms in nftlb that listen where this one would: nftlb must not be sent it before they are gone."""
@@ -185,6 +192,12 @@ class NftlbEngine:
             await self._conntrack.release(farm, gone)
         if persistent:
             await self._purge_sessions(name, farm)
+
+    async def forget_flows(self, name: str, marks: set[int]) -> None:
+        """Forget a farm's UDP flows to backends that are now somewhere else."""
+        farm = self.present.get(name)
+        if farm is not None and any(claim.protocol == "udp" for claim in farm.claims()):
+            await self._conntrack.release(farm, marks)
 
     async def _purge_sessions(self, name: str, farm: objects.Farm) -> None:
         family = layout.family(farm)

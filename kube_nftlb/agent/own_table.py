@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.agent.nft import Nft
-from kube_nftlb.api.farm import Farm, expand_ports
+from kube_nftlb.nftlb import objects
 
 TABLE = "kube-nftlb"
 
@@ -27,10 +27,9 @@ class Refusal(NamedTuple):
     port: int
 
 
-def refusals(farm: Farm) -> set[Refusal]:
+def refusals(farm: objects.Farm) -> set[Refusal]:
     """The listeners of a farm, for when it has no usable backend."""
-    protocol = farm.spec.protocol.lower()
-    return {Refusal(protocol, a.ip, port) for a in farm.spec.addresses for port in expand_ports(a.ports)}
+    return {Refusal(claim.protocol, claim.ip, claim.port) for claim in farm.claims()}
 
 
 def table_text() -> str:

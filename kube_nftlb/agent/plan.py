@@ -39,6 +39,10 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             else:
                 (first if needed else last).extend(_removal(before))
             continue
+        if before is not None and _kinds(before) and not _kinds(before) <= _kinds(farm):
+            # nftlb translates for one protocol per farm, the last that it was told of.
+            first.extend(_removal(before))
+            before = None
         if before is None:
             middle.append(PutFarm(farm))
             continue
@@ -48,6 +52,10 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             (last if news.isdisjoint(address.claims()) else first).append(RemoveAddress(name, address.name))
         last.extend(RemoveBackend(name, backend) for backend in before.backends if backend not in farm.backends)
     return first + middle + last
+
+
+def _kinds(farm: objects.Farm) -> set[tuple[str, str]]:
+    return {(address.protocol, address.family) for address in farm.addresses.values()}
 
 
 def _has_company(farm: objects.Farm, present: Mapping[str, objects.Farm], wanted: Mapping[str, object]) -> bool:

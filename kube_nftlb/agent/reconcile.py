@@ -8,7 +8,7 @@ anybody else has changed nftables, and repairs.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import structlog
@@ -20,7 +20,7 @@ from kube_nftlb.agent.own_table import OwnTable, Refusal
 from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import RemoveBackend
+from kube_nftlb.nftlb.requests import PutFarm, RemoveBackend, Step
 
 _log = structlog.get_logger()
 
@@ -33,7 +33,9 @@ CHECK_AFTER_S = 0.05
 CHECK_WITHIN_S = 3
 """What was applied is compared after this time at the latest, however much else there is to do."""
 POLL_S = 0.25
-"""How often the kernel is asked whether anybody has changed nftables."""
+"""How often the kernel is asked whether anybody has changed nftables, while there is nothing else to do."""
+LOOK_EVERY_S = 1
+"""How often that is done at the least, and how often nftlb is asked whether it is there."""
 AUDIT_EVERY_S = 60
 """How long after a change of nftables every farm has been compared once more."""
 PART_FOR_S = 2
@@ -99,6 +101,7 @@ class Reconciler:
         self.progress = Progress()
         self.news_to_report = True
         self._farms: dict[FarmKey, Farm] = {}
+        self._frozen: set[FarmKey] = set()
         self._keys: dict[str, FarmKey] = {}
         self._claims = Claims()
         self._dirty: dict[FarmKey, int] = {}
@@ -112,6 +115,8 @@ class Reconciler:
         self._refusals: dict[str, set[Refusal]] = {}
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
+        self._foreign_change = False
+        self._looked_at = 0.0
         self._to_audit: list[str] = []
         self._audit_at: float | None = None
         self._partings: dict[str, _Parting] = {}
@@ -121,36 +126,48 @@ class Reconciler:
 
     # What the watch tells. These return at once.
 
-    def put(self, farm: Farm) -> None:
-        """A farm was created or changed; one whose generation is known already is not looked at again."""
+    def put(self, farm: Farm, since: int | None = None) -> None:
+        """A farm was created or changed; one whose generation is known already is not looked at again.
+
+        ``since`` is the resourceVersion before which it may have been so; the farm's own where nothing else is known.
+        """
         key = FarmKey(farm.metadata.namespace, farm.metadata.name)
         known = self._farms.get(key)
         if known is not None and _generation(known) == _generation(farm):
             return
         self._farms[key] = farm
+        self._frozen.discard(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._refused_until.pop(key, None)
         self.progress.problems.pop(key, None)
-        self._mark({key, *self._claims.put(farm)}, int(farm.metadata.resource_version or 0))
+        since = int(farm.metadata.resource_version or 0) if since is None else since
+        self._mark({key, *self._claims.put(farm)}, since)
 
     def refuse(self, key: FarmKey, problem: Problem, resource_version: int) -> None:
-        """A farm was created or changed that our model does not take: it is treated as absent, and reported."""
-        self.remove(key, resource_version)
+        """A farm was created or changed in a way that our model does not take, such as a newer version's.
+
+        What nftlb has of it stays as it is, and the problem is reported.
+        """
+        self._frozen.add(key)
+        self._keys[names.nftlb_farm_name(*key)] = key
         self.progress.problems[key] = problem
+        self._mark([key], resource_version)
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         """A farm was deleted."""
         self.progress.problems.pop(key, None)
-        if self._farms.pop(key, None) is not None:
+        if self._farms.pop(key, None) is not None or key in self._frozen:
+            self._frozen.discard(key)
             self._mark({key, *self._claims.remove(key)}, resource_version)
 
     def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
         """The complete list: what is not on it is gone. Only after the first of these is anything deleted."""
         present = {FarmKey(farm.metadata.namespace, farm.metadata.name): farm for farm in farms}
-        for key in self._farms.keys() - present.keys():
-            self.remove(key, resource_version)
+        before = self._seen
+        for key in (self._farms.keys() | self._frozen) - present.keys():
+            self.remove(key, before + 1)
         for farm in present.values():
-            self.put(farm)
+            self.put(farm, before + 1)
         self._listed = True
         self.seen(resource_version)
 
@@ -167,6 +184,11 @@ class Reconciler:
     def present(self) -> Mapping[str, objects.Farm]:
         """What nftlb has."""
         return self._engine.present
+
+    @property
+    def served(self) -> Mapping[str, objects.Farm]:
+        """What nftlb has for a farm that there is; farms that were retired are not among it."""
+        return {name: farm for name, farm in self.present.items() if name in self._keys}
 
     # The loop.
 
@@ -205,9 +227,11 @@ class Reconciler:
             return
         if not self._adopted:
             await self._adopt()
+        if time.monotonic() - self._looked_at > LOOK_EVERY_S:
+            await self._look_after()
         if self._unchecked and (self._overdue() or await self._quiet(CHECK_AFTER_S)):
             await self._check_some()
-        if self._dirty:
+        if self._dirty and self._adopted:
             await self._work()
         if self._dirty or self._unchecked:
             return
@@ -234,20 +258,24 @@ class Reconciler:
         await self._engine.sync()
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
         await self._engine.apply(plan.steps(self.present, orphans))
-        self._mark(self._farms, self._seen)
+        lost = self._applied.keys() - self.present.keys()
+        self._mark(self._farms, 0 if lost else self._seen)
         self._generation = await self._engine.generation()
+        # Whatever has happened to nftables while nobody looked is looked for once all farms are as they should be.
+        self._foreign_change = True
         self._adopted = True
         _log.info("adopted nftlb", farms=len(self.present), removed=len(orphans))
 
     async def _work(self) -> None:
         started = time.perf_counter()
+        await self._notice()
         for key in list(self._dirty)[:CHUNK]:
             self._in_work[key] = self._dirty.pop(key)
         self.news_to_report = True
         failed = await self._reconcile(list(self._in_work))
         for key, since in self._in_work.items():
-            fault = failed.get(names.nftlb_farm_name(*key), "")
-            self._unchecked.setdefault(key, _Unchecked(since, started, fault))
+            earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
+            self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
@@ -259,7 +287,13 @@ class Reconciler:
         oldest = next(iter(self._unchecked.values()))
         return time.perf_counter() - oldest.applied_at > CHECK_WITHIN_S
 
+    async def _notice(self) -> None:
+        """Before we change nftables ourselves: whether somebody else has, since the last time."""
+        if await self._engine.generation() != self._generation:
+            self._foreign_change = True
+
     async def _check_some(self) -> None:
+        await self._notice()
         for key in list(self._unchecked)[:CHECK_CHUNK]:
             # A farm that has changed again is compared when that change is applied.
             if key not in self._dirty:
@@ -274,8 +308,8 @@ class Reconciler:
         self._add_holders(wanted)
         before: set[Refusal] = set().union(*(self._refusals.pop(name, set()) for name in wanted))
         for name, farm in wanted.items():
-            if farm is not None and not farm.backends:
-                self._refusals[name] = own_table.refusals(self._farms[self._keys[name]])
+            if farm is not None and not any(backend.state == "up" for backend in farm.backends.values()):
+                self._refusals[name] = own_table.refusals(farm)
         refused: set[Refusal] = set().union(*(self._refusals.get(name, set()) for name in wanted))
         # Nobody has been served at a farm's addresses before it is there, so its refusal is not urgent: often its first
         # backend is already on the way.
@@ -292,7 +326,10 @@ class Reconciler:
         for step in steps:
             if isinstance(step, RemoveBackend):
                 gone.setdefault(step.name, set()).add(self.present[step.name].backends[step.backend].mark)
+        moved = {step.name: marks for step in steps if (marks := self._moved(step))}
         failed = await self._engine.apply(steps)
+        for name, marks in moved.items():
+            await self._engine.forget_flows(name, marks)
         for name, marks in gone.items():
             await self._engine.part(name, marks)
             self._partings[name] = _Parting(
@@ -300,19 +337,41 @@ class Reconciler:
             )
         return failed
 
+    def _moved(self, step: Step) -> set[int]:
+        """The marks of backends that get another address or port under the name that they have."""
+        if not isinstance(step, PutFarm) or step.name not in self.present:
+            return set()
+        before = self.present[step.name].backends
+        return {
+            backend.mark
+            for name, backend in step.farm.backends.items()
+            if name in before
+            and any(before[name].options.get(key) != backend.options.get(key) for key in ("ip-addr", "port"))
+            and backend.options
+        }
+
     def _view(self, key: FarmKey) -> objects.Farm | None:
         """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
+        name = names.nftlb_farm_name(*key)
+        if key in self._frozen:
+            return self.present.get(name)
         farm = self._farms.get(key)
         if farm is None:
-            self._keys.pop(names.nftlb_farm_name(*key), None)
+            self._keys.pop(name, None)
             return None
         if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
             return None
         try:
-            return view.farm_view(farm, self.present.get(names.nftlb_farm_name(*key)))
+            seen = view.farm_view(farm, self.present.get(name))
         except ValueError as error:
             self._fail(key, "NotPossible", str(error))
-            return None
+            return self.present.get(name)
+        for holder in self._engine.holders(seen):
+            if self._keys.get(holder) in self._frozen:
+                # It stays as it is, because we do not understand what it is to become.
+                self._fail(key, "AddressHeld", f"the farm {holder} still has an address of it")
+                return None
+        return seen
 
     def _add_holders(self, wanted: dict[str, objects.Farm | None]) -> None:
         """Farms that still listen, in nftlb, where another one is about to: they come along, and are done first."""
@@ -331,16 +390,18 @@ class Reconciler:
         if farm is None:
             self._applied.pop(name, None)
             return
-        if not (fault := fault or await self._engine.fault(name)):
-            self._applied[name] = farm
+        if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
+            self._succeed(key, farm)
             return
         _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
         await self._engine.sync()
-        await self._apply({name: farm})
+        wanted: dict[str, objects.Farm | None] = {name: farm}
+        self._add_holders(wanted)
+        await self._apply(wanted)
         if name in self.present and await self._engine.fault(name):
             await self._engine.reload(name)
-        if not (fault := await self._engine.fault(name)):
-            self._applied[name] = farm
+        if not (fault := self._unfinished(name, farm) or await self._engine.fault(name)):
+            self._succeed(key, farm)
             return
         await self._engine.apply(plan.steps(self.present, {name: None}))
         self._applied.pop(name, None)
@@ -348,35 +409,62 @@ class Reconciler:
         self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}")
         await self._repair_base()
 
+    def _unfinished(self, name: str, farm: objects.Farm) -> str:
+        """In words, whether nftlb still differs from what is wanted; else empty."""
+        left = plan.steps(self.present, {name: farm})
+        return f"nftlb has not taken {type(left[0]).__name__}" if left else ""
+
+    def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
+        self._applied[farm.name] = farm
+        if key not in self._frozen:
+            self.progress.problems.pop(key, None)
+
     # Looking after what is there already.
 
     async def _look_after(self) -> None:
         now = time.monotonic()
-        if await self._engine.generation() != self._generation:
+        if now - self._looked_at > LOOK_EVERY_S:
+            self._looked_at = now
+            await self._engine.ping()
+        await self._notice()
+        if self._foreign_change:
             if self._engine.restarted():
                 # Its start-up file may be older than the last changes.
                 self._adopted = False
                 return
-            await self._repair_base()
-            self._audit_at = now
+            # What is dirty, or was not compared yet, is no damage: it is not in the kernel yet.
+            if not self._dirty and not self._unchecked:
+                self._foreign_change = False
+                await self._repair_base()
+                self._audit_at = now
         await self._table.refuse(set().union(*self._refusals.values()))
-        if self._audit_at is not None and now >= self._audit_at:
-            self._to_audit, self._audit_at = list(self.present), None
-        for name in self._to_audit[:AUDIT_STEP]:
-            if fault := await self._engine.fault(name):
-                await self._repair_farm(name, fault)
-        del self._to_audit[:AUDIT_STEP]
+        # What is dirty, or was not compared yet, is no damage.
+        if not self._dirty and not self._unchecked:
+            await self._audit(now)
         if self._maybe_retired:
             await self._bury_retired()
-        for name, parting in list(self._partings.items()):
-            if now > parting.until:
-                del self._partings[name]
-            await self._engine.part(name, parting.marks)
+        await self._part_again(now)
         self._generation = await self._engine.generation()
         retry = [key for key, until in self._refused_until.items() if until <= now]
         for key in retry:
             del self._refused_until[key]
         self._mark(retry, self._seen)
+
+    async def _part_again(self, now: float) -> None:
+        for name, parting in list(self._partings.items()):
+            if now > parting.until:
+                del self._partings[name]
+            await self._engine.part(name, parting.marks)
+
+    async def _audit(self, now: float) -> None:
+        """Compare some farms more, when their time has come."""
+        if self._audit_at is not None and now >= self._audit_at:
+            await self._repair_base()
+            self._to_audit, self._audit_at = list(self.present), None
+        for name in self._to_audit[:AUDIT_STEP]:
+            if name in self.present and (fault := await self._engine.fault(name)):
+                await self._repair_farm(name, fault)
+        del self._to_audit[:AUDIT_STEP]
 
     async def _bury_retired(self) -> None:
         """When no IPv6 farm is wanted any more, those that were retired can be removed without harm."""
@@ -429,14 +517,19 @@ class Reconciler:
         open_ = [*self._dirty.values(), *self._in_work.values(), *unchecked]
         self.progress.pending = len(open_)
         # What is in work since an event is not done; all that came before that event is.
-        self.progress.watermark = min(open_) - 1 if open_ else self._seen
+        self.progress.watermark = max(min(open_) - 1, 0) if open_ else self._seen
         self._on_progress()
 
     def _save(self) -> None:
         now = time.monotonic()
         if self._unsaved and now - self._saved_at >= SAVE_EVERY_S:
-            self._engine.save(self._applied.values())
-            self._unsaved, self._saved_at = False, now
+            self._saved_at = now
+            try:
+                self._engine.save(self._applied.values())
+                self._unsaved = False
+            except OSError as error:
+                self.progress.last_error = f"cannot write nftlb's start-up file: {error}"
+                _log.warning("cannot write nftlb's start-up file", error=str(error))
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

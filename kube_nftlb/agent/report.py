@@ -36,7 +36,8 @@ def node_status(
     known = {condition.type: condition for condition in before.conditions} if before else {}
     stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return NodeStatus(
-        watermark=str(progress.watermark),
+        # A failed farm that is not listed would count as programmed.
+        watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
         farms=len(present),
         backends=sum(len(farm.backends) for farm in present.values()),
         failed=len(progress.problems),

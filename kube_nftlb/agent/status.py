@@ -49,7 +49,7 @@ class NodeReporter:
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
             status = node_status(
-                reconciler.progress, reconciler.present, self._versions, self._written, datetime.now(tz=UTC)
+                reconciler.progress, reconciler.served, self._versions, self._written, datetime.now(tz=UTC)
             )
             metrics.NODE_FARMS.set(status.farms)
             if not self._worth_writing(status, reconciler, loop.time() - written_at):

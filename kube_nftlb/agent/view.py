@@ -53,7 +53,7 @@ def _addresses(farm: str, spec: FarmSpec) -> list[objects.Address]:
     """One for each part of a list of ports: so that a list can grow and shrink without touching what stays."""
     protocol = spec.protocol.lower()
     return [
-        objects.Address(names.address_name(farm, address.ip, ports), spec.family, address.ip, ports, protocol)
+        objects.Address(names.address_name(farm, address.ip, protocol, ports), spec.family, address.ip, ports, protocol)
         for address in spec.addresses
         for ports in address.ports.split(",")
     ]

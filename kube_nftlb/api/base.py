@@ -11,9 +11,12 @@ Family = Literal["ipv4", "ipv6"]
 
 
 class Model(BaseModel):
-    """A part of an object of ours: camelCase outside, unknown fields refused, immutable."""
+    """A part of an object of ours: camelCase outside, immutable.
 
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="forbid")
+    Fields that are not known are left out: the API server refuses them, unless its definition is newer than we are.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="ignore")
 
 
 class ForeignModel(BaseModel):
@@ -88,12 +91,10 @@ def _canonical_ip(value: str) -> str:
     address = ipaddress.ip_address(value)
     if str(address) != value:
         raise ValueError(f"{value!r} must be written {str(address)!r}")
-    if (
-        address.is_unspecified
-        or address.is_multicast
-        or (isinstance(address, ipaddress.IPv6Address) and address.scope_id)
-    ):
-        raise ValueError(f"{value!r} is not an address that a connection can be made to")
+    # On a loopback address a farm would stand between the agent and nftlb.
+    own = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+    if own or (isinstance(address, ipaddress.IPv6Address) and address.scope_id):
+        raise ValueError(f"{value!r} is not an address that others can connect to")
     return value
 
 
@@ -105,8 +106,9 @@ IpAddress = Annotated[
         json_schema_extra={
             "x-kubernetes-validations": [
                 Cel(
-                    "isIP(self) && ip.isCanonical(self) && !ip(self).isUnspecified()",
-                    "must be one IPv4 or IPv6 address in its canonical form, such as 10.96.0.10 or fd00::1",
+                    "isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
+                    "must be one IPv4 or IPv6 address in its canonical form, such as 10.96.0.10 or fd00::1, "
+                    "and not a loopback, link-local or multicast address",
                 ).schema()
             ]
         },

@@ -22,7 +22,8 @@ ADDRESSES_MAX = 32
 PORTS_MAX = 1024
 """How many ports one address may name: nftlb makes four map elements for each."""
 
-_PORTS_PATTERN = r"^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_PORTS_PATTERN = rf"^{_PORT}(-{_PORT})?(,{_PORT}(-{_PORT})?)*$"
 
 BACKEND_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 
@@ -33,13 +34,13 @@ def expand_ports(ports: str) -> list[int]:
     Raises ValueError with a sentence that says what is wrong: no number, out of 1-65535, backwards, twice, too many.
     """
     if not re.fullmatch(_PORTS_PATTERN, ports):
-        raise ValueError(f"{ports!r} is not a list of ports and port ranges such as 80 or 80,443,8000-8003")
+        raise ValueError(f"{ports!r} is not a list of ports from 1 to 65535 and ranges, such as 80 or 80,443,8000-8003")
     expanded: list[int] = []
     for part in ports.split(","):
         first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
-        if not 1 <= low <= high <= 65535:
-            raise ValueError(f"{part!r}: ports go from 1 to 65535, and a range from its lower end to its upper")
+        if low > high:
+            raise ValueError(f"{part!r}: a range goes from its lower end to its upper, such as 8000-8003")
         if len(expanded) + high - low + 1 > PORTS_MAX:
             raise ValueError(f"{ports!r} names more than {PORTS_MAX} ports")
         expanded.extend(range(low, high + 1))
@@ -64,6 +65,12 @@ class Address(Model):
             min_length=1,
             max_length=256,
             pattern=_PORTS_PATTERN,
+            json_schema_extra=validation(
+                Cel(
+                    "self.split(',').all(p, !p.contains('-') || int(p.split('-')[0]) <= int(p.split('-')[1]))",
+                    "a range goes from its lower end to its upper, such as 8000-8003",
+                )
+            ),
         ),
         AfterValidator(_checked_ports),
     ]

@@ -114,6 +114,8 @@ async def test_a_farm_lives_through_all_changes(engine: NftlbEngine, base: dict[
         {"backends": [a, c], "addresses": [{"ip": ip, "ports": "443,8000-8010"}]},
         {"backends": [a, c], "addresses": [{"ip": ip, "ports": "8005-8020"}, other]},
         {"backends": [a, c], "addresses": [other]},
+        {"backends": [a, c], "addresses": [other], "protocol": "UDP"},
+        {"backends": [a, c], "addresses": [other], "protocol": "TCP"},
         {"backends": []},
     ]
     for changes in steps:

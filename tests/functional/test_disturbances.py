@@ -144,6 +144,29 @@ def test_damage_to_the_rules_is_repaired(
     eventually(lambda: len(cluster.answers(client, web, 80, "--timeout", "0.3")) == 3, "all backends answer", 10)
 
 
+def test_damage_beside_a_change_of_ours_is_repaired(cluster: Cluster, namespace: str, client: str, web: str) -> None:
+    node = cluster.nodes[0]
+    for scheduler in ("weight", "symhash", "rr"):
+        cluster.nft(node, "flush", "chain", "ip", "nftlb", "prerouting")
+        cluster.apply(service("web", namespace, {"scheduler": scheduler}))
+        eventually(lambda: bool(cluster.answers(client, web, 80, "--timeout", "0.3")), "it answers", 10)
+
+
+def test_a_node_whose_nftlb_is_gone_is_not_ready(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+
+    def ready() -> str:
+        conditions = cluster.get("nftlbnode", node)["status"]["conditions"]
+        return next(c["status"] for c in conditions if c["type"] == "Ready")
+
+    cluster.lab.stop("nftlb", node)
+    try:
+        eventually(lambda: ready() == "False", "the node says so", 10)
+    finally:
+        cluster.lab.start("nftlb", node)
+    eventually(lambda: ready() == "True", "it is well again", 10)
+
+
 def test_an_nftlb_that_comes_back_with_an_old_state_is_brought_to_the_present_one(
     cluster: Cluster, namespace: str, client: str, web: str
 ) -> None:

@@ -52,6 +52,17 @@ def test_udp_and_tcp_on_one_port_are_two_farms(cluster: Cluster, namespace: str,
     assert cluster.nftlb_farms(namespace) == [f"{namespace}.names--dns", f"{namespace}.names--dns-tcp"]
 
 
+def test_a_port_changes_its_protocol(cluster: Cluster, namespace: str, client: str) -> None:
+    port = {"name": "p", "port": 53}
+    cluster.apply(service("web", namespace, ports=[port]))
+    cluster.run("web", 2, namespace, ports=[{"containerPort": 53, "protocol": p} for p in ("UDP", "TCP")])
+    vip, pods = cluster.vip("web", namespace), cluster.pods("web", namespace)
+    cluster.reaches(client, pods, vip, 53)
+    cluster.apply(service("web", namespace, ports=[{**port, "protocol": "UDP"}]))
+    cluster.reaches(client, pods, vip, 53, "--udp")
+    eventually(lambda: cluster.answers(client, vip, 53, "--timeout", "0.3", number=1) == set(), "TCP is over")
+
+
 def test_ports_are_added_renumbered_and_removed_under_a_service(cluster: Cluster, namespace: str, client: str) -> None:
     one = {"name": "one", "port": 80, "targetPort": 8001}
     two = {"name": "two", "port": 81, "targetPort": "second"}

@@ -31,6 +31,8 @@ def test_the_farms_of_a_namespace_and_those_of_default_do_not_meet(farm: str, ot
 
 
 def test_an_address_has_another_name_when_it_is_another_address() -> None:
-    seen = {names.address_name("f", ip, ports) for ip in ("10.0.0.1", "10.0.0.2") for ports in ("80", "81", "80-81")}
+    seen = {
+        names.address_name("f", ip, "tcp", ports) for ip in ("10.0.0.1", "10.0.0.2") for ports in ("80", "81", "80-81")
+    }
     assert len(seen) == 6
-    assert all(len(names.address_name("f" * 100, ip, "80")) <= 100 for ip in ("10.0.0.1", "fd00::1"))
+    assert all(len(names.address_name("f" * 100, ip, "tcp", "80")) <= 100 for ip in ("10.0.0.1", "fd00::1"))

@@ -67,6 +67,13 @@ def test_an_address_that_moves_to_another_farm_leaves_the_first_one_before() -> 
     assert isinstance(steps[1], PutFarm)
 
 
+def test_a_farm_that_changes_its_protocol_is_made_anew() -> None:
+    before = farm("f", backend("a", 2))
+    udp = replace(address(), name="f-udp", protocol="udp")
+    wanted = replace(before, addresses={udp.name: udp})
+    assert plan.steps({"f": before}, {"f": wanted}) == [RemoveFarm("f"), PutFarm(wanted)]
+
+
 def test_a_range_that_grows_is_not_listened_on_twice() -> None:
     before, wanted = farm(addresses=[address(ports="80-90")]), farm(addresses=[address(ports="80-91")])
     steps = plan.steps({"f": before}, {"f": wanted})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import own_table, reconcile
+from kube_nftlb.agent import own_table, reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Problem, Reconciler
@@ -120,14 +120,79 @@ async def test_of_two_farms_with_one_address_only_the_older_is_sent_and_the_youn
     assert changes[0] == "/farms/old--http"
 
 
-async def test_an_invalid_farm_is_reported_and_what_it_was_before_goes(node: Node) -> None:
+async def test_a_farm_that_is_not_understood_is_reported_and_stays_as_it_was_until_it_is_gone(node: Node) -> None:
+    key = FarmKey("default", "web--http")
     node.loop.replace_all([farm()], 20)
     await node.settle(20)
-    node.loop.refuse(FarmKey("default", "web--http"), Problem("Invalid", "spec.mode: what"), 21)
+    node.loop.refuse(key, Problem("Invalid", "spec.mode: what"), 21)
     node.loop.seen(21)
     await node.settle(21)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.problems[key].reason == "Invalid"
+    node.loop.replace_all([], 22)
+    await node.settle(22)
     assert node.nftlb.farms == {}
-    assert node.loop.progress.problems[FarmKey("default", "web--http")].reason == "Invalid"
+    assert node.loop.progress.problems == {}
+
+
+async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: Node) -> None:
+    node.nftlb.answer("POST", "/farms", json.dumps({"farms": [view.farm_view(farm(), None).wire()]}).encode())
+    node.loop.replace_all([farm("thief")], 20)
+    node.loop.refuse(FarmKey("default", "web--http"), Problem("Invalid", "spec.mode: what"), 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.problems[FarmKey("default", "thief")].reason == "AddressHeld"
+
+
+async def test_a_farm_that_recovers_is_no_longer_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "REFUSED_RETRY_S", 0.1)
+    node.kernel.refused.add("web--http")
+    node.loop.replace_all([farm()], 20)
+    await until(lambda: bool(node.loop.progress.problems))
+    node.kernel.refused.clear()
+    await until(lambda: not node.loop.progress.problems)
+    assert list(node.nftlb.farms) == ["web--http"]
+
+
+async def test_damage_done_just_before_a_change_of_ours_is_found(node: Node) -> None:
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    await until(lambda: node.loop.progress.drift_repaired == 0)
+    await asyncio.sleep(0.1)
+    node.kernel.own_table_intact_answer = False
+    node.kernel.foreign_changes += 1
+    node.loop.put(farm("b--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
+    node.loop.seen(21)
+    await until(lambda: node.loop.progress.drift_repaired > 0)
+
+
+async def test_nothing_of_a_list_counts_as_done_before_all_of_it_is(node: Node) -> None:
+    """A status written later moves a farm's resourceVersion past the one at which the operator saw its generation."""
+    told: list[tuple[int, int]] = []
+    node.loop._on_progress = lambda: told.append((node.loop.progress.watermark, len(node.nftlb.farms)))  # noqa: SLF001
+    addresses = [[{"ip": f"10.97.0.{number}", "ports": "80"}] for number in range(1, 101)]
+    farms = [farm(f"f{n:03}--http", addresses=a, version=150 + n) for n, a in enumerate(addresses)]
+    node.loop.replace_all(farms, 500)
+    await node.settle(500)
+    assert {watermark for watermark, there in told if there < 100} <= {0}
+
+
+async def test_a_start_up_file_that_cannot_be_written_is_told_and_stops_nothing(node: Node) -> None:
+    (node.folder / "nftlb.new").mkdir()
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    await until(lambda: "start-up file" in node.loop.progress.last_error)
+    node.kernel.own_table_intact_answer = False
+    node.kernel.foreign_changes += 1
+    await until(lambda: node.loop.progress.drift_repaired > 0)
+
+
+async def test_an_nftlb_that_is_gone_is_noticed_without_a_change(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    node.nftlb.reachable = False
+    await until(lambda: bool(node.loop.progress.nftlb_error))
 
 
 async def test_connections_to_a_farm_without_backends_are_refused_until_there_is_one(node: Node) -> None:

@@ -32,9 +32,10 @@ def test_a_silent_nftlb_makes_the_node_not_ready() -> None:
 
 def test_failed_farms_are_listed_and_bounded() -> None:
     problems = {FarmKey("default", f"f{number:03}"): Problem("Refused", "x" * 2000, 3) for number in range(150)}
-    status = report(Progress(problems=problems))
+    status = report(Progress(problems=problems, watermark=9))
     assert status.failed == 150
     assert len(status.failed_farms) == 100
+    assert status.watermark == "0", "the others must not count as programmed"
     assert len(status.failed_farms[0].message) == 512
     assert conditions(status)["InSync"] == ("False", "FarmsFailed")
 
