@@ -63,7 +63,7 @@ class Address(Model):
         Field(
             description="A port, a list or a range: 80, or 80,443, or 8000-8003; all lead to the backends' port.",
             min_length=1,
-            max_length=256,
+            max_length=100,
             pattern=_PORTS_PATTERN,
             json_schema_extra=validation(
                 Cel(

@@ -1,5 +1,6 @@
 """The Python interface of a lab, for the command line, the functional tests and the benchmarks."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -174,7 +175,9 @@ def _host_pids(supervisor: int) -> dict[int, int]:
     pids = {}
     for children in Path(f"/proc/{supervisor}/task").glob("*/children"):
         for pid in children.read_text().split():
-            status = Path(f"/proc/{pid}/status").read_text()
-            numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
-            pids[int(numbers[-1])] = int(pid)
+            # One may end while we look.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
+                pids[int(numbers[-1])] = int(pid)
     return pids
