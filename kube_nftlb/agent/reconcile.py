@@ -87,6 +87,8 @@ class Progress:
     last_error: str = ""
     nftlb_error: str = ""
     watermark: int = 0
+    changed_at: int = 0
+    """The resourceVersion at which something was last to be done."""
     pending: int = 0
 
 
@@ -99,7 +101,6 @@ class Reconciler:
         self._table = table
         self._on_progress = on_progress
         self.progress = Progress()
-        self.news_to_report = True
         self._farms: dict[FarmKey, Farm] = {}
         self._frozen: set[FarmKey] = set()
         self._keys: dict[str, FarmKey] = {}
@@ -175,10 +176,6 @@ class Reconciler:
         """The watch has come to here."""
         self._seen = max(self._seen, resource_version)
         self._wake.set()
-
-    def reported(self) -> None:
-        """The progress has been written to the API server."""
-        self.news_to_report = False
 
     @property
     def present(self) -> Mapping[str, objects.Farm]:
@@ -271,7 +268,6 @@ class Reconciler:
         await self._notice()
         for key in list(self._dirty)[:CHUNK]:
             self._in_work[key] = self._dirty.pop(key)
-        self.news_to_report = True
         failed = await self._reconcile(list(self._in_work))
         for key, since in self._in_work.items():
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
@@ -504,6 +500,7 @@ class Reconciler:
     def _mark(self, keys: Iterable[FarmKey], since: int) -> None:
         for key in keys:
             self._dirty.setdefault(key, since)
+            self.progress.changed_at = max(self.progress.changed_at, since)
         self._wake.set()
 
     def _fail(self, key: FarmKey, reason: str, message: str) -> None:

@@ -52,11 +52,10 @@ class NodeReporter:
                 reconciler.progress, reconciler.served, self._versions, self._written, datetime.now(tz=UTC)
             )
             metrics.NODE_FARMS.set(status.farms)
-            if not self._worth_writing(status, reconciler, loop.time() - written_at):
+            if not self._worth_writing(status, reconciler.progress.changed_at, loop.time() - written_at):
                 continue
             try:
                 await self._write(status)
-                reconciler.reported()
                 written_at = loop.time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("cannot write the node's status", error=str(error))
@@ -64,12 +63,14 @@ class NodeReporter:
                 self._changed.set()
             await asyncio.sleep(INTERVAL_S)
 
-    def _worth_writing(self, status: NodeStatus, reconciler: Reconciler, age_s: float) -> bool:
+    def _worth_writing(self, status: NodeStatus, changed_at: int, age_s: float) -> bool:
         if self._written is None:
             return True
         if status.model_copy(update={"watermark": ""}) != self._written.model_copy(update={"watermark": ""}):
             return True
-        return status.watermark != self._written.watermark and (reconciler.news_to_report or age_s >= HEARTBEAT_S)
+        if status.watermark == self._written.watermark:
+            return False
+        return changed_at > int(self._written.watermark or 0) or age_s >= HEARTBEAT_S
 
     async def _write(self, status: NodeStatus) -> None:
         if self._written is None:

@@ -119,7 +119,13 @@ class Cluster:
             programmed = {c["type"]: c["status"] for c in status.get("conditions", [])}.get("Programmed")
             return status.get("readyBackends") == ready and programmed == "True"
 
-        eventually(check, f"all nodes have {name} with {ready} backends")
+        try:
+            eventually(check, f"all nodes have {name} with {ready} backends")
+        except AssertionError as error:
+            nodes = {node: self.get("nftlbnode", node)["status"] for node in self.nodes}
+            slices = self.get("endpointslices", namespace=namespace)["items"]
+            told = self.lab.log_path("operator").read_text()[-2000:]
+            raise AssertionError(f"{error}: {self.farm(name, namespace)}, {nodes}, {slices}, {told}") from error
 
     # connections
 
