@@ -151,9 +151,13 @@ class Cluster:
 
     @contextlib.contextmanager
     def hammer(self, where: str, host: str, port: int = 80, *options: str) -> Iterator[dict[str, Any]]:
-        """Connections without pause during the block; the result is filled in after it."""
+        """Connections without pause during the block; the result is filled in after it.
+
+        A connection that is lost stays lost, however long one waits; one that a busy machine keeps waiting is not lost.
+        """
         result: dict[str, Any] = {}
-        process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port), *options)
+        patience = options or ("--timeout", "5")
+        process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port), *patience)
         time.sleep(0.5)
         try:
             yield result

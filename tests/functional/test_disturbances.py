@@ -77,7 +77,7 @@ def test_a_change_that_restarts_a_farm_breaks_no_open_connection_and_no_other_fa
     assert bystander["failures"] == []
     # Two restarts of the farm; each may lose what arrives within its few milliseconds.
     assert len(hammered["failures"]) <= 4, hammered["failures"]
-    assert hammered["longest_gap_ms"] < 3000
+    assert hammered["longest_gap_ms"] < 6000
 
 
 def test_a_restarted_agent_changes_nothing(cluster: Cluster, namespace: str, client: str, web: str) -> None:
