@@ -114,9 +114,10 @@ def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
 
 
 def _farm(raw: Mapping[str, Any]) -> Farm:
+    # nftlb leaves a blank at the end of a list of words.
     return Farm(
         raw["name"],
-        {**_NOT_SHOWN, **{key: normal(value) for key, value in raw.items() if key not in _NOT_OPTIONS}},
+        {**_NOT_SHOWN, **{key: value.strip() for key, value in raw.items() if key not in _NOT_OPTIONS}},
         {entry["name"]: _address(entry) for entry in raw.get("addresses", ())},
         {entry["name"]: _backend(entry) for entry in raw.get("backends", ())},
     )
@@ -133,10 +134,5 @@ def _backend(raw: Mapping[str, str]) -> Backend:
         raw["name"],
         int(raw["mark"], 16) & MARK_LAST,
         state if state in ("up", "off") else "down",  # type: ignore[arg-type]  # narrowed by the comparison
-        {key: normal(value) for key, value in raw.items() if key not in ("name", "mark", "state")},
+        {key: value.strip() for key, value in raw.items() if key not in ("name", "mark", "state")},
     )
-
-
-def normal(value: str) -> str:
-    """A value without the blank that nftlb leaves at the end of a list of words."""
-    return value.strip()

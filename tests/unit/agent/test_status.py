@@ -1,6 +1,7 @@
 """When a node's status is written: the API server is to see few writes, and none that matters late."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -30,34 +31,36 @@ class FakeReconciler:
         self.served: dict[str, Any] = {}
 
 
+class Reporting:
+    """A reporter at work."""
+
+    def __init__(self) -> None:
+        self.kube, self.loop = FakeKube(), FakeReconciler()
+        self.reporter = NodeReporter(self.kube, "node-1")  # type: ignore[arg-type]  # a fake
+        self.task = asyncio.create_task(self.reporter.run(self.loop))  # type: ignore[arg-type]  # a fake
+
+
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reporting]:
     monkeypatch.setattr(status, "SETTLE_S", 0.005)
     monkeypatch.setattr(status, "INTERVAL_S", 0.01)
+    node = Reporting()
+    yield node
+    node.task.cancel()
 
 
-@pytest.mark.usefixtures("fast")
-async def test_a_change_done_while_a_status_is_written_is_told_soon() -> None:
-    kube, loop = FakeKube(), FakeReconciler()
-    reporter = NodeReporter(kube, "node-1")  # type: ignore[arg-type]  # a fake
-    task = asyncio.create_task(reporter.run(loop))  # type: ignore[arg-type]  # a fake
+async def test_a_change_done_while_a_status_is_written_is_told_soon(node: Reporting) -> None:
     for version in range(1, 30):
-        loop.progress.changed_at = loop.progress.watermark = version
-        reporter.changed()
+        node.loop.progress.changed_at = node.loop.progress.watermark = version
+        node.reporter.changed()
         await asyncio.sleep(0.007)
     await asyncio.sleep(0.15)
-    task.cancel()
-    assert kube.written[-1] == "29"
+    assert node.kube.written[-1] == "29"
 
 
-@pytest.mark.usefixtures("fast")
-async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat() -> None:
-    kube, loop = FakeKube(), FakeReconciler()
-    reporter = NodeReporter(kube, "node-1")  # type: ignore[arg-type]  # a fake
-    task = asyncio.create_task(reporter.run(loop))  # type: ignore[arg-type]  # a fake
+async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(node: Reporting) -> None:
     for version in range(1, 10):
-        loop.progress.watermark = version
-        reporter.changed()
+        node.loop.progress.watermark = version
+        node.reporter.changed()
         await asyncio.sleep(0.06)
-    task.cancel()
-    assert kube.written == ["1"]
+    assert node.kube.written == ["1"]
