@@ -1,20 +1,15 @@
 """NftlbFarm -> the farm that this node's nftlb shall have. No I/O."""
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel
 
 from kube_nftlb import names
 from kube_nftlb.agent import marks
-from kube_nftlb.api.base import nftlb_key
-from kube_nftlb.api.farm import Backend, Farm, FarmSpec
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.base import nftlb_field
+from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.nftlb import objects
-
-
-def _keys(model: type[BaseModel]) -> dict[str, str]:
-    return {field: key for field in model.model_fields if (key := nftlb_key(model, field)) is not None}
-
-
-_FARM_KEYS = _keys(FarmSpec)
-_BACKEND_KEYS = _keys(Backend)
 
 _DEFAULT_SCHED_PARAM = "srcip"
 """nftlb makes no rules for the scheduler hash with the sched-param none that it itself defaults to."""
@@ -26,12 +21,13 @@ def farm_view(farm: Farm, present: objects.Farm | None) -> objects.Farm:
     spec = farm.spec
     backends = {names.shorten(backend.name, names.NFTLB_OBJECT_NAME_MAX): backend for backend in usable(farm)}
     given = marks.allocate(backends, {b.name: b.mark for b in present.backends.values()} if present else {})
+    had = {b.name: b.options for b in present.backends.values()} if present else {}
     return objects.Farm(
         name,
-        _options(spec),
+        _options(spec, present),
         {address.name: address for address in _addresses(name, spec)},
         {
-            short: objects.Backend(short, given[short], "up", _wire_values(backend, _BACKEND_KEYS))
+            short: objects.Backend(short, given[short], "up", _wire_values(backend, had.get(short, {})))
             for short, backend in backends.items()
         },
     )
@@ -42,8 +38,9 @@ def usable(farm: Farm) -> list[Backend]:
     return [backend for backend in farm.spec.backends if backend.ready]
 
 
-def _options(spec: FarmSpec) -> dict[str, str]:
-    options = {**_wire_values(spec, _FARM_KEYS), "state": "up"}
+def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
+    had = present.options if present is not None else {}
+    options = {**_wire_values(spec, had), **_wire_values(spec.limits, had), "state": "up"}
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options
@@ -59,8 +56,19 @@ def _addresses(farm: str, spec: FarmSpec) -> list[objects.Address]:
     ]
 
 
-def _wire_values(model: BaseModel, keys: dict[str, str]) -> dict[str, str]:
-    return {key: _wire_value(getattr(model, field)) for field, key in keys.items()}
+def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]:
+    """The fields that nftlb has, by its names for them.
+
+    One without a value is sent only to take the place of the value that nftlb has: most farms have few of them.
+    """
+    values = {}
+    for field in type(model).model_fields:
+        if (name := nftlb_field(type(model), field)) is not None:
+            value = getattr(model, field)
+            text = name.unset if value is None else _wire_value(value)
+            if text != name.unset or present.get(name.key, text) != text:
+                values[name.key] = text
+    return values
 
 
 def _wire_value(value: object) -> str:

@@ -61,9 +61,23 @@ class Condition(Model):
 
 
 class Nftlb:
-    """Marks a field of a farm or a backend that nftlb has under a name of its own (nftlb's README, section API)."""
+    """Marks a field of a farm or a backend that nftlb has under a name of its own (nftlb's README, section API).
 
-    def __init__(self, key: str) -> None:
+    ``unset`` is what nftlb has where it is told nothing; a field without a value becomes it.
+    """
+
+    def __init__(self, key: str, unset: str = "") -> None:
+        self.key = key
+        self.unset = unset
+
+
+class Annotation:
+    """Marks a field that an annotation can set: on the Service for a farm's field, on the Pod for a backend's.
+
+    ``key`` is what follows names.ANNOTATION_PREFIX; without it, it is the name that nftlb has for the field.
+    """
+
+    def __init__(self, key: str = "") -> None:
         self.key = key
 
 
@@ -79,11 +93,17 @@ class Cel:
         return {"rule": self.rule, "message": self.message}
 
 
-def nftlb_key(model: type[BaseModel], field: str) -> str | None:
-    """The name that nftlb has for a field, or None where it has none."""
+def nftlb_field(model: type[BaseModel], field: str) -> Nftlb | None:
+    """What nftlb calls a field, or None where it has no name for it."""
+    return next((entry for entry in model.model_fields[field].metadata if isinstance(entry, Nftlb)), None)
+
+
+def annotation_key(model: type[BaseModel], field: str) -> str | None:
+    """The annotation that sets a field, without its prefix; None where there is none."""
     for entry in model.model_fields[field].metadata:
-        if isinstance(entry, Nftlb):
-            return entry.key
+        if isinstance(entry, Annotation):
+            nftlb = nftlb_field(model, field)
+            return entry.key or (nftlb.key if nftlb is not None else None)
     return None
 
 

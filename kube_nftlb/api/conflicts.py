@@ -7,7 +7,8 @@ that its other addresses are free for farms of a lower rank. The verdict depends
 
 from typing import NamedTuple
 
-from kube_nftlb.api.farm import Farm, expand_ports
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.values import expand_ports
 
 Claim = tuple[str, int, str]
 """IP, port, protocol."""

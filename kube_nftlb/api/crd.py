@@ -190,6 +190,8 @@ def _simplify(node: Any, definitions: JsonObject) -> Any:
 def _simplify_entry(key: str, value: Any, definitions: JsonObject) -> Any:
     if key == "properties":
         return {name: _simplify(schema, definitions) for name, schema in value.items()}
-    if key in ("default", "enum"):
+    if key == "enum":
         return value
+    if key == "default":
+        return {name: each for name, each in value.items() if each is not None} if isinstance(value, dict) else value
     return _simplify(value, definitions)

@@ -1,57 +1,43 @@
 """NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
 
-import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from kube_nftlb.api.base import Cel, Condition, Family, ForeignModel, IpAddress, Metadata, Model, Nftlb, validation
-
-Protocol = Literal["TCP", "UDP", "SCTP"]
-Mode = Literal["snat", "dnat"]
-Scheduler = Literal["rr", "weight", "hash", "symhash"]
-SchedParam = Literal["none", "srcip", "srcport", "srcip srcport"]
-Persistence = Literal["none", "srcip", "srcport", "srcmac", "srcip srcport", "srcip dstport"]
-
-COMBINED_PERSISTENCE: tuple[Persistence, ...] = ("srcip srcport", "srcip dstport")
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.base import (
+    Annotation,
+    Cel,
+    Condition,
+    Family,
+    ForeignModel,
+    IpAddress,
+    Metadata,
+    Model,
+    Nftlb,
+    validation,
+)
+from kube_nftlb.api.limits import Limits
+from kube_nftlb.api.values import (
+    FarmMark,
+    FieldSet,
+    Helper,
+    Log,
+    LogPrefix,
+    Mode,
+    Ports,
+    Protocol,
+    Scheduler,
+    State,
+    expand_ports,
+)
 
 BACKENDS_MAX = 4094
 """nftlb has 12 bits for the marks of a farm's backends, and 0 and 1 are not ours to give."""
 
 ADDRESSES_MAX = 32
-PORTS_MAX = 1024
-"""How many ports one address may name: nftlb makes four map elements for each."""
-
-_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_PORTS_PATTERN = rf"^{_PORT}(-{_PORT})?(,{_PORT}(-{_PORT})?)*$"
-
-BACKEND_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
-
-
-def expand_ports(ports: str) -> list[int]:
-    """Every port that a list such as ``80,443,8000-8003`` names, in order.
-
-    Raises ValueError with a sentence that says what is wrong: no number, out of 1-65535, backwards, twice, too many.
-    """
-    if not re.fullmatch(_PORTS_PATTERN, ports):
-        raise ValueError(f"{ports!r} is not a list of ports from 1 to 65535 and ranges, such as 80 or 80,443,8000-8003")
-    expanded: list[int] = []
-    for part in ports.split(","):
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if low > high:
-            raise ValueError(f"{part!r}: a range goes from its lower end to its upper, such as 8000-8003")
-        if len(expanded) + high - low + 1 > PORTS_MAX:
-            raise ValueError(f"{ports!r} names more than {PORTS_MAX} ports")
-        expanded.extend(range(low, high + 1))
-    if len(set(expanded)) != len(expanded):
-        raise ValueError(f"{ports!r} names a port twice")
-    return expanded
-
-
-def _checked_ports(ports: str) -> str:
-    expand_ports(ports)
-    return ports
+POLICIES_MAX = 16
+SESSIONS_MAX = 1024
 
 
 class Address(Model):
@@ -59,51 +45,25 @@ class Address(Model):
 
     ip: Annotated[IpAddress, Field(description="The IP address, of the farm's family.")]
     ports: Annotated[
+        Ports,
+        Field(description="A port, a list or a range: 80, or 80,443, or 8000-8003. Empty with the protocol All alone."),
+    ] = ""
+
+
+class Session(Model):
+    """A client that always gets the same backend."""
+
+    client: Annotated[
         str,
         Field(
-            description="A port, a list or a range: 80, or 80,443, or 8000-8003; all lead to the backends' port.",
+            description="The client as the farm's persistence knows it: an IP address for srcip, a MAC address for "
+            "srcmac, a port for srcport.",
             min_length=1,
-            max_length=100,
-            pattern=_PORTS_PATTERN,
-            json_schema_extra=validation(
-                Cel(
-                    "self.split(',').all(p, !p.contains('-') || int(p.split('-')[0]) <= int(p.split('-')[1]))",
-                    "a range goes from its lower end to its upper, such as 8000-8003",
-                )
-            ),
-        ),
-        AfterValidator(_checked_ports),
-    ]
-
-
-class Backend(Model):
-    """An endpoint that connections are sent to."""
-
-    name: Annotated[
-        str,
-        Field(
-            description="The pod's name, or any other name that is unique in the farm.",
-            min_length=1,
-            max_length=253,
-            pattern=BACKEND_NAME_PATTERN,
+            max_length=45,
+            pattern=r"^[0-9a-f.:]+$",
         ),
     ]
-    ip: Annotated[IpAddress, Nftlb("ip-addr"), Field(description="The endpoint's IP address, of the farm's family.")]
-    port: Annotated[int, Nftlb("port"), Field(description="The endpoint's port.", ge=1, le=65535)]
-    weight: Annotated[
-        int,
-        Nftlb("weight"),
-        Field(description="Its share of the connections, relative to the other backends' weights.", ge=1, le=100),
-    ] = 1
-    ready: Annotated[bool, Field(description="Whether it gets connections (EndpointSlice condition ready).")] = True
-    serving: Annotated[bool, Field(description="Whether it answers, be it terminating or not (condition serving).")] = (
-        True
-    )
-    terminating: Annotated[bool, Field(description="Whether its pod is being deleted (condition terminating).")] = False
-    node_name: Annotated[
-        str | None,
-        Field(description="The node that it runs on; absent where it is outside the cluster.", max_length=253),
-    ] = None
+    backend: Annotated[str, Field(description="The name of its backend.", min_length=1, max_length=253)]
 
 
 class FarmSpec(Model):
@@ -120,22 +80,42 @@ class FarmSpec(Model):
                 "every backend must be of the farm's family (ipv4 or ipv6)",
             ),
             Cel(
+                "self.addresses.all(a, (a.ports == '') == (self.protocol == 'All'))",
+                "every address must name its ports, except with the protocol All, which has none",
+            ),
+            Cel(
+                "self.backends.all(b, has(b.port)) || self.backends.all(b, !has(b.port))",
+                "either every backend has a port, or none has: then the port that the client asked for is kept",
+            ),
+            Cel(
                 "self.schedParam == 'none' || self.scheduler == 'hash'",
                 "schedParam is for the scheduler hash; with any other it must be none",
             ),
             Cel(
-                "!(self.persistence in ['srcip srcport', 'srcip dstport']) || self.scheduler in ['hash', 'symhash']",
-                "the persistence 'srcip srcport' and 'srcip dstport' need the scheduler hash or symhash",
+                "!self.persistence.contains(' ') || self.scheduler in ['hash', 'symhash']",
+                "a persistence by several fields needs the scheduler hash or symhash",
             ),
             Cel(
-                "!(self.persistence in ['srcip srcport', 'srcip dstport']) || self.family == 'ipv4'",
-                "the persistence 'srcip srcport' and 'srcip dstport' is for ipv4: nftlb dies of it with ipv6",
+                "!self.persistence.contains(' ') || self.family == 'ipv4'",
+                "a persistence by several fields is for ipv4: nftlb dies of it with ipv6",
+            ),
+            Cel(
+                "!has(self.sourceAddress) || self.mode == 'snat'",
+                "sourceAddress is for the mode snat; in all others backends see the client's address",
+            ),
+            Cel(
+                "size(self.sessions) == 0 || self.persistence != 'none'",
+                "sessions are for farms with a persistence, which says what a client is known by",
             ),
         )
     )
 
     family: Annotated[Family, Field(description="The family of all addresses and backends.")] = "ipv4"
-    protocol: Annotated[Protocol, Field(description="The protocol of all addresses.")] = "TCP"
+    protocol: Annotated[
+        Protocol,
+        Annotation("protocol"),
+        Field(description="The protocol of all addresses. All: TCP, UDP and SCTP, on every port."),
+    ] = "TCP"
     addresses: Annotated[
         tuple[Address, ...],
         Field(
@@ -148,25 +128,33 @@ class FarmSpec(Model):
     mode: Annotated[
         Mode,
         Nftlb("mode"),
+        Annotation(),
         Field(
             description="snat: backends see the node's address, and may be anywhere. dnat: backends see the client's "
-            "address, and must answer through the node."
+            "address, and must answer through the node. stlsdnat: as dnat, without connection tracking. dsr: backends "
+            "get the packets as they are, and answer the client directly. local: the service is a process on the node "
+            "itself."
         ),
     ] = "snat"
     scheduler: Annotated[
         Scheduler,
         Nftlb("scheduler"),
+        Annotation(),
         Field(
             description="How a new connection gets its backend. rr: in turn, by weight. weight: at random, by weight. "
             "hash: by a hash of schedParam. symhash: by a hash that is the same in both directions."
         ),
     ] = "rr"
     sched_param: Annotated[
-        SchedParam, Nftlb("sched-param"), Field(description="What the scheduler hash hashes; none means srcip.")
+        FieldSet,
+        Nftlb("sched-param"),
+        Annotation(),
+        Field(description="What the scheduler hash hashes; none means srcip."),
     ] = "none"
     persistence: Annotated[
-        Persistence,
+        FieldSet,
         Nftlb("persistence"),
+        Annotation(),
         Field(
             description="What a client is known by, so that all it opens goes to one backend; none: each is scheduled."
         ),
@@ -174,11 +162,96 @@ class FarmSpec(Model):
     persist_ttl: Annotated[
         int,
         Nftlb("persist-ttl"),
+        Annotation(),
         Field(description="Seconds for which a silent client is remembered.", alias="persistTTL", ge=1, le=86400),
     ] = 60
+    sessions: Annotated[
+        tuple[Session, ...],
+        Annotation("sessions"),
+        Field(
+            description="Clients that always get the same backend, whatever the scheduler says.",
+            max_length=SESSIONS_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["client"]},
+        ),
+    ] = ()
+    helper: Annotated[
+        Helper,
+        Annotation("helper"),
+        Field(description="The protocol whose further connections are recognised and led to the same backend."),
+    ] = "none"
+    log: Annotated[
+        Log,
+        Nftlb("log", unset="none"),
+        Annotation(),
+        Field(description="Which packets the kernel logs: those that come in, those forwarded, those that go out."),
+    ] = "none"
+    log_prefix: Annotated[
+        LogPrefix | None,
+        Nftlb("log-prefix"),
+        Annotation(),
+        Field(description="What a line of that log begins with; nftlb's own prefix where absent."),
+    ] = None
+    source_address: Annotated[
+        IpAddress | None,
+        Nftlb("source-addr"),
+        Annotation(),
+        Field(description="The address that backends see as their client, in the mode snat; absent: the node's."),
+    ] = None
+    mark: Annotated[
+        FarmMark | None,
+        Nftlb("mark", unset="0x0"),
+        Annotation(),
+        Field(
+            description="Bits that the farm's connections and packets carry besides the backend's mark, for routing "
+            "rules and the like: a hexadecimal number from 0x1000 to 0x7ffff000 whose last three digits are 0."
+        ),
+    ] = None
+    priority: Annotated[
+        int,
+        Nftlb("priority", unset="1"),
+        Annotation(),
+        Field(
+            description="How many backends' priorities are used at least: backends of a priority above it are spare.",
+            ge=1,
+            le=100,
+        ),
+    ] = 1
+    limits: Annotated[Limits, Field(description="What one client, or all, may do at most.")] = Limits()
+    queue: Annotated[
+        int | None,
+        Nftlb("queue", unset="-1"),
+        Annotation(),
+        Field(description="The netfilter queue that packets are sent to for inspection; absent: none.", ge=0, le=65535),
+    ] = None
+    flow_offload: Annotated[
+        bool,
+        Nftlb("flow-offload", unset="off"),
+        Annotation(),
+        Field(description="Whether established connections take the kernel's short cut (a flow table)."),
+    ] = False
     intra_connect: Annotated[
-        bool, Nftlb("intra-connect"), Field(description="Whether processes on the node itself reach the farm.")
+        bool,
+        Nftlb("intra-connect"),
+        Annotation(),
+        Field(description="Whether processes on the node itself reach the farm."),
     ] = True
+    state: Annotated[
+        State,
+        Annotation("state"),
+        Field(
+            description="up: serves. drain: new connections are refused, open ones go on. down and off: nothing is "
+            "listened on."
+        ),
+    ] = "up"
+    policies: Annotated[
+        tuple[Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")], ...],
+        Annotation("policies"),
+        Field(
+            description="Names of NftlbPolicies of the same namespace that say which clients get in.",
+            max_length=POLICIES_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
     backends: Annotated[
         tuple[Backend, ...],
         Field(
@@ -191,26 +264,51 @@ class FarmSpec(Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         """The CEL rules once more, for farms that reach an agent past the API server's checks (an older CRD)."""
+        self._check_families()
+        self._check_ports()
+        self._check_choices()
+        return self
+
+    def _check_families(self) -> None:
         version = ":" if self.family == "ipv6" else "."
-        for what, ip in [*(("address", a.ip) for a in self.addresses), *(("backend", b.ip) for b in self.backends)]:
+        named = [
+            *(("address", address.ip) for address in self.addresses),
+            *(("backend", backend.ip) for backend in self.backends),
+            *(("sourceAddress", ip) for ip in (self.source_address,) if ip is not None),
+        ]
+        for what, ip in named:
             if version not in ip or (version == "." and ":" in ip):
                 raise ValueError(f"the {what} {ip} is not of the farm's family {self.family}")
+
+    def _check_ports(self) -> None:
+        for address in self.addresses:
+            if (address.ports == "") != (self.protocol == "All"):
+                raise ValueError(
+                    f"the address {address.ip} must name its ports, except with the protocol All, which has none"
+                )
+        listened = [(address.ip, port) for address in self.addresses for port in expand_ports(address.ports) or [0]]
+        if len(set(listened)) != len(listened):
+            raise ValueError("two addresses name the same IP and port")
+        if len({backend.port is None for backend in self.backends}) > 1:
+            raise ValueError("either every backend has a port, or none has")
+
+    def _check_choices(self) -> None:
         if self.sched_param != "none" and self.scheduler != "hash":
             raise ValueError(f"schedParam {self.sched_param!r} is for the scheduler hash, not {self.scheduler}")
-        if self.persistence in COMBINED_PERSISTENCE:
+        if " " in self.persistence:
             if self.scheduler not in ("hash", "symhash"):
                 raise ValueError(
                     f"persistence {self.persistence!r} needs the scheduler hash or symhash, not {self.scheduler}"
                 )
             if self.family != "ipv4":
                 raise ValueError(f"persistence {self.persistence!r} is for the family ipv4")
+        if self.source_address is not None and self.mode != "snat":
+            raise ValueError(f"sourceAddress is for the mode snat, not {self.mode}")
+        if self.sessions and self.persistence == "none":
+            raise ValueError("sessions are for farms with a persistence")
         names = [backend.name for backend in self.backends]
         if len(set(names)) != len(names):
             raise ValueError("two backends have one name")
-        listened = [(a.ip, port) for a in self.addresses for port in expand_ports(a.ports)]
-        if len(set(listened)) != len(listened):
-            raise ValueError("two addresses name the same IP and port")
-        return self
 
 
 class FarmStatus(Model):

@@ -4,8 +4,9 @@ from typing import Final, NamedTuple, TypeVar, get_args
 
 from kube_nftlb import names
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.farm import COMBINED_PERSISTENCE, FarmSpec, Mode, Persistence, SchedParam, Scheduler
+from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.service import Service
+from kube_nftlb.api.values import FIELD_SETS, Mode, Scheduler
 from kube_nftlb.operator.problems import Problem
 
 _T = TypeVar("_T")
@@ -21,25 +22,21 @@ class Options(NamedTuple):
 
     mode: Mode = FarmSpec.model_fields["mode"].default
     scheduler: Scheduler = FarmSpec.model_fields["scheduler"].default
-    sched_param: SchedParam = FarmSpec.model_fields["sched_param"].default
-    persistence: Persistence = FarmSpec.model_fields["persistence"].default
+    sched_param: str = FarmSpec.model_fields["sched_param"].default
+    persistence: str = FarmSpec.model_fields["persistence"].default
     persist_ttl: int = FarmSpec.model_fields["persist_ttl"].default
 
 
 _MODES: Final[dict[str, Mode]] = {mode: mode for mode in get_args(Mode)}
-_SCHEDULERS: Final[dict[str, tuple[Scheduler, SchedParam]]] = {
+_SCHEDULERS: Final[dict[str, tuple[Scheduler, str]]] = {
     **{scheduler: (scheduler, "none") for scheduler in get_args(Scheduler)},
     # What the project's ancestor called them.
     "hash-srcip": ("hash", "srcip"),
     "hash-srcip-srcport": ("hash", "srcip srcport"),
 }
-_SCHED_PARAMS: Final[dict[str, SchedParam]] = {
-    **{param: param for param in get_args(SchedParam)},
-    **{param.replace(" ", "-"): param for param in get_args(SchedParam)},
-}
-_PERSISTENCES: Final[dict[str, Persistence]] = {
-    **{persistence: persistence for persistence in get_args(Persistence)},
-    **{persistence.replace(" ", "-"): persistence for persistence in COMBINED_PERSISTENCE},
+_FIELD_SETS: Final[dict[str, str]] = {
+    **{fields: fields for fields in FIELD_SETS},
+    **{fields.replace(" ", "-"): fields for fields in FIELD_SETS},
 }
 _KEYS = ("mode", "scheduler", "sched-param", "persistence")
 
@@ -76,15 +73,15 @@ def wishes(service: Service, families: tuple[Family, ...]) -> Wishes:
     default_persistence, ttl = _affinity(service)
     mode = _pick(given, "mode", _MODES, problems) or Options().mode
     scheduler, sched_param = _pick(given, "scheduler", _SCHEDULERS, problems) or (Options().scheduler, "none")
-    if (param := _pick(given, "sched-param", _SCHED_PARAMS, problems)) is not None:
+    if (param := _pick(given, "sched-param", _FIELD_SETS, problems)) is not None:
         if param != "none" and scheduler != "hash":
             problems.append(
                 _refused(f"{param!r} needs the scheduler hash, not {scheduler}; it is left out", "sched-param")
             )
         else:
             sched_param = param
-    persistence = _pick(given, "persistence", _PERSISTENCES, problems)
-    if persistence in COMBINED_PERSISTENCE and scheduler not in ("hash", "symhash"):
+    persistence = _pick(given, "persistence", _FIELD_SETS, problems)
+    if persistence is not None and " " in persistence and scheduler not in ("hash", "symhash"):
         sentence = (
             f"{persistence!r} needs the scheduler hash or symhash, not {scheduler}; {default_persistence} is used"
         )
@@ -93,14 +90,14 @@ def wishes(service: Service, families: tuple[Family, ...]) -> Wishes:
 
     ipv4 = Options(mode, scheduler, sched_param, persistence or default_persistence, ttl)
     ipv6 = ipv4
-    if persistence in COMBINED_PERSISTENCE and "ipv6" in families:
+    if persistence is not None and " " in persistence and "ipv6" in families:
         ipv6 = ipv4._replace(persistence=default_persistence)
         sentence = f"{persistence!r} is for IPv4; the IPv6 farms use {default_persistence}"
         problems.append(_refused(sentence, "persistence"))
     return Wishes(ipv4, ipv6, tuple(problems))
 
 
-def _affinity(service: Service) -> tuple[Persistence, int]:
+def _affinity(service: Service) -> tuple[str, int]:
     """The persistence without an annotation, and the seconds that any persistence lasts."""
     config = service.spec.session_affinity_config
     timeout_s = config.client_ip.timeout_seconds if config is not None and config.client_ip is not None else None

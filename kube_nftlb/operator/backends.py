@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kube_nftlb import names
-from kube_nftlb.api.farm import BACKEND_NAME_PATTERN
+from kube_nftlb.api.backend import BACKEND_NAME_PATTERN
 from kube_nftlb.operator.slices import Peer, Slice
 
 _NAME_MAX = 253

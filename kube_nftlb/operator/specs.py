@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kube_nftlb.api.farm import Backend, FarmSpec
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.limits import Limits
 
 Spec = dict[str, Any]
 
@@ -21,8 +23,9 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-_LISTS = ("addresses", "backends")
-_SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _LISTS)
+_NESTED = ("addresses", "backends", "limits", "sessions")
+_SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _NESTED)
+_LIMITS = sorted(_defaults(Limits).items())
 _BACKEND = sorted(_defaults(Backend).items())
 
 
@@ -33,7 +36,9 @@ def digest(spec: Spec) -> bytes:
     """
     parts = (
         [spec.get(key, default) for key, default in _SPEC],
-        sorted((str(address.get("ip")), str(address.get("ports"))) for address in spec.get("addresses") or ()),
+        [(spec.get("limits") or {}).get(key, default) for key, default in _LIMITS],
+        sorted((str(address.get("ip")), str(address.get("ports", ""))) for address in spec.get("addresses") or ()),
+        sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
         [
             [backend.get(key, default) for key, default in _BACKEND]
             for backend in sorted(spec.get("backends") or (), key=itemgetter("name"))

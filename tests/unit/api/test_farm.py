@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from kube_nftlb.api.farm import expand_ports
+from kube_nftlb.api.values import expand_ports
 from tests.builders import farm, raw_backend
 
 
@@ -16,7 +16,7 @@ def test_ports_are_a_port_a_list_or_a_range(ports: str, expanded: list[int]) -> 
 
 
 @pytest.mark.parametrize(
-    "ports", ["", "0", "65536", "90-80", "80,80", "80-82,81", "http", "80 ", "80;x", "1-2000", "-1", "80,", "010"]
+    "ports", ["0", "65536", "90-80", "80,80", "80-82,81", "http", "80 ", "80;x", "1-2000", "-1", "80,", "010"]
 )
 def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+"):
@@ -35,7 +35,18 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
         ({"backends": [raw_backend("a\n", "10.0.0.1")]}, "should match pattern"),
         ({"backends": [raw_backend("a", "10.0.0.1"), raw_backend("a", "10.0.0.2")]}, "two backends have one name"),
         ({"backends": [raw_backend("a", "10.0.0.1", port=0)]}, "greater than or equal to 1"),
-        ({"mode": "dsr"}, "Input should be 'snat' or 'dnat'"),
+        ({"mode": "tunnel"}, "Input should be 'snat', 'dnat', 'stlsdnat', 'dsr' or 'local'"),
+        ({"protocol": "All"}, "must name its ports, except with the protocol All"),
+        ({"addresses": [{"ip": "10.0.0.1"}]}, "must name its ports, except with the protocol All"),
+        ({"backends": [raw_backend("a", "10.0.0.1"), {"name": "b", "ip": "10.0.0.2"}]}, "either every backend has"),
+        ({"mode": "dnat", "sourceAddress": "10.0.0.9"}, "is for the mode snat"),
+        ({"sourceAddress": "fd00::9"}, "is not of the farm's family ipv4"),
+        ({"logPrefix": 'x" drop'}, "should match pattern"),
+        ({"logPrefix": "x\n"}, "should match pattern"),
+        ({"mark": "0x2"}, "should match pattern"),
+        ({"mark": "0x80000000"}, "should match pattern"),
+        ({"limits": {"new": "many"}}, "should match pattern"),
+        ({"sessions": [{"client": "10.0.0.1", "backend": "pod-a"}]}, "are for farms with a persistence"),
         ({"scheduler": "rr; flush ruleset"}, "Input should be"),
         ({"schedParam": "srcip"}, "is for the scheduler hash"),
         ({"persistence": "srcip srcport"}, "needs the scheduler hash or symhash"),

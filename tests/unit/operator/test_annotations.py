@@ -64,7 +64,7 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
     ("annotations", "spec", "expected", "words"),
     [
         pytest.param(
-            {"mode": "dsr"}, {}, Options(), ["-mode:", "'dsr'", "snat, dnat"], id="a value of no use is refused"
+            {"mode": "tunnel"}, {}, Options(), ["-mode:", "'tunnel'", "snat, dnat"], id="a value of no use is refused"
         ),
         pytest.param({"mode": ""}, {}, Options(), ["-mode:", "''"], id="an empty value is refused"),
         pytest.param({"helper": "ftp"}, {}, Options(), ["-helper:", "sched-param"], id="an unknown key is told of"),

@@ -1,0 +1,87 @@
+"""A backend of an NftlbFarm."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from kube_nftlb.api.base import Annotation, IpAddress, Model, Nftlb
+from kube_nftlb.api.values import LogPrefix, State
+
+BACKEND_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+
+
+class Backend(Model):
+    """An endpoint that connections are sent to."""
+
+    name: Annotated[
+        str,
+        Field(
+            description="The pod's name, or any other name that is unique in the farm.",
+            min_length=1,
+            max_length=253,
+            pattern=BACKEND_NAME_PATTERN,
+        ),
+    ]
+    ip: Annotated[IpAddress, Nftlb("ip-addr"), Field(description="The endpoint's IP address, of the farm's family.")]
+    port: Annotated[
+        int | None,
+        Nftlb("port"),
+        Field(description="The endpoint's port; absent: the one that the client asked for.", ge=1, le=65535),
+    ] = None
+    weight: Annotated[
+        int,
+        Nftlb("weight"),
+        Annotation(),
+        Field(description="Its share of the connections, relative to the other backends' weights.", ge=1, le=100),
+    ] = 1
+    priority: Annotated[
+        int,
+        Nftlb("priority", unset="1"),
+        Annotation(),
+        Field(description="It is used where it is not above the farm's priority; else it is spare.", ge=1, le=100),
+    ] = 1
+    source_address: Annotated[
+        IpAddress | None,
+        Nftlb("source-addr"),
+        Annotation(),
+        Field(description="The address that it sees as its client, in the mode snat; absent: the farm's."),
+    ] = None
+    mark: Annotated[
+        int | None,
+        Annotation("mark"),
+        Field(
+            description="The number that its connections carry in the lowest 12 bits of their mark; absent: the agent "
+            "gives one.",
+            ge=2,
+            le=4095,
+        ),
+    ] = None
+    established: Annotated[
+        int | None,
+        Nftlb("est-connlimit", unset="0"),
+        Annotation(),
+        Field(description="How many connections it may have at once; absent: any number.", ge=1, le=1000000),
+    ] = None
+    established_log_prefix: Annotated[
+        LogPrefix | None,
+        Nftlb("est-connlimit-log-prefix"),
+        Annotation(),
+        Field(description="What a line begins with that the kernel logs where that limit is passed."),
+    ] = None
+    state: Annotated[
+        State,
+        Annotation("state"),
+        Field(
+            description="up: gets connections. drain and off: gets no new ones, keeps those it has and the clients "
+            "that a session holds to it. down: taken out."
+        ),
+    ] = "up"
+    ready: Annotated[bool, Field(description="Whether it gets connections (EndpointSlice condition ready).")] = True
+    serving: Annotated[bool, Field(description="Whether it answers, be it terminating or not (condition serving).")] = (
+        True
+    )
+    terminating: Annotated[bool, Field(description="Whether its pod is being deleted (condition terminating).")] = False
+    node_name: Annotated[
+        str | None,
+        Field(description="The node that it runs on; absent where it is outside the cluster.", max_length=253),
+    ] = None

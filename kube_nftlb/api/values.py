@@ -1,0 +1,113 @@
+"""The values that fields of a farm take, where a number or a bare string would not say enough."""
+
+import itertools
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from kube_nftlb.api.base import Cel, validation
+
+Protocol = Literal["TCP", "UDP", "SCTP", "All"]
+Mode = Literal["snat", "dnat", "stlsdnat", "dsr", "local"]
+Scheduler = Literal["rr", "weight", "hash", "symhash"]
+Helper = Literal["none", "amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"]
+Log = Literal[
+    "none",
+    "input",
+    "forward",
+    "output",
+    "input forward",
+    "input output",
+    "forward output",
+    "input forward output",
+]
+State = Literal["up", "down", "off", "drain"]
+Verdict = Literal["log", "drop", "accept"]
+
+PACKET_FIELDS: Final = ("srcip", "dstip", "srcport", "dstport", "srcmac", "dstmac")
+"""What nftlb can tell packets apart by (nftlb's README, sched-param and persistence), in the order it shows them in."""
+
+FIELD_SETS: Final = (
+    "none",
+    *(
+        " ".join(chosen)
+        for size in range(1, len(PACKET_FIELDS) + 1)
+        for chosen in itertools.combinations(PACKET_FIELDS, size)
+    ),
+)
+"""Every choice among them: words in their order, one blank between, or none."""
+
+
+def _known_fields(value: str) -> str:
+    if value not in FIELD_SETS:
+        raise ValueError(
+            f"{value!r} is not none, nor words out of {', '.join(PACKET_FIELDS)}, in this order, with one blank between"
+        )
+    return value
+
+
+FieldSet = Annotated[str, AfterValidator(_known_fields), Field(json_schema_extra={"enum": list(FIELD_SETS)})]
+"""One of FIELD_SETS."""
+
+LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
+
+LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN)]
+"""What stands before each line of a log. nftlb puts it between quotes into a command, so it must have none itself."""
+
+Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|minute|hour|day|week)$")]
+"""A number of events and the time that they may take, such as ``100/second``."""
+
+FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x([1-7][0-9a-f]{4}|[1-9a-f][0-9a-f]{0,3})000$")]
+"""Bits of a connection mark that are neither a backend's (the lowest 12) nor the one that asks for masquerading."""
+
+PORTS_MAX = 1024
+"""How many ports one address may name: nftlb makes four map elements for each."""
+
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_PORTS_PATTERN = rf"^{_PORT}(-{_PORT})?(,{_PORT}(-{_PORT})?)*$"
+
+
+def expand_ports(ports: str) -> list[int]:
+    """Every port that a list such as ``80,443,8000-8003`` names, in order; of the empty list, none.
+
+    Raises ValueError with a sentence that says what is wrong: no number, out of 1-65535, backwards, twice, too many.
+    """
+    if not ports:
+        return []
+    if not re.fullmatch(_PORTS_PATTERN, ports):
+        raise ValueError(f"{ports!r} is not a list of ports from 1 to 65535 and ranges, such as 80 or 80,443,8000-8003")
+    expanded: list[int] = []
+    for part in ports.split(","):
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        if low > high:
+            raise ValueError(f"{part!r}: a range goes from its lower end to its upper, such as 8000-8003")
+        if len(expanded) + high - low + 1 > PORTS_MAX:
+            raise ValueError(f"{ports!r} names more than {PORTS_MAX} ports")
+        expanded.extend(range(low, high + 1))
+    if len(set(expanded)) != len(expanded):
+        raise ValueError(f"{ports!r} names a port twice")
+    return expanded
+
+
+def _checked_ports(ports: str) -> str:
+    expand_ports(ports)
+    return ports
+
+
+Ports = Annotated[
+    str,
+    Field(
+        max_length=100,
+        pattern=rf"^$|{_PORTS_PATTERN}",
+        json_schema_extra=validation(
+            Cel(
+                "self.split(',').all(p, !p.contains('-') || int(p.split('-')[0]) <= int(p.split('-')[1]))",
+                "a range goes from its lower end to its upper, such as 8000-8003",
+            )
+        ),
+    ),
+    AfterValidator(_checked_ports),
+]
+"""A port, a list or a range: ``80``, or ``80,443``, or ``8000-8003``; empty: every port."""
