@@ -7,6 +7,7 @@ so that nothing is read again that is known; after an answer that leaves doubt i
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from kube_nftlb import errors
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.nftables import State
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
@@ -118,9 +120,9 @@ class NftlbEngine:
         """In words, what is wrong with the rules that all farms share, or with the set of listeners; else empty."""
         return await self._confirmed(self._base_fault)
 
-    async def own_table_fault(self, table: str, elements: int) -> str:
+    async def own_table_fault(self, table: str, wanted: State) -> str:
         """In words, what is wrong with the agent's own table; else empty."""
-        return await self._confirmed(lambda: self._own_table_fault(table, elements))
+        return await self._confirmed(lambda: self._own_table_fault(table, wanted))
 
     async def _confirmed(self, look: Callable[[], Awaitable[str]]) -> str:
         """What a look at the kernel finds wrong, once it was found without a transaction in between.
@@ -145,8 +147,19 @@ class NftlbEngine:
         )
         return wanted.difference(await self._kernel.rules_of(name, layout.family(farm), wanted.listeners))
 
-    async def _own_table_fault(self, table: str, elements: int) -> str:
-        return "" if await self._kernel.own_table_intact(table, elements) else f"the table inet {table} was changed"
+    async def _own_table_fault(self, table: str, wanted: State) -> str:
+        rules = {chain.name: len(chain.rules) for chain in wanted.chains.values() if chain.rules}
+        if (found := await self._kernel.rule_counts(table)) != rules:
+            different = sorted(name for name in found.keys() | rules.keys() if found[name] != rules.get(name, 0))
+            return f"the chain {different[0]} of the table inet {table} was changed"
+        elements = Counter(name for name, _ in wanted.elements)
+        for name, named in wanted.sets.items():
+            found_elements = await self._kernel.element_count(table, name)
+            # Neighbouring intervals are merged, and each has an end of its own: only that there is something counts.
+            right = bool(found_elements) == bool(named.elements) if named.elements else found_elements == elements[name]
+            if not (right or named.dynamic):
+                return f"the {named.kind} {name} of the table inet {table} was changed"
+        return ""
 
     async def _base_fault(self) -> str:
         for family in layout.FAMILIES:

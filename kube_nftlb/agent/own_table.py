@@ -1,16 +1,16 @@
-"""The agent's own table, ``inet kube-nftlb``: what nftlb has no way to say. The text is pure; ``OwnTable`` applies it.
+"""The agent's own table, ``inet kube-nftlb``: what nftlb has no way to say.
 
-It refuses new connections to a farm without a usable backend, where nftlb would let them run into a timeout; and it
-holds two empty chains of the type nat, because established connections do not survive a moment in which the network
-namespace has none, such as nftlb's start.
+What all farms share is in ``BASE``; what a farm adds to it is a pure function's ``Contents``. ``OwnTable`` keeps the
+contents of all owners and brings the kernel to them, each change in one transaction.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.nftables import Chain, Contents, Element, NamedSet, State, changes, combined, creation
 from kube_nftlb.nftlb import objects
 
 TABLE = "kube-nftlb"
@@ -18,91 +18,119 @@ TABLE = "kube-nftlb"
 PRIORITY = -160
 """Before nftlb's own chains (-150), which would give the connection a mark."""
 
+VERDICTS = "verdicts"
+"""The maps from a listener to what happens to its new connections; each exists once per family, see ``listener``."""
 
-class Refusal(NamedTuple):
-    """A listener whose new connections are refused."""
+REFUSE = "goto refuse"
+"""The verdict for a connection that nobody would answer: a TCP reset, or ICMP's port unreachable."""
 
-    protocol: str
-    ip: str
-    port: int
+_LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+_LOOK_UPS = tuple(
+    f"ct state new meta l4proto . {family} daddr . th dport vmap @{VERDICTS}-{family}" for family in _LISTENER_KEY
+)
 
-
-def refusals(farm: objects.Farm) -> set[Refusal]:
-    """The listeners of a farm, for when it has no usable backend."""
-    return {Refusal(claim.protocol, claim.ip, claim.port) for claim in farm.claims()}
-
-
-def table_text() -> str:
-    """The commands that make the table, its chains and its empty maps."""
-    return f"""
-table inet {TABLE} {{
-    map refused-ip {{ type inet_proto . ipv4_addr . inet_service : verdict; }}
-    map refused-ip6 {{ type inet_proto . ipv6_addr . inet_service : verdict; }}
-    chain refuse {{
-        meta l4proto tcp reject with tcp reset
-        reject with icmpx port-unreachable
-    }}
-    chain prerouting {{
-        type filter hook prerouting priority {PRIORITY}; policy accept;
-        ct state new meta l4proto . ip daddr . th dport vmap @refused-ip
-        ct state new meta l4proto . ip6 daddr . th dport vmap @refused-ip6
-    }}
-    chain output {{
-        type filter hook output priority {PRIORITY}; policy accept;
-        ct state new meta l4proto . ip daddr . th dport vmap @refused-ip
-        ct state new meta l4proto . ip6 daddr . th dport vmap @refused-ip6
-    }}
-    chain keep-nat-prerouting {{ type nat hook prerouting priority 100; policy accept; }}
-    chain keep-nat-postrouting {{ type nat hook postrouting priority 200; policy accept; }}
-}}
-"""
+BASE = Contents(
+    sets=tuple(
+        NamedSet(f"{VERDICTS}-{family}", f"type {key} : verdict;", kind="map") for family, key in _LISTENER_KEY.items()
+    ),
+    chains=(
+        Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
+        Chain("prerouting", _LOOK_UPS, f"type filter hook prerouting priority {PRIORITY}; policy accept;"),
+        Chain("output", _LOOK_UPS, f"type filter hook output priority {PRIORITY}; policy accept;"),
+        # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
+        # such as nftlb's start.
+        Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
+        Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
+    ),
+)
 
 
-def element_commands(verb: str, entries: Iterable[Refusal]) -> str:
-    """The commands that ``add`` or ``delete`` refusals."""
-    by_map: dict[str, list[str]] = {}
-    for entry in sorted(entries):
-        map_ = "refused-ip6" if ipaddress.ip_address(entry.ip).version == 6 else "refused-ip"
-        key = f"{entry.protocol} . {entry.ip} . {entry.port}"
-        by_map.setdefault(map_, []).append(f"{key} : goto refuse" if verb == "add" else key)
-    return "\n".join(
-        f"{verb} element inet {TABLE} {map_} {{ {', '.join(elements)} }}" for map_, elements in by_map.items()
-    )
+def listener(name: str, claim: objects.Claim, value: str) -> Element:
+    """An element of one of the maps that are keyed by protocol, address and port."""
+    family = "ip6" if ipaddress.ip_address(claim.ip).version == 6 else "ip"
+    return Element(f"{name}-{family}", f"{claim.protocol} . {claim.ip} . {claim.port}", value)
+
+
+def farm_contents(farm: objects.Farm | None) -> Contents:
+    """What a farm has in the table: where it has no usable backend, its new connections are refused.
+
+    nftlb would let them run into a timeout.
+    """
+    if farm is None or any(backend.state == "up" for backend in farm.backends.values()):
+        return Contents()
+    return Contents(elements=frozenset(listener(VERDICTS, claim, REFUSE) for claim in farm.claims()))
+
+
+def only_refuses(contents: Contents) -> bool:
+    """Whether there is nothing but listeners whose connections are refused."""
+    return not (contents.chains or contents.sets) and all(entry.value == REFUSE for entry in contents.elements)
+
+
+class _Held(NamedTuple):
+    owner: str
+    value: str
 
 
 class OwnTable:
-    """The table in the kernel, and what is known to be in it."""
+    """The table in the kernel, and what each owner is to have in it."""
 
     def __init__(self, nft: Nft) -> None:
         self._nft = nft
-        self._entries: set[Refusal] = set()
-
-    async def create(self) -> None:
-        """Make the table anew, with the refusals that it is to have, in one transaction."""
-        fresh = f"table inet {TABLE} {{}}\ndelete table inet {TABLE}\n{table_text()}"
-        await self._nft.run(fresh + element_commands("add", self._entries))
-
-    async def refuse(self, entries: set[Refusal]) -> None:
-        """Refuse new connections to these listeners as well."""
-        await self._change("add", entries - self._entries)
-        self._entries |= entries
-
-    async def admit(self, entries: set[Refusal]) -> None:
-        """Refuse them no longer."""
-        await self._change("delete", entries & self._entries)
-        self._entries -= entries
+        self._owners: dict[str, Contents] = {}
+        self._present: dict[tuple[str, str], _Held] = {}
 
     @property
-    def entries(self) -> frozenset[Refusal]:
-        """What is refused at present."""
-        return frozenset(self._entries)
+    def state(self) -> State:
+        """All that is to be in the table."""
+        return combined([BASE, *self._owners.values()])
 
-    async def _change(self, verb: str, entries: set[Refusal]) -> None:
-        if not entries:
+    def owned(self, owner: str) -> Contents:
+        """What an owner has."""
+        return self._owners.get(owner, Contents())
+
+    async def create(self) -> None:
+        """Make the table anew, with all that it is to have, in one transaction."""
+        await self._nft.run(creation(TABLE, self.state))
+
+    def expect(self, owners: Mapping[str, Contents]) -> None:
+        """These are all owners there are, and this is what they are to have; the kernel is not touched."""
+        self._owners, self._present = {}, {}
+        for owner, contents in owners.items():
+            self._hold(owner, contents)
+
+    async def update(self, owners: Mapping[str, Contents]) -> None:
+        """Give these owners these contents, in one transaction; none is sent where nothing changes."""
+        changed = {owner: new for owner, new in owners.items() if self.owned(owner) != new}
+        if not changed:
             return
+        keys = {key for owner in changed for key in _keys(self.owned(owner)) | _keys(owners[owner])}
+        before = self._part(keys, changed)
+        for owner, contents in changed.items():
+            self._release(owner)
+            self._hold(owner, contents)
         try:
-            await self._nft.run(element_commands(verb, entries))
+            await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
         except errors.KernelError:
             # Somebody has touched the table: the difference cannot be applied, the whole can.
-            self._entries = self._entries | entries if verb == "add" else self._entries - entries
             await self.create()
+
+    def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
+        """What there is under these keys, and of these owners; all others cost nothing."""
+        own = combined(self._owners[owner] for owner in owners if owner in self._owners)
+        return State({key: self._present[key].value for key in keys if key in self._present}, own.chains, own.sets)
+
+    def _hold(self, owner: str, contents: Contents) -> None:
+        if contents:
+            self._owners[owner] = contents
+            for entry in contents.elements:
+                self._present[entry.set, entry.key] = _Held(owner, entry.value)
+
+    def _release(self, owner: str) -> None:
+        for key in _keys(self._owners.pop(owner, Contents())):
+            # Another owner may have taken it over already.
+            if key in self._present and self._present[key].owner == owner:
+                del self._present[key]
+
+
+def _keys(contents: Contents) -> set[tuple[str, str]]:
+    return {(entry.set, entry.key) for entry in contents.elements}

@@ -16,7 +16,8 @@ import structlog
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent import own_table, plan, view
 from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.own_table import OwnTable, Refusal
+from kube_nftlb.agent.nftables import Contents
+from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
@@ -113,7 +114,7 @@ class Reconciler:
         self._listed = False
         self._adopted = False
         self._applied: dict[str, objects.Farm] = {}
-        self._refusals: dict[str, set[Refusal]] = {}
+        self._late: dict[str, Contents] = {}
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
         self._foreign_change = False
@@ -250,9 +251,13 @@ class Reconciler:
 
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
-        if await self._engine.own_table_fault(own_table.TABLE, len(self._table.entries)):
-            await self._table.create()
         await self._engine.sync()
+        self._late = {}
+        self._table.expect(
+            {names.nftlb_farm_name(*key): own_table.farm_contents(self._view(key)) for key in list(self._farms)}
+        )
+        if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
+            await self._table.create()
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
         await self._engine.apply(plan.steps(self.present, orphans))
         lost = self._applied.keys() - self.present.keys()
@@ -302,18 +307,16 @@ class Reconciler:
         """Apply; what failed, by the farm's name in nftlb."""
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
-        before: set[Refusal] = set().union(*(self._refusals.pop(name, set()) for name in wanted))
-        for name, farm in wanted.items():
-            if farm is not None and not any(backend.state == "up" for backend in farm.backends.values()):
-                self._refusals[name] = own_table.refusals(farm)
-        refused: set[Refusal] = set().union(*(self._refusals.get(name, set()) for name in wanted))
-        # Nobody has been served at a farm's addresses before it is there, so its refusal is not urgent: often its first
-        # backend is already on the way.
-        await self._table.refuse(
-            set().union(*(self._refusals.get(name, set()) for name in wanted if name in self.present))
-        )
+        own = {name: own_table.farm_contents(farm) for name, farm in wanted.items()}
+        # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
+        # often the first is already on its way.
+        late = {name for name in own if name not in self.present and own_table.only_refuses(own[name])}
+        self._late = {name: contents for name, contents in self._late.items() if name not in own}
+        self._late.update({name: own.pop(name) for name in late})
+        # What keeps connections from a farm is there before the farm changes, and goes after that.
+        await self._table.update({name: self._table.owned(name) | contents for name, contents in own.items()})
         failed = await self._apply(wanted)
-        await self._table.admit(before - refused)
+        await self._table.update(own)
         return failed
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
@@ -433,7 +436,8 @@ class Reconciler:
                 self._foreign_change = False
                 await self._repair_base()
                 self._audit_at = now
-        await self._table.refuse(set().union(*self._refusals.values()))
+        await self._table.update(self._late)
+        self._late = {}
         # What is dirty, or was not compared yet, is no damage.
         if not self._dirty and not self._unchecked:
             await self._audit(now)
@@ -471,7 +475,7 @@ class Reconciler:
 
     async def _repair_base(self) -> None:
         """Somebody has changed nftables: see that all farms are listened for, and make nftlb write them if not."""
-        if fault := await self._engine.own_table_fault(own_table.TABLE, len(self._table.entries)):
+        if fault := await self._engine.own_table_fault(own_table.TABLE, self._table.state):
             self._repaired(fault)
             await self._table.create()
         if not (fault := await self._engine.base_fault()):

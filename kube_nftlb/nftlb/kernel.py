@@ -5,6 +5,7 @@ pyroute2 asks the kernel for one chain or one element where libnftables would fi
 libnftables about each other's tables.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
 
@@ -79,16 +80,30 @@ class Kernel:
         name = layout.sessions_map(farm)
         return {key: layout.parse_mark(data) async for key, data in self._elements(family, name)}
 
-    async def own_table_intact(self, table: str, elements: int) -> bool:
-        """Whether the inet table ``table`` has rules in prerouting and output, and so many elements in its maps."""
-        for chain in ("prerouting", "output"):
-            if not await self._expressions("inet", chain, table):
-                return False
-        found = 0
-        for name in ("refused-ip", "refused-ip6"):
-            async for _ in self._elements("inet", name, table):
-                found += 1
-        return found == elements
+    async def rule_counts(self, table: str) -> Counter[str]:
+        """How many rules each chain of the inet table ``table`` has; chains without rules are not told of."""
+        message = nftsocket.nft_rule_msg()
+        message["attrs"] = [("NFTA_RULE_TABLE", table)]
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        return Counter(
+            [
+                rule.get_attr("NFTA_RULE_CHAIN")
+                async for rule in self._ask("inet", message, nftsocket.NFT_MSG_GETRULE, flags)
+                if rule.get_attr("NFTA_RULE_TABLE") == table
+            ]
+        )
+
+    async def element_count(self, table: str, name: str) -> int:
+        """How many elements a map or set of the inet table ``table`` has; an interval has one more for its end."""
+        message = nftsocket.nft_set_elem_list_msg()
+        message["attrs"] = [("NFTA_SET_ELEM_LIST_TABLE", table), ("NFTA_SET_ELEM_LIST_SET", name)]
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        return sum(
+            [
+                len(answer.get_attr("NFTA_SET_ELEM_LIST_ELEMENTS") or ())
+                async for answer in self._ask("inet", message, nftsocket.NFT_MSG_GETSETELEM, flags)
+            ]
+        )
 
     async def _scheduled(self, family: layout.Family, expression: Any) -> set[int]:
         """The marks that one expression of a farm's filter chain can give."""

@@ -1,6 +1,7 @@
 """An nftlb without a kernel. ``tests/contract`` puts the same requests to it and to the real one, and compares."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,11 +148,11 @@ class FakeNftlb:
 class FakeKernel:
     """The kernel under a ``FakeNftlb``: what nftlb would have built, less what a test has broken."""
 
-    def __init__(self, nftlb: FakeNftlb) -> None:
+    def __init__(self, nftlb: FakeNftlb, nft: "FakeNft") -> None:
         self._nftlb = nftlb
+        self._nft = nft
         self.refused: set[str] = set()
         """Farms that the kernel does not take."""
-        self.own_table_intact_answer = True
         self.foreign_changes = 0
 
     def _farms(self) -> dict[str, objects.Farm]:
@@ -182,8 +183,11 @@ class FakeKernel:
     async def base_rules(self, family: layout.Family) -> set[str]:
         return set(layout.BASE_CHAINS)
 
-    async def own_table_intact(self, table: str, elements: int) -> bool:
-        return self.own_table_intact_answer
+    async def rule_counts(self, table: str) -> Counter[str]:
+        return Counter({chain: len(rules) for chain, rules in self._nft.chains.items() if rules})
+
+    async def element_count(self, table: str, name: str) -> int:
+        return len(self._nft.sets.get(name, ()))
 
     async def sessions(self, family: layout.Family, farm: str) -> dict[bytes, int]:
         return {}
@@ -197,13 +201,48 @@ class FakeConntrack:
 
 
 class FakeNft:
-    """Keeps the commands that it was to run."""
+    """Keeps the commands that it was to run, and what they make of one table."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.error: str = ""
+        self.chains: dict[str, list[str]] = {}
+        self.sets: dict[str, dict[str, str]] = {}
 
     async def run(self, commands: str) -> None:
         if self.error:
             raise errors.KernelError(self.error)
         self.commands.append(commands)
+        for line in commands.splitlines():
+            verb, _, rest = line.partition(" ")
+            kind, _, rest = rest.partition(" ")
+            name, _, rest = rest.removeprefix("inet kube-nftlb ").partition(" ")
+            self._run(verb, kind, name, rest)
+
+    def _run(self, verb: str, kind: str, name: str, rest: str) -> None:
+        match verb, kind:
+            case "delete", "table":
+                self.damage()
+            case "add", "rule":
+                self.chains[name].append(rest)
+            case "add", "element":
+                self.sets[name].update(dict.fromkeys(_keys(rest), rest))
+            case "delete", "element":
+                for key in _keys(rest):
+                    del self.sets[name][key]
+            case (("add" | "flush"), "chain"):
+                self.chains[name] = []
+            case (("add" | "flush"), _):
+                self.sets[name] = {}
+            case "delete", "chain":
+                del self.chains[name]
+            case "delete", _:
+                del self.sets[name]
+
+    def damage(self) -> None:
+        """Somebody removes the table."""
+        self.chains, self.sets = {}, {}
+
+
+def _keys(elements: str) -> list[str]:
+    return [element.partition(" : ")[0].strip() for element in elements.strip("{} ").split(",")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import own_table, reconcile, view
+from kube_nftlb.agent import reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Problem, Reconciler
@@ -25,7 +25,7 @@ class Node:
         self.folder = folder
         (folder / "key").write_text(KEY)
         self.nftlb, self.nft = FakeNftlb(), FakeNft()
-        self.kernel = FakeKernel(self.nftlb)
+        self.kernel = FakeKernel(self.nftlb, self.nft)
         self.start()
 
     def start(self) -> None:
@@ -159,7 +159,7 @@ async def test_damage_done_just_before_a_change_of_ours_is_found(node: Node) -> 
     await node.settle(20)
     await until(lambda: node.loop.progress.drift_repaired == 0)
     await asyncio.sleep(0.1)
-    node.kernel.own_table_intact_answer = False
+    node.nft.damage()
     node.kernel.foreign_changes += 1
     node.loop.put(farm("b--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
     node.loop.seen(21)
@@ -182,7 +182,7 @@ async def test_a_start_up_file_that_cannot_be_written_is_told_and_stops_nothing(
     node.loop.replace_all([farm()], 20)
     await node.settle(20)
     await until(lambda: "start-up file" in node.loop.progress.last_error)
-    node.kernel.own_table_intact_answer = False
+    node.nft.damage()
     node.kernel.foreign_changes += 1
     await until(lambda: node.loop.progress.drift_repaired > 0)
 
@@ -198,13 +198,11 @@ async def test_an_nftlb_that_is_gone_is_noticed_without_a_change(node: Node, mon
 async def test_connections_to_a_farm_without_backends_are_refused_until_there_is_one(node: Node) -> None:
     node.loop.replace_all([farm(backends=[])], 20)
     await node.settle(20)
-    await until(
-        lambda: "add element inet kube-nftlb refused-ip { tcp . 10.96.0.10 . 80 : goto refuse }" in node.nft.commands
-    )
-    node.loop.put(farm(backends=[raw_backend("a", "10.244.1.2")], generation=2, version=21))
+    await until(lambda: list(node.nft.sets["verdicts-ip"]) == ["tcp . 10.96.0.10 . 80"])
+    node.loop.put(farm(generation=2, version=21))
     node.loop.seen(21)
     await node.settle(21)
-    assert "delete element inet kube-nftlb refused-ip { tcp . 10.96.0.10 . 80 }" in node.nft.commands
+    await until(lambda: not node.nft.sets["verdicts-ip"])
 
 
 async def test_what_cannot_be_sent_is_sent_when_nftlb_is_back_and_not_counted_before(node: Node) -> None:
@@ -253,8 +251,7 @@ async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None
 async def test_the_own_table_is_made_again_when_somebody_removes_it(node: Node) -> None:
     node.loop.replace_all([farm()], 20)
     await node.settle(20)
-    made = len([c for c in node.nft.commands if own_table.table_text() in c])
-    node.kernel.own_table_intact_answer = False
+    node.nft.damage()
     node.kernel.foreign_changes += 1
-    await until(lambda: len([c for c in node.nft.commands if own_table.table_text() in c]) > made)
+    await until(lambda: node.nft.chains.keys() >= {"prerouting", "output"})
     assert node.loop.progress.drift_repaired >= 1
