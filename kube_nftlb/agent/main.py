@@ -10,6 +10,7 @@ from kube_nftlb import logs, metrics
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.status import NodeReporter
@@ -40,9 +41,11 @@ async def _run(settings: AgentSettings) -> None:
     )
     async with await Kube.connect(user_agent="kube-nftlb-agent") as kube:
         reporter = NodeReporter(kube, settings.node_name)
+        own_node = OwnNode(settings.node_name)
         engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
         reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
         tasks = [
+            asyncio.create_task(watch_own_node(kube, own_node), name="watch-own-node"),
             asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
             asyncio.create_task(reconciler.run(), name="reconcile"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
