@@ -18,6 +18,9 @@ LABEL_SERVICE_PORT = f"{GROUP}/service-port"
 """On a farm: the name of the Service port that it was made from; empty for a nameless port."""
 LABEL_FAMILY = f"{GROUP}/family"
 """On a farm made from a Service: ``ipv4`` or ``ipv6``."""
+LABEL_TRAFFIC = f"{GROUP}/traffic"
+"""On a farm made from a Service: ``external`` for the one with the addresses that are reached from outside the cluster,
+where another has the cluster IP; else ``all``."""
 LABEL_SLICE_SERVICE = "kubernetes.io/service-name"
 """On an EndpointSlice: its Service (the EndpointSlice API)."""
 LABEL_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
@@ -37,15 +40,18 @@ NFTLB_OBJECT_NAME_MAX = 63
 _HASH_CHARACTERS = 10
 
 
-def farm_name(service: str, port: str | None, family: str) -> str:
-    """The farm of a Service port: ``my-service--http``, ``my-service--default``, ``my-service--http--ipv6``."""
+def farm_name(service: str, port: str | None, family: str, *, external: bool = False) -> str:
+    """The farm of a Service port: ``my-service--http``, ``my-service--default``, ``my-service--http--ipv6``.
+
+    ``external`` is for the second farm of a port, as in ``my-service--http--external``.
+    """
     name = f"{service}--{port or 'default'}"
-    return f"{name}--ipv6" if family == "ipv6" else name
+    return name + ("--ipv6" if family == "ipv6" else "") + ("--external" if external else "")
 
 
-def distinct_farm_name(base: str, service: str, port: str | None, family: str) -> str:
+def distinct_farm_name(base: str, service: str, port: str | None, family: str, *, external: bool = False) -> str:
     """A farm name for a Service port whose plain name is taken: the plain one and a hash of what it stands for."""
-    return f"{base}-{_digest(service, port or '', family)}"
+    return f"{base}-{_digest(service, port or '', family, *(['external'] if external else []))}"
 
 
 def nftlb_farm_name(namespace: str, farm: str) -> str:

@@ -1,5 +1,6 @@
 """What administrators set, read from environment variables."""
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,13 @@ from kube_nftlb import errors
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["json", "console"]
 
+DefaultMode = Literal["snat", "dnat"]
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 _T = TypeVar("_T")
 
 _LOG_LEVELS: dict[str, LogLevel] = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARNING", "ERROR": "ERROR"}
+_DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
 
 
@@ -41,6 +46,10 @@ class OperatorSettings(CommonSettings):
 
     relist_s: float
     """KUBE_NFTLB_RELIST_SECONDS: seconds between two complete lists, 10 to 86400 (300)."""
+    default_mode: DefaultMode
+    """KUBE_NFTLB_DEFAULT_MODE: snat (the default), or dnat: backends see the clients' addresses as with kube-proxy."""
+    external_ip_ranges: tuple[IpNetwork, ...]
+    """KUBE_NFTLB_EXTERNAL_IP_RANGES: CIDRs, with commas between, in which spec.externalIPs of Services are served (all)."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -50,6 +59,8 @@ class OperatorSettings(CommonSettings):
             log_level=log_level(environ),
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
+            default_mode=_choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
+            external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
         )
 
 
@@ -144,6 +155,15 @@ def seconds(environ: Mapping[str, str], name: str, default: float, *, low: float
     if not low <= number <= high:
         raise errors.UsageError(sentence)
     return number
+
+
+def networks(environ: Mapping[str, str], name: str, default: str) -> tuple[IpNetwork, ...]:
+    """A variable that holds address ranges with commas between."""
+    value = environ.get(name) or default
+    try:
+        return tuple(ipaddress.ip_network(text.strip()) for text in value.split(","))
+    except ValueError as error:
+        raise errors.UsageError(f"{name}={value!r}: {error}; give CIDRs such as 10.0.0.0/8,fd00::/64") from None
 
 
 def _choice(environ: Mapping[str, str], name: str, default: str, allowed: Mapping[str, _T]) -> _T:

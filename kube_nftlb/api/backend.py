@@ -85,3 +85,19 @@ class Backend(Model):
         str | None,
         Field(description="The node that it runs on; absent where it is outside the cluster.", max_length=253),
     ] = None
+    for_zones: Annotated[
+        tuple[Annotated[str, Field(max_length=63)], ...],
+        Field(
+            description="The zones whose nodes should prefer it (EndpointSlice hints.forZones).",
+            max_length=8,
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
+    for_nodes: Annotated[
+        tuple[Annotated[str, Field(max_length=253)], ...],
+        Field(
+            description="The nodes that should prefer it (EndpointSlice hints.forNodes).",
+            max_length=8,
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()

@@ -137,6 +137,28 @@ IpAddress = Annotated[
 ]
 
 
+def _canonical_ip_or_empty(value: str) -> str:
+    return _canonical_ip(value) if value else value
+
+
+IpAddressOrEmpty = Annotated[
+    str,
+    Field(
+        max_length=45,
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                Cel(
+                    "self == '' || isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
+                    "must be empty, or one IPv4 or IPv6 address in its canonical form, and not a loopback, link-local "
+                    "or multicast address",
+                ).schema()
+            ]
+        },
+    ),
+    AfterValidator(_canonical_ip_or_empty),
+]
+
+
 def _none_as_empty(value: object) -> object:
     return () if value is None else value
 

@@ -11,7 +11,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import expand_ports
 
 Claim = tuple[str, int, str]
-"""IP, port, protocol."""
+"""IP (or what stands for the IPs of all nodes), port, protocol."""
 
 Rank = tuple[bool, float, str, str]
 
@@ -48,7 +48,9 @@ def claims_of(farm: Farm) -> tuple[Claim, ...]:
     """Everything that a farm listens on, in the order of its spec."""
     protocol = farm.spec.protocol
     return tuple(
-        (address.ip, port, protocol) for address in farm.spec.addresses for port in expand_ports(address.ports)
+        (address.ip or f"nodes ({farm.spec.family})", port, protocol)
+        for address in farm.spec.addresses
+        for port in expand_ports(address.ports)
     )
 
 

@@ -18,6 +18,19 @@ class TargetRef(ForeignModel):
     name: str = ""
 
 
+class Hint(ForeignModel):
+    """endpoints[].hints.forZones[] and forNodes[]."""
+
+    name: str
+
+
+class Hints(ForeignModel):
+    """endpoints[].hints."""
+
+    for_zones: OptionalList[Hint] = ()
+    for_nodes: OptionalList[Hint] = ()
+
+
 class Endpoint(ForeignModel):
     """endpoints[]."""
 
@@ -25,6 +38,7 @@ class Endpoint(ForeignModel):
     conditions: EndpointConditions = EndpointConditions()
     node_name: str | None = None
     target_ref: TargetRef | None = None
+    hints: Hints | None = None
 
     @property
     def ready(self) -> bool:

@@ -12,6 +12,7 @@ from kube_nftlb.api.base import (
     Family,
     ForeignModel,
     IpAddress,
+    IpAddressOrEmpty,
     Metadata,
     Model,
     Nftlb,
@@ -19,16 +20,19 @@ from kube_nftlb.api.base import (
 )
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.values import (
+    AddressType,
     FarmMark,
     FieldSet,
     Helper,
     Log,
     LogPrefix,
+    Masquerade,
     Mode,
     Ports,
     Protocol,
     Scheduler,
     State,
+    TrafficPolicy,
     expand_ports,
 )
 
@@ -43,7 +47,17 @@ SESSIONS_MAX = 1024
 class Address(Model):
     """An address that the farm listens on."""
 
-    ip: Annotated[IpAddress, Field(description="The IP address, of the farm's family.")]
+    type: Annotated[
+        AddressType,
+        Field(
+            description="ClusterIP: reached from inside the cluster. ExternalIP, LoadBalancer: reached from outside. "
+            "NodePort: the addresses of each node, and no IP here. What differs: with the traffic policy Local, "
+            "connections from the node itself and its pods to addresses of the last three go to any backend."
+        ),
+    ] = "ClusterIP"
+    ip: Annotated[
+        IpAddressOrEmpty, Field(description="The IP address, of the farm's family; empty with the type NodePort alone.")
+    ] = ""
     ports: Annotated[
         Ports,
         Field(description="A port, a list or a range: 80, or 80,443, or 8000-8003. Empty with the protocol All alone."),
@@ -71,6 +85,10 @@ class FarmSpec(Model):
 
     model_config = ConfigDict(
         json_schema_extra=validation(
+            Cel(
+                "self.addresses.all(a, (a.ip == '') == (a.type == 'NodePort'))",
+                "every address must have an ip, except those of the type NodePort, which are the nodes' own",
+            ),
             Cel(
                 "self.addresses.all(a, !isIP(a.ip) || ip(a.ip).family() == (self.family == 'ipv6' ? 6 : 4))",
                 "every address must be of the farm's family (ipv4 or ipv6)",
@@ -136,6 +154,20 @@ class FarmSpec(Model):
             "itself."
         ),
     ] = "snat"
+    traffic_policy: Annotated[
+        TrafficPolicy,
+        Field(
+            description="Cluster: a node sends connections to backends on any node. Local: to its own alone; with none "
+            "there it drops them."
+        ),
+    ] = "Cluster"
+    masquerade: Annotated[
+        Masquerade,
+        Field(
+            description="In the mode dnat, AsNeeded: the node takes the client's place where the answer would not come "
+            "back through it otherwise, which is where kube-proxy does so. Never: clients are always seen as they are."
+        ),
+    ] = "Never"
     scheduler: Annotated[
         Scheduler,
         Nftlb("scheduler"),
@@ -272,7 +304,7 @@ class FarmSpec(Model):
     def _check_families(self) -> None:
         version = ":" if self.family == "ipv6" else "."
         named = [
-            *(("address", address.ip) for address in self.addresses),
+            *(("address", address.ip) for address in self.addresses if address.ip),
             *(("backend", backend.ip) for backend in self.backends),
             *(("sourceAddress", ip) for ip in (self.source_address,) if ip is not None),
         ]
@@ -282,6 +314,8 @@ class FarmSpec(Model):
 
     def _check_ports(self) -> None:
         for address in self.addresses:
+            if (address.ip == "") != (address.type == "NodePort"):
+                raise ValueError("every address must have an ip, except those of the type NodePort")
             if (address.ports == "") != (self.protocol == "All"):
                 raise ValueError(
                     f"the address {address.ip} must name its ports, except with the protocol All, which has none"

@@ -13,6 +13,7 @@ class ServicePort(ForeignModel):
     name: str | None = None
     protocol: str = "TCP"
     port: int
+    node_port: int | None = None
 
 
 class ClientIPConfig(ForeignModel):
@@ -35,8 +36,32 @@ class ServiceSpec(ForeignModel):
     cluster_ips: Annotated[OptionalList[str], Field(alias="clusterIPs")] = ()
     ports: OptionalList[ServicePort] = ()
     selector: dict[str, str] | None = None
+    external_ips: Annotated[OptionalList[str], Field(alias="externalIPs")] = ()
+    internal_traffic_policy: str | None = None
+    external_traffic_policy: str | None = None
+    load_balancer_source_ranges: OptionalList[str] = ()
+    health_check_node_port: int | None = None
     session_affinity: str = "None"
     session_affinity_config: SessionAffinityConfig | None = None
+
+
+class LoadBalancerIngress(ForeignModel):
+    """status.loadBalancer.ingress[]."""
+
+    ip: str = ""
+    ip_mode: str | None = None
+
+
+class LoadBalancerStatus(ForeignModel):
+    """status.loadBalancer."""
+
+    ingress: OptionalList[LoadBalancerIngress] = ()
+
+
+class ServiceStatus(ForeignModel):
+    """status."""
+
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
 
 
 class Service(ForeignModel):
@@ -44,3 +69,4 @@ class Service(ForeignModel):
 
     metadata: Metadata
     spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()

@@ -24,6 +24,9 @@ Log = Literal[
 ]
 State = Literal["up", "down", "off", "drain"]
 Verdict = Literal["log", "drop", "accept"]
+AddressType = Literal["ClusterIP", "ExternalIP", "LoadBalancer", "NodePort"]
+TrafficPolicy = Literal["Cluster", "Local"]
+Masquerade = Literal["Never", "AsNeeded"]
 
 PACKET_FIELDS: Final = ("srcip", "dstip", "srcport", "dstport", "srcmac", "dstmac")
 """What nftlb can tell packets apart by (nftlb's README, sched-param and persistence), in the order it shows them in."""

@@ -53,7 +53,7 @@ class Wishes(NamedTuple):
         return self.ipv6 if family == "ipv6" else self.ipv4
 
 
-def wishes(service: Service, families: tuple[Family, ...]) -> Wishes:
+def wishes(service: Service, families: tuple[Family, ...], default_mode: Mode = "snat") -> Wishes:
     """Read a Service's annotations and session affinity, for the families that it has addresses of.
 
     A refused value, an unknown key or an impossible combination leaves the default in its place, and is a problem.
@@ -71,7 +71,7 @@ def wishes(service: Service, families: tuple[Family, ...]) -> Wishes:
             problems.append(_refused(f"unknown; the annotations of kube-nftlb are: {known}", key))
 
     default_persistence, ttl = _affinity(service)
-    mode = _pick(given, "mode", _MODES, problems) or Options().mode
+    mode = _pick(given, "mode", _MODES, problems) or default_mode
     scheduler, sched_param = _pick(given, "scheduler", _SCHEDULERS, problems) or (Options().scheduler, "none")
     if (param := _pick(given, "sched-param", _FIELD_SETS, problems)) is not None:
         if param != "none" and scheduler != "hash":

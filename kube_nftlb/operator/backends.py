@@ -66,4 +66,5 @@ def _backend(name: str, ip: str, port: int, peer: Peer) -> dict[str, Any]:
         "serving": peer.serving,
         "terminating": peer.terminating,
     }
-    return {**backend, "nodeName": peer.node} if peer.node else backend
+    optional = {"nodeName": peer.node, "forZones": list(peer.zones), "forNodes": list(peer.nodes)}
+    return {**backend, **{key: value for key, value in optional.items() if value}}

@@ -7,13 +7,21 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.service import Service, ServicePort
+from kube_nftlb.api.values import Mode
 from kube_nftlb.operator.annotations import Options, wishes
 from kube_nftlb.operator.backends import join
+from kube_nftlb.operator.external import (
+    ALL_IPS,
+    FAMILIES,
+    External,
+    IpNetwork,
+    external_addresses,
+    external_policy,
+    internal_policy,
+)
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import Slice, canonical_ip
 from kube_nftlb.operator.specs import Spec, digest
-
-_FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
 
 
 class PortKey(NamedTuple):
@@ -23,11 +31,22 @@ class PortKey(NamedTuple):
     service: str
     port: str
     family: Family
+    external: bool = False
+    """Whether it is the second farm of its port: that of the addresses reached from outside the cluster."""
 
     @property
     def plain_name(self) -> str:
         """The name of its farm, unless another has that name."""
-        return names.farm_name(self.service, self.port, self.family)
+        return names.farm_name(self.service, self.port, self.family, external=self.external)
+
+
+class Profile(NamedTuple):
+    """What an administrator has set for all Services."""
+
+    mode: Mode = "snat"
+    """The mode of a Service that asks for none; dnat makes the whole as kube-proxy is."""
+    external_ips: tuple[IpNetwork, ...] = ALL_IPS
+    """Which spec.externalIPs are served."""
 
 
 class Wanted(NamedTuple):
@@ -45,14 +64,15 @@ class Built(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-def build(service: Service, slices: Iterable[Slice]) -> Built:
+def build(service: Service, slices: Iterable[Slice], profile: Profile = Profile()) -> Built:  # noqa: B008 - immutable
     """The farms of a Service: one per port and family; none of a Service that is not ours to serve (``serves``)."""
     addresses = cluster_ips(service)
     if not addresses:
         return Built((), ())
-    asked = wishes(service, tuple(addresses))
-    problems = list(asked.problems)
-    of_family: dict[Family, list[Slice]] = {family: [] for family in _FAMILIES}
+    asked = wishes(service, tuple(addresses), profile.mode)
+    outside = external_addresses(service, profile.external_ips)
+    problems = [*asked.problems, *outside.problems]
+    of_family: dict[Family, list[Slice]] = {family: [] for family in FAMILIES}
     for each in sorted(slices):
         if each.family in addresses:
             of_family[each.family].append(each)
@@ -64,7 +84,7 @@ def build(service: Service, slices: Iterable[Slice]) -> Built:
                 for text in each.invalid
             )
     farms = []
-    for key, port, ip in _ports(service, addresses):
+    for key, port, listened in _ports(service, addresses, outside):
         peers = join(of_family[key.family], port.name or "", port.protocol)
         if len(peers) > BACKENDS_MAX:
             sentence = f"port {key.port or port.port} has {len(peers)} {key.family} endpoints; {BACKENDS_MAX} are used"
@@ -73,14 +93,14 @@ def build(service: Service, slices: Iterable[Slice]) -> Built:
             peers = sorted(
                 sorted(peers, key=lambda peer: not peer["ready"])[:BACKENDS_MAX], key=lambda peer: peer["name"]
             )
-        spec = _spec(key.family, port, ip, asked.of(key.family), peers)
+        spec = _spec(service, key, port, listened, asked.of(key.family), peers)
         farms.append(Wanted(key, spec, digest(spec)))
     return Built(tuple(farms), tuple(problems))
 
 
 def port_keys(service: Service) -> tuple[PortKey, ...]:
     """What ``build`` makes farms from, without looking at endpoints."""
-    return tuple(key for key, _, _ in _ports(service, cluster_ips(service)))
+    return tuple(key for key, _, _ in _ports(service, cluster_ips(service), external_addresses(service)))
 
 
 def serves(service: Service) -> bool:
@@ -97,25 +117,44 @@ def cluster_ips(service: Service) -> dict[Family, str]:
         return {}
     addresses: dict[Family, str] = {}
     for text in service.spec.cluster_ips or (service.spec.cluster_ip,):
-        for family in _FAMILIES:
+        for family in FAMILIES:
             if (ip := canonical_ip(text, family)) is not None:
                 addresses.setdefault(family, ip)
     return addresses
 
 
-def _ports(service: Service, addresses: dict[Family, str]) -> Iterator[tuple[PortKey, ServicePort, str]]:
+def _ports(
+    service: Service, addresses: dict[Family, str], outside: External
+) -> Iterator[tuple[PortKey, ServicePort, list[Spec]]]:
+    """Each farm of a Service: what it is made from, and what it listens on.
+
+    A port has a second farm for the addresses reached from outside where these have a traffic policy of their own.
+    """
     namespace, name = service.metadata.namespace, service.metadata.name
+    apart = internal_policy(service) != external_policy(service)
     for port in service.spec.ports:
         for family, ip in addresses.items():
-            yield PortKey(namespace, name, port.name or "", family), port, ip
+            key = PortKey(namespace, name, port.name or "", family)
+            inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": str(port.port)}
+            outer = outside.of(family, port)
+            if outer and apart:
+                yield key, port, [inner]
+                yield key._replace(external=True), port, outer
+            else:
+                yield key, port, [inner, *outer]
 
 
-def _spec(family: Family, port: ServicePort, ip: str, options: Options, backends: list[Spec]) -> Spec:
+def _spec(
+    service: Service, key: PortKey, port: ServicePort, addresses: list[Spec], options: Options, backends: list[Spec]
+) -> Spec:
+    outer = key.external or all(address["type"] != "ClusterIP" for address in addresses)
     return {
-        "family": family,
+        "family": key.family,
         "protocol": port.protocol,
-        "addresses": [{"ip": ip, "ports": str(port.port)}],
+        "addresses": addresses,
         "mode": options.mode,
+        "trafficPolicy": external_policy(service) if outer else internal_policy(service),
+        "masquerade": "AsNeeded",
         "scheduler": options.scheduler,
         "schedParam": options.sched_param,
         "persistence": options.persistence,

@@ -15,6 +15,7 @@ from prometheus_client import start_http_server
 from kube_nftlb import errors, logs, metrics
 from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import handlers
+from kube_nftlb.operator.build import Profile
 from kube_nftlb.operator.events import COMPONENT, Events
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.publish import Publisher
@@ -86,7 +87,9 @@ class _Operator:
         self._intake = Intake(store)
         self._events = Events(kube)
         self._lister = Lister(kube, self._intake)
-        self._reconciler = Reconciler(store, Publisher(kube, store), self._events, asyncio.get_running_loop().time)
+        profile = Profile(settings.default_mode, settings.external_ip_ranges)
+        clock = asyncio.get_running_loop().time
+        self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""

@@ -28,5 +28,5 @@ def farm_name(
         return kept[0]
     if min(contenders).port == port and not taken(plain):
         return plain
-    distinct = names.distinct_farm_name(plain, port.service, port.port, port.family)
+    distinct = names.distinct_farm_name(plain, port.service, port.port, port.family, external=port.external)
     return None if taken(distinct) else distinct

@@ -107,6 +107,7 @@ def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str) -> dict[str,
             names.LABEL_SERVICE: wanted.port.service,
             names.LABEL_SERVICE_PORT: wanted.port.port,
             names.LABEL_FAMILY: wanted.port.family,
+            names.LABEL_TRAFFIC: "external" if wanted.port.external else "all",
         },
         "ownerReferences": [
             {

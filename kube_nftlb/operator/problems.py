@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 Reason = Literal[
     "InvalidAnnotation",
     "InvalidEndpoint",
+    "ExternalIPRefused",
     "TooManyEndpoints",
     "FarmNameTaken",
     "FarmRefused",

@@ -9,7 +9,7 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube import FARMS, SERVICES
-from kube_nftlb.operator.build import Built, build
+from kube_nftlb.operator.build import Built, Profile, build
 from kube_nftlb.operator.events import Events, Subject
 from kube_nftlb.operator.plan import Apply, Delete, plan
 from kube_nftlb.operator.problems import Problem
@@ -40,6 +40,7 @@ class Reconciler:
         publisher: Publisher,
         events: Events,
         clock: Callable[[], float],
+        profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.store = store
@@ -48,6 +49,7 @@ class Reconciler:
         self._publisher = publisher
         self._events = events
         self._clock = clock
+        self._profile = profile
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._status_written: dict[FarmKey, float] = {}
@@ -112,7 +114,7 @@ class Reconciler:
         """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
         store = self.store
         service = store.services.get(key)
-        built = build(service, store.slices_of(key)) if service is not None else Built((), ())
+        built = build(service, store.slices_of(key), self._profile) if service is not None else Built((), ())
         todo = plan(service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get)
         problems = list(todo.problems)
         retry = refused = False

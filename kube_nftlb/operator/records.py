@@ -134,7 +134,7 @@ def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:
     family = families.get(labels.get(names.LABEL_FAMILY, ""))
     if not service or port is None or family is None:
         return None
-    return PortKey(key.namespace, service, port, family)
+    return PortKey(key.namespace, service, port, family, external=labels.get(names.LABEL_TRAFFIC) == "external")
 
 
 def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]:

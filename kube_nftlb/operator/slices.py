@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.endpointslice import Endpoint, EndpointSlice
+from kube_nftlb.api.endpointslice import Endpoint, EndpointSlice, Hints
 
 INVALID_SHOWN_MAX = 5
 
 _FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
+_NO_HINTS = Hints()
 _FOREIGN_LABELS = (names.LABEL_PROXY_NAME, names.LABEL_HEADLESS)
 
 
@@ -30,6 +31,8 @@ class Peer(NamedTuple):
     ready: bool
     serving: bool
     terminating: bool
+    zones: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 class SlicePort(NamedTuple):
@@ -99,7 +102,7 @@ def canonical_ip(text: str, family: Family) -> str | None:
 
 
 def _peer(ip: str, endpoint: Endpoint) -> Peer:
-    target = endpoint.target_ref
+    target, hints = endpoint.target_ref, endpoint.hints or _NO_HINTS
     return Peer(
         ip,
         target.name if target is not None and target.kind == "Pod" else "",
@@ -107,4 +110,6 @@ def _peer(ip: str, endpoint: Endpoint) -> Peer:
         endpoint.ready,
         endpoint.serving,
         endpoint.terminating,
+        tuple(sys.intern(hint.name) for hint in hints.for_zones),
+        tuple(sys.intern(hint.name) for hint in hints.for_nodes),
     )

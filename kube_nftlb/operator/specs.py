@@ -8,24 +8,28 @@ from operator import itemgetter
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.farm import Address, FarmSpec
 from kube_nftlb.api.limits import Limits
 
 Spec = dict[str, Any]
 
 
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
-    return {
-        field.alias or name: None if field.is_required() else field.get_default(call_default_factory=True)
-        for name, field in model.model_fields.items()
-    }
+    return {field.alias or name: _default(field) for name, field in model.model_fields.items()}
+
+
+def _default(field: FieldInfo) -> Any:
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    return list(default) if isinstance(default, tuple) else default
 
 
 _NESTED = ("addresses", "backends", "limits", "sessions")
 _SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _NESTED)
 _LIMITS = sorted(_defaults(Limits).items())
+_ADDRESS = sorted(_defaults(Address).items())
 _BACKEND = sorted(_defaults(Backend).items())
 
 
@@ -37,7 +41,7 @@ def digest(spec: Spec) -> bytes:
     parts = (
         [spec.get(key, default) for key, default in _SPEC],
         [(spec.get("limits") or {}).get(key, default) for key, default in _LIMITS],
-        sorted((str(address.get("ip")), str(address.get("ports", ""))) for address in spec.get("addresses") or ()),
+        sorted([address.get(key, default) for key, default in _ADDRESS] for address in spec.get("addresses") or ()),
         sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
         [
             [backend.get(key, default) for key, default in _BACKEND]
