@@ -18,6 +18,7 @@ _T = TypeVar("_T")
 
 _LOG_LEVELS: dict[str, LogLevel] = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARNING", "ERROR": "ERROR"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
+_SWITCH = {"on": True, "off": False}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
 
 
@@ -49,7 +50,7 @@ class OperatorSettings(CommonSettings):
     default_mode: DefaultMode
     """KUBE_NFTLB_DEFAULT_MODE: snat (the default), or dnat: backends see the clients' addresses as with kube-proxy."""
     external_ip_ranges: tuple[IpNetwork, ...]
-    """KUBE_NFTLB_EXTERNAL_IP_RANGES: CIDRs, with commas between, in which spec.externalIPs of Services are served (all)."""
+    """KUBE_NFTLB_EXTERNAL_IP_RANGES: CIDRs with commas between; spec.externalIPs elsewhere are not served (all)."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -105,6 +106,14 @@ class AgentSettings(CommonSettings):
     """KUBE_NFTLB_NODE_NAME: the name of the Node that the agent runs on; required."""
     nftlb: NftlbSettings
     """Where nftlb is."""
+    pod_cidrs: tuple[IpNetwork, ...]
+    """KUBE_NFTLB_POD_CIDRS: the ranges of this node's pods, with commas between (the Node's spec.podCIDRs)."""
+    node_port_addresses: tuple[IpNetwork, ...] | None
+    """KUBE_NFTLB_NODE_PORT_ADDRESSES: ``primary`` (the default): node ports are listened on at the Node's InternalIPs;
+    or CIDRs with commas between: at all addresses of the node in them, a family without a CIDR at all of its own."""
+    tcp_be_liberal: bool
+    """KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL: off (the default), or on: TCP packets outside their window are translated
+    too, instead of reaching clients as they are, who answer with a reset (kube-proxy's --conntrack-tcp-be-liberal)."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -114,12 +123,18 @@ class AgentSettings(CommonSettings):
             raise errors.UsageError(
                 "KUBE_NFTLB_NODE_NAME is not set: give the name of the Node that this agent runs on"
             )
+        ports = "KUBE_NFTLB_NODE_PORT_ADDRESSES"
         return cls(
             metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
             log_level=log_level(environ),
             log_format=log_format(environ),
             node_name=node_name,
             nftlb=NftlbSettings.from_environment(environ),
+            pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
+            node_port_addresses=(
+                None if (environ.get(ports) or "primary") == "primary" else networks(environ, ports, "")
+            ),
+            tcp_be_liberal=_choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )
 
 
@@ -161,7 +176,7 @@ def networks(environ: Mapping[str, str], name: str, default: str) -> tuple[IpNet
     """A variable that holds address ranges with commas between."""
     value = environ.get(name) or default
     try:
-        return tuple(ipaddress.ip_network(text.strip()) for text in value.split(","))
+        return tuple(ipaddress.ip_network(text.strip()) for text in value.split(",") if text.strip())
     except ValueError as error:
         raise errors.UsageError(f"{name}={value!r}: {error}; give CIDRs such as 10.0.0.0/8,fd00::/64") from None
 

@@ -206,6 +206,11 @@ class NftlbEngine:
         if persistent:
             await self._purge_sessions(name, farm)
 
+    async def forget(self, farm: objects.Farm) -> None:
+        """Forget the UDP flows to what a farm listened on; with them clients would be served by it for ever."""
+        if any(claim.protocol == "udp" for claim in farm.claims()):
+            await self._conntrack.release(farm, {backend.mark for backend in farm.backends.values()})
+
     async def forget_flows(self, name: str, marks: set[int]) -> None:
         """Forget a farm's UDP flows to backends that are now somewhere else."""
         farm = self.present.get(name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from pathlib import Path
 
 import prometheus_client
 import structlog
@@ -14,11 +15,14 @@ from kube_nftlb.agent.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.status import NodeReporter
+from kube_nftlb.agent.surroundings import Surroundings
 from kube_nftlb.agent.watch import watch_farms
 from kube_nftlb.kube import Kube
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.settings import AgentSettings
+
+_BE_LIBERAL = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 
 _log = structlog.get_logger()
 
@@ -26,6 +30,8 @@ _log = structlog.get_logger()
 def main(settings: AgentSettings) -> None:
     """Run the agent until SIGTERM or SIGINT. What it has programmed stays, and goes on working."""
     logs.configure(settings.log_level, settings.log_format)
+    if settings.tcp_be_liberal:
+        _BE_LIBERAL.write_text("1")
     asyncio.run(_run(settings))
 
 
@@ -44,7 +50,9 @@ async def _run(settings: AgentSettings) -> None:
         own_node = OwnNode(settings.node_name)
         engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
         reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
+        surroundings = Surroundings(kube, reconciler, OwnNode(settings.node_name), settings)
         tasks = [
+            asyncio.create_task(surroundings.run(), name="surroundings"),
             asyncio.create_task(watch_own_node(kube, own_node), name="watch-own-node"),
             asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
             asyncio.create_task(reconciler.run(), name="reconcile"),

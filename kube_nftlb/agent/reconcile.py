@@ -17,11 +17,14 @@ from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent import own_table, plan, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nftables import Contents
+from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.view import View
+from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import PutFarm, RemoveBackend, Step
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
 
 _log = structlog.get_logger()
 
@@ -115,6 +118,9 @@ class Reconciler:
         self._adopted = False
         self._applied: dict[str, objects.Farm] = {}
         self._late: dict[str, Contents] = {}
+        self._learned = False
+        self._facts = NodeFacts()
+        self._environment = own_table.environment({}, {})
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
         self._foreign_change = False
@@ -178,6 +184,15 @@ class Reconciler:
         self._seen = max(self._seen, resource_version)
         self._wake.set()
 
+    def learn(self, facts: NodeFacts, service_ranges: Mapping[Family, Iterable[str]]) -> None:
+        """The node, or the cluster's ranges for Services, have changed; every farm is looked at again."""
+        environment = own_table.environment(facts.pod_cidrs, service_ranges)
+        if self._learned and (facts, environment) == (self._facts, self._environment):
+            return
+        self._learned = True
+        self._facts, self._environment = facts, environment
+        self._mark(self._farms, self._seen)
+
     @property
     def present(self) -> Mapping[str, objects.Farm]:
         """What nftlb has."""
@@ -219,7 +234,7 @@ class Reconciler:
         await asyncio.sleep(seconds)
 
     async def _pass(self) -> None:
-        if not self._listed:
+        if not (self._listed and self._learned):
             self._wake.clear()
             await self._wake.wait()
             return
@@ -253,9 +268,9 @@ class Reconciler:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
         self._late = {}
-        self._table.expect(
-            {names.nftlb_farm_name(*key): own_table.farm_contents(self._view(key)) for key in list(self._farms)}
-        )
+        views = {names.nftlb_farm_name(*key): self._view(key) for key in list(self._farms)}
+        own = {name: seen.after for name, seen in views.items() if seen is not None}
+        self._table.expect({own_table.ENVIRONMENT: self._environment, **own})
         if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
             await self._table.create()
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
@@ -305,17 +320,23 @@ class Reconciler:
 
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
         """Apply; what failed, by the farm's name in nftlb."""
-        wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
-        self._add_holders(wanted)
-        own = {name: own_table.farm_contents(farm) for name, farm in wanted.items()}
+        await self._table.update({own_table.ENVIRONMENT: self._environment})
+        views = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
+        self._add_holders(views)
+        own = {name: seen.after if seen is not None else Contents() for name, seen in views.items()}
         # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
         # often the first is already on its way.
-        late = {name for name in own if name not in self.present and own_table.only_refuses(own[name])}
+        late = {name for name in own if name not in self.present and own[name] and own_table.only_refuses(own[name])}
         self._late = {name: contents for name, contents in self._late.items() if name not in own}
         self._late.update({name: own.pop(name) for name in late})
         # What keeps connections from a farm is there before the farm changes, and goes after that.
-        await self._table.update({name: self._table.owned(name) | contents for name, contents in own.items()})
-        failed = await self._apply(wanted)
+        await self._table.update(
+            {
+                name: self._table.owned(name) | (seen.before if (seen := views[name]) is not None else Contents())
+                for name in own
+            }
+        )
+        failed = await self._apply({name: seen.farm if seen is not None else None for name, seen in views.items()})
         await self._table.update(own)
         return failed
 
@@ -326,7 +347,10 @@ class Reconciler:
             if isinstance(step, RemoveBackend):
                 gone.setdefault(step.name, set()).add(self.present[step.name].backends[step.backend].mark)
         moved = {step.name: marks for step in steps if (marks := self._moved(step))}
+        closed = [farm for step in steps if (farm := self._closed(step)) is not None]
         failed = await self._engine.apply(steps)
+        for farm in closed:
+            await self._engine.forget(farm)
         for name, marks in moved.items():
             await self._engine.forget_flows(name, marks)
         for name, marks in gone.items():
@@ -335,6 +359,16 @@ class Reconciler:
                 marks | self._partings.get(name, _NO_PARTING).marks, time.monotonic() + PART_FOR_S
             )
         return failed
+
+    def _closed(self, step: Step) -> objects.Farm | None:
+        """A farm that goes, with all that it listened on, or with the one address that goes."""
+        match step:
+            case RemoveFarm(name):
+                return self.present[name]
+            case RemoveAddress(name, address):
+                farm = self.present[name]
+                return replace(farm, addresses={address: farm.addresses[address]})
+        return None
 
     def _moved(self, step: Step) -> set[int]:
         """The marks of backends that get another address or port under the name that they have."""
@@ -349,11 +383,11 @@ class Reconciler:
             and backend.options
         }
 
-    def _view(self, key: FarmKey) -> objects.Farm | None:
-        """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
+    def _view(self, key: FarmKey) -> View | None:
+        """What there shall be of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
         name = names.nftlb_farm_name(*key)
         if key in self._frozen:
-            return self.present.get(name)
+            return self._as_it_is(name)
         farm = self._farms.get(key)
         if farm is None:
             self._keys.pop(name, None)
@@ -361,42 +395,47 @@ class Reconciler:
         if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
             return None
         try:
-            seen = view.farm_view(farm, self.present.get(name))
+            seen = view.node_view(farm, self.present.get(name), self._facts)
         except ValueError as error:
             self._fail(key, "NotPossible", str(error))
-            return self.present.get(name)
-        for holder in self._engine.holders(seen):
+            return self._as_it_is(name)
+        for holder in self._engine.holders(seen.farm):
             if self._keys.get(holder) in self._frozen:
                 # It stays as it is, because we do not understand what it is to become.
                 self._fail(key, "AddressHeld", f"the farm {holder} still has an address of it")
                 return None
         return seen
 
-    def _add_holders(self, wanted: dict[str, objects.Farm | None]) -> None:
+    def _as_it_is(self, name: str) -> View | None:
+        farm, own = self.present.get(name), self._table.owned(name)
+        return View(farm, own, own) if farm is not None else None
+
+    def _add_holders(self, views: dict[str, View | None]) -> None:
         """Farms that still listen, in nftlb, where another one is about to: they come along, and are done first."""
-        todo = [farm for farm in wanted.values() if farm is not None]
+        todo = [seen.farm for seen in views.values() if seen is not None]
         while todo:
-            for name in self._engine.holders(todo.pop()) - wanted.keys():
+            for name in self._engine.holders(todo.pop()) - views.keys():
                 key = self._keys.get(name)
-                wanted[name] = self._view(key) if key else None
-                if (farm := wanted[name]) is not None:
-                    todo.append(farm)
+                views[name] = self._view(key) if key else None
+                if (seen := views[name]) is not None:
+                    todo.append(seen.farm)
 
     async def _check(self, key: FarmKey, fault: str) -> None:
         """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
         name = names.nftlb_farm_name(*key)
-        farm = self._view(key)
-        if farm is None:
+        seen = self._view(key)
+        if seen is None:
             self._applied.pop(name, None)
             return
+        farm = seen.farm
         if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
             self._succeed(key, farm)
             return
         _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
         await self._engine.sync()
-        wanted: dict[str, objects.Farm | None] = {name: farm}
-        self._add_holders(wanted)
-        await self._apply(wanted)
+        views: dict[str, View | None] = {name: seen}
+        self._add_holders(views)
+        await self._apply({name: seen.farm if seen is not None else None for name, seen in views.items()})
         if name in self.present and await self._engine.fault(name):
             await self._engine.reload(name)
         if not (fault := self._unfinished(name, farm) or await self._engine.fault(name)):

@@ -21,6 +21,7 @@ from kube_nftlb.api.base import (
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.values import (
     AddressType,
+    Cidr,
     FarmMark,
     FieldSet,
     Helper,
@@ -42,6 +43,7 @@ BACKENDS_MAX = 4094
 ADDRESSES_MAX = 32
 POLICIES_MAX = 16
 SESSIONS_MAX = 1024
+SOURCE_RANGES_MAX = 256
 
 
 class Address(Model):
@@ -62,6 +64,15 @@ class Address(Model):
         Ports,
         Field(description="A port, a list or a range: 80, or 80,443, or 8000-8003. Empty with the protocol All alone."),
     ] = ""
+    source_ranges: Annotated[
+        tuple[Cidr, ...],
+        Field(
+            description="The ranges whose clients get in at this address; empty: all "
+            "(Service, spec.loadBalancerSourceRanges).",
+            max_length=SOURCE_RANGES_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
 
 
 class Session(Model):

@@ -1,5 +1,6 @@
 """The values that fields of a farm take, where a number or a bare string would not say enough."""
 
+import ipaddress
 import itertools
 import re
 from typing import Annotated, Final, Literal
@@ -63,6 +64,29 @@ Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|mi
 
 FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x([1-7][0-9a-f]{4}|[1-9a-f][0-9a-f]{0,3})000$")]
 """Bits of a connection mark that are neither a backend's (the lowest 12) nor the one that asks for masquerading."""
+
+
+def _canonical_cidr(text: str) -> str:
+    network = ipaddress.ip_network(text)
+    if str(network) != text:
+        raise ValueError(f"{text!r} must be written {str(network)!r}")
+    return text
+
+
+Cidr = Annotated[
+    str,
+    Field(
+        max_length=49,
+        json_schema_extra=validation(
+            Cel(
+                "isCIDR(self) && cidr(self) == cidr(self).masked()",
+                "must be an address range without bits behind its prefix, such as 10.0.0.0/8 or fd00::/64",
+            )
+        ),
+    ),
+    AfterValidator(_canonical_cidr),
+]
+"""A range of addresses, such as ``10.0.0.0/8``."""
 
 PORTS_MAX = 1024
 """How many ports one address may name: nftlb makes four map elements for each."""

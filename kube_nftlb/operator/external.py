@@ -4,6 +4,7 @@ import ipaddress
 from typing import Any, NamedTuple
 
 from kube_nftlb.api.base import Family
+from kube_nftlb.api.farm import SOURCE_RANGES_MAX
 from kube_nftlb.api.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy
 from kube_nftlb.operator.problems import Problem
@@ -23,13 +24,16 @@ class External(NamedTuple):
 
     ips: dict[Family, tuple[tuple[AddressType, str], ...]]
     node_ports: bool
+    source_ranges: dict[Family, tuple[str, ...]]
     problems: tuple[Problem, ...] = ()
 
     def of(self, family: Family, port: ServicePort) -> list[dict[str, Any]]:
         """What a farm of this port listens on for clients outside the cluster (NftlbFarm, spec.addresses)."""
-        listened: list[dict[str, Any]] = [
-            {"type": kind, "ip": ip, "ports": str(port.port)} for kind, ip in self.ips[family]
-        ]
+        listened: list[dict[str, Any]] = []
+        for kind, ip in self.ips[family]:
+            guarded = {"sourceRanges": list(ranges)} if (ranges := self.source_ranges[family]) else {}
+            own = guarded if kind == "LoadBalancer" else {}
+            listened.append({"type": kind, "ip": ip, "ports": str(port.port), **own})
         if self.node_ports and port.node_port:
             listened.append({"type": "NodePort", "ip": "", "ports": str(port.node_port)})
         return listened
@@ -52,8 +56,25 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
         service.spec.type in _OUTSIDE_TYPES,
+        {family: _source_ranges(service, family) for family in FAMILIES},
         tuple(problems),
     )
+
+
+def _source_ranges(service: Service, family: Family) -> tuple[str, ...]:
+    """spec.loadBalancerSourceRanges of a family; nothing where they let everybody in, or none is of this family."""
+    found: set[IpNetwork] = set()
+    for text in service.spec.load_balancer_source_ranges:
+        try:
+            network = ipaddress.ip_network(text.strip(), strict=False)
+        except ValueError:
+            # The API server takes none that is not a range, and kube-proxy leaves it out as well.
+            continue
+        if network.version == (6 if family == "ipv6" else 4):
+            found.add(network)
+    if any(network.prefixlen == 0 for network in found):
+        return ()
+    return tuple(sorted(str(network) for network in found))[:SOURCE_RANGES_MAX]
 
 
 def internal_policy(service: Service) -> TrafficPolicy:

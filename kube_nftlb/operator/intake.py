@@ -110,7 +110,9 @@ class Intake:
             },
             "ownerReferences": (),
         }
-        return self._store.put_service(Service.model_validate({"metadata": slim, "spec": raw.get("spec") or {}}))
+        status = {"loadBalancer": (raw.get("status") or {}).get("loadBalancer") or {}}
+        service = Service.model_validate({"metadata": slim, "spec": raw.get("spec") or {}, "status": status})
+        return self._store.put_service(service)
 
     def _put_slice(self, raw: JsonObject) -> Dirty:
         return self._store.put_slice(_name(raw), StoredSlice(_version(raw), parse_slice(raw)))

@@ -45,7 +45,7 @@ async def node(private_network: None, run_dir: Path) -> AsyncIterator[Node]:  # 
 
 
 def refusing(*ips: str) -> Contents:
-    return Contents(frozenset(listener(VERDICTS, Claim(ip, "tcp", 80), REFUSE) for ip in ips))
+    return Contents(frozenset(listener(Claim(ip, "tcp", 80), REFUSE) for ip in ips))
 
 
 def guarded(name: str, *ranges: str, rule: str = "drop") -> Contents:

@@ -10,6 +10,7 @@ import pytest
 
 from kube_nftlb.agent import reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Problem, Reconciler
 from kube_nftlb.api.conflicts import FarmKey
@@ -32,6 +33,7 @@ class Node:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
         engine = NftlbEngine(client, self.kernel, FakeConntrack(), self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
         self.loop = Reconciler(engine, OwnTable(self.nft), lambda: None)  # type: ignore[arg-type]  # a fake
+        self.loop.learn(NodeFacts("node-1"), {})
         self.task = asyncio.create_task(self.loop.run())
 
     async def restart_agent(self) -> None:

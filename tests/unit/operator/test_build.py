@@ -200,6 +200,7 @@ def test_a_digest_does_not_mind_order_and_defaults():
     short["backends"] = [
         {k: v for k, v in b.items() if k in ("name", "ip", "port", "nodeName")} for b in spec["backends"][::-1]
     ]
+    short["masquerade"] = "AsNeeded"
     short["fieldOfANewerVersion"] = 1
     assert digest(short) == digest(spec)
     short["backends"][0]["port"] = 1
