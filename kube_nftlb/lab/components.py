@@ -71,7 +71,7 @@ class Blueprint:
         if self.proxy == "kube-nftlb":
             environment = {
                 "KUBE_NFTLB_METRICS_ADDRESS": "127.0.0.1:9195",
-                "KUBE_NFTLB_HEALTH_ADDRESS": "127.0.0.1:9196",
+                "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:9196",
             }
             operator = self._kube_nftlb(OPERATOR, "operator", None, environment)
             daemons = [

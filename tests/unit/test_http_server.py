@@ -84,10 +84,15 @@ async def test_a_client_that_says_nothing_is_dropped(port: int, monkeypatch: pyt
     writer.close()
 
 
-async def test_idle_connections_keep_nobody_out(port: int) -> None:
-    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+async def test_of_too_many_connections_the_oldest_goes(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_PATIENCE_S", 60)
+    monkeypatch.setattr(http_server, "_CONNECTIONS_MAX", 3)
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
     first, _, _ = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
     assert first == "HTTP/1.1 200 OK"
+    assert await asyncio.wait_for(idle[1][0].read(), 10) == b""
+    assert not idle[3][0].at_eof()
     for _, writer in idle:
         writer.close()
 
