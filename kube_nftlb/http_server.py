@@ -10,7 +10,7 @@ import json
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from kube_nftlb import errors
@@ -35,10 +35,12 @@ class Answer(NamedTuple):
 class HttpServer:
     """Answers with ``answer(path)``, which must neither block nor raise."""
 
+    _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
+    """Those of all servers: it is the process that has only so many."""
+
     def __init__(self, answer: Callable[[str], Answer]) -> None:
         self._answer = answer
         self._servers: list[asyncio.Server] = []
-        self._connections: dict[asyncio.StreamWriter, None] = {}
 
     async def listen(self, hosts: Iterable[str], port: int) -> None:
         """Begin to answer, on all of the hosts' addresses or on none. Raises OSError."""
@@ -51,14 +53,15 @@ class HttpServer:
 
     def close(self) -> None:
         """Stop listening, and drop the connections that are open."""
-        for server in self._servers:
-            server.close()
+        for listener in self._servers:
+            listener.close()
         self._servers = []
-        for writer in list(self._connections):
-            writer.transport.abort()
+        for writer, server in list(self._connections.items()):
+            if server is self:
+                writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections[writer] = None
+        self._connections[writer] = self
         if len(self._connections) > _CONNECTIONS_MAX:
             next(iter(self._connections)).transport.abort()
         try:

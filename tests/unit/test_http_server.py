@@ -87,12 +87,15 @@ async def test_a_client_that_says_nothing_is_dropped(port: int, monkeypatch: pyt
 async def test_of_too_many_connections_the_oldest_goes(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "_PATIENCE_S", 60)
     monkeypatch.setattr(http_server, "_CONNECTIONS_MAX", 3)
-    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    server, other = HttpServer(respond), free_port()
+    await server.listen(["127.0.0.1"], other)
+    idle = [await asyncio.open_connection("127.0.0.1", at) for at in (port, port, other, other)]
     assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
     first, _, _ = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
     assert first == "HTTP/1.1 200 OK"
     assert await asyncio.wait_for(idle[1][0].read(), 10) == b""
     assert not idle[3][0].at_eof()
+    server.close()
     for _, writer in idle:
         writer.close()
 

@@ -299,3 +299,12 @@ async def test_changes_without_pause_are_counted_as_done_again_and_again(
             node.loop.seen(version)
             began.add(node.loop.progress.backlog.waiting_since)
             await asyncio.sleep(0.005)
+
+
+async def test_an_agent_that_has_never_reached_nftlb_has_done_nothing(node: Node) -> None:
+    node.nftlb.reachable = False
+    node.loop.replace_all([], 20)
+    await until(lambda: bool(node.loop.progress.nftlb_error))
+    assert node.loop.progress.backlog.done_at is None
+    node.nftlb.reachable = True
+    await until(lambda: node.loop.progress.backlog.done_at is not None)
