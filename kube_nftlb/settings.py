@@ -35,6 +35,12 @@ class CommonSettings:
 
     metrics_address: ListenAddress
     """KUBE_NFTLB_METRICS_ADDRESS: where Prometheus' metrics are served, as ``host:port`` or ``[IPv6]:port``."""
+    health_address: ListenAddress
+    """KUBE_NFTLB_HEALTH_ADDRESS: where /healthz, /livez and /readyz are served, as ``host:port`` or ``[IPv6]:port``.
+
+    ``[::]`` stands for all addresses of both families. The operator's default is 127.0.0.1:9196, the agent's
+    [::]:10256, where load balancers ask kube-proxy.
+    """
     log_level: LogLevel
     """KUBE_NFTLB_LOG_LEVEL: the least level that is logged: DEBUG, INFO (the default), WARNING or ERROR."""
     log_format: LogFormat
@@ -57,6 +63,7 @@ class OperatorSettings(CommonSettings):
         """Read the settings; an empty variable is one that is not set. Raises UsageError for a value it cannot take."""
         return cls(
             metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
+            health_address=listen_address(environ, "KUBE_NFTLB_HEALTH_ADDRESS", "127.0.0.1:9196"),
             log_level=log_level(environ),
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
@@ -104,6 +111,11 @@ class AgentSettings(CommonSettings):
 
     node_name: str
     """KUBE_NFTLB_NODE_NAME: the name of the Node that the agent runs on; required."""
+    sync_overdue_s: float
+    """KUBE_NFTLB_SYNC_OVERDUE_SECONDS: seconds for which changes of farms may wait, 1 to 3600 (60).
+
+    After that the agent answers that it is unhealthy.
+    """
     nftlb: NftlbSettings
     """Where nftlb is."""
     pod_cidrs: tuple[IpNetwork, ...]
@@ -126,9 +138,11 @@ class AgentSettings(CommonSettings):
         ports = "KUBE_NFTLB_NODE_PORT_ADDRESSES"
         return cls(
             metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
+            health_address=listen_address(environ, "KUBE_NFTLB_HEALTH_ADDRESS", "[::]:10256"),
             log_level=log_level(environ),
             log_format=log_format(environ),
             node_name=node_name,
+            sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
             nftlb=NftlbSettings.from_environment(environ),
             pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
             node_port_addresses=(

@@ -11,24 +11,31 @@ from kube_nftlb import logs, metrics
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
-from kube_nftlb.agent.own_node import OwnNode, watch_own_node
+from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.status import NodeReporter
 from kube_nftlb.agent.surroundings import Surroundings
 from kube_nftlb.agent.watch import watch_farms
+from kube_nftlb.events import Events, Source
+from kube_nftlb.http_server import serve
 from kube_nftlb.kube import Kube
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.settings import AgentSettings
 
 _BE_LIBERAL = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+_COMPONENT = "kube-nftlb-agent"
 
 _log = structlog.get_logger()
 
 
 def main(settings: AgentSettings) -> None:
-    """Run the agent until SIGTERM or SIGINT. What it has programmed stays, and goes on working."""
+    """Run the agent until SIGTERM or SIGINT. What it has programmed stays, and goes on working.
+
+    Raises UsageError where the health address cannot be listened on.
+    """
     logs.configure(settings.log_level, settings.log_format)
     if settings.tcp_be_liberal:
         _BE_LIBERAL.write_text("1")
@@ -45,18 +52,23 @@ async def _run(settings: AgentSettings) -> None:
         settings.nftlb.key_file,
         on_request=lambda method, seconds: metrics.NFTLB_REQUEST_SECONDS.labels(method).observe(seconds),
     )
-    async with await Kube.connect(user_agent="kube-nftlb-agent") as kube:
+    async with await Kube.connect(user_agent=_COMPONENT) as kube:
         reporter = NodeReporter(kube, settings.node_name)
         own_node = OwnNode(settings.node_name)
         engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
         reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
-        surroundings = Surroundings(kube, reconciler, OwnNode(settings.node_name), settings)
+        health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
+        events = Events(kube, Source(_COMPONENT, settings.node_name))
+        health_checks = HealthCheckPorts(settings.node_name, health, events)
+        health_server = await serve(health.answer, settings.health_address)
+        surroundings = Surroundings(kube, reconciler, own_node, settings)
         tasks = [
             asyncio.create_task(surroundings.run(), name="surroundings"),
-            asyncio.create_task(watch_own_node(kube, own_node), name="watch-own-node"),
-            asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
+            asyncio.create_task(watch_farms(kube, reconciler, health_checks), name="watch"),
             asyncio.create_task(reconciler.run(), name="reconcile"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
+            asyncio.create_task(health_checks.run(), name="health-checks"),
+            asyncio.create_task(events.run(), name="events"),
         ]
         _log.info("agent started", node=settings.node_name)
         stop = asyncio.Event()
@@ -67,6 +79,7 @@ async def _run(settings: AgentSettings) -> None:
         for task in (stopped, *tasks):
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        health_server.close()
         await client.close()
         kernel.close()
         conntrack.close()

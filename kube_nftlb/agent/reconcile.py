@@ -15,6 +15,7 @@ import structlog
 
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent import own_table, plan, view
+from kube_nftlb.agent.backlog import Backlog
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
@@ -94,6 +95,8 @@ class Progress:
     changed_at: int = 0
     """The resourceVersion at which something was last to be done."""
     pending: int = 0
+    backlog: Backlog = field(default_factory=Backlog)
+    """How long changes have waited, in seconds of ``time.monotonic``."""
 
 
 class Reconciler:
@@ -544,6 +547,8 @@ class Reconciler:
         for key in keys:
             self._dirty.setdefault(key, since)
             self.progress.changed_at = max(self.progress.changed_at, since)
+        if self._dirty:
+            self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 
     def _fail(self, key: FarmKey, reason: str, message: str) -> None:
@@ -558,6 +563,10 @@ class Reconciler:
         self.progress.pending = len(open_)
         # What is in work since an event is not done; all that came before that event is.
         self.progress.watermark = max(min(open_) - 1, 0) if open_ else self._seen
+        if self._adopted:
+            self.progress.backlog.advanced(
+                self.progress.watermark, self.progress.changed_at, time.monotonic(), pending=bool(open_)
+            )
         self._on_progress()
 
     def _save(self) -> None:

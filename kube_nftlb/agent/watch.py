@@ -6,6 +6,7 @@ import structlog
 from pydantic import ValidationError
 
 from kube_nftlb import errors
+from kube_nftlb.agent.probes import HealthCheckPorts
 from kube_nftlb.agent.reconcile import Problem, Reconciler
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -14,8 +15,8 @@ from kube_nftlb.kube import FARMS, Kube, Listing, WatchEvent, follow
 _log = structlog.get_logger()
 
 
-async def watch_farms(kube: Kube, reconciler: Reconciler) -> None:
-    """Tell the reconciler of all farms, and of each change, for ever.
+async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthCheckPorts) -> None:
+    """Tell the reconciler and the health checks of all farms, and of each change, for ever.
 
     While the API server is away nothing is told, and so nothing is changed.
     """
@@ -23,7 +24,9 @@ async def watch_farms(kube: Kube, reconciler: Reconciler) -> None:
     def on_list(listing: Listing) -> None:
         version = int(listing.resource_version)
         invalid = [(raw, problem) for raw in listing.items if isinstance(problem := parse(raw), Problem)]
-        reconciler.replace_all((farm for raw in listing.items if isinstance(farm := parse(raw), Farm)), version)
+        farms = [farm for raw in listing.items if isinstance(farm := parse(raw), Farm)]
+        reconciler.replace_all(farms, version)
+        health_checks.replace_all(farms)
         for raw, problem in invalid:
             reconciler.refuse(_key(raw), problem, version)
 
@@ -31,10 +34,12 @@ async def watch_farms(kube: Kube, reconciler: Reconciler) -> None:
         version = int(event.object["metadata"]["resourceVersion"])
         if event.type == "DELETED":
             reconciler.remove(_key(event.object), version)
+            health_checks.remove(_key(event.object))
         elif event.type != "BOOKMARK":
             farm = parse(event.object)
             if isinstance(farm, Farm):
                 reconciler.put(farm)
+                health_checks.put(farm)
             else:
                 reconciler.refuse(_key(event.object), farm, version)
         reconciler.seen(version)

@@ -295,6 +295,15 @@ class FarmSpec(Model):
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ] = ()
+    health_check_node_port: Annotated[
+        int | None,
+        Field(
+            description="A port on which every node answers over HTTP whether it has a ready backend itself: 200 or "
+            "503; for load balancers in front of the nodes (a Service's spec.healthCheckNodePort).",
+            ge=1,
+            le=65535,
+        ),
+    ] = None
     backends: Annotated[
         tuple[Backend, ...],
         Field(

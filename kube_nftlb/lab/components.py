@@ -69,7 +69,11 @@ class Blueprint:
     def proxies(self) -> list[Component]:
         """What makes Services work; nothing for the proxy ``none``."""
         if self.proxy == "kube-nftlb":
-            operator = self._kube_nftlb(OPERATOR, "operator", None, {"KUBE_NFTLB_METRICS_ADDRESS": "127.0.0.1:9195"})
+            environment = {
+                "KUBE_NFTLB_METRICS_ADDRESS": "127.0.0.1:9195",
+                "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:9196",
+            }
+            operator = self._kube_nftlb(OPERATOR, "operator", None, environment)
             daemons = [
                 self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes
             ]
@@ -157,6 +161,7 @@ class Blueprint:
             "KUBE_NFTLB_RUN_DIR": str(self.files.run(node.name)),
             "KUBE_NFTLB_NFTLB_PORT": "5555",
             "KUBE_NFTLB_METRICS_ADDRESS": "0.0.0.0:9195",
+            "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:10256",
         }
 
     def _kube_nftlb(self, name: str, command: str, node: NodePlan | None, environment: Mapping[str, str]) -> Component:

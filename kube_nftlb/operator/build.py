@@ -147,18 +147,27 @@ def _ports(
 def _spec(
     service: Service, key: PortKey, port: ServicePort, addresses: list[Spec], options: Options, backends: list[Spec]
 ) -> Spec:
-    outer = key.external or all(address["type"] != "ClusterIP" for address in addresses)
     return {
         "family": key.family,
         "protocol": port.protocol,
         "addresses": addresses,
         "mode": options.mode,
-        "trafficPolicy": external_policy(service) if outer else internal_policy(service),
+        "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
         "masquerade": "AsNeeded",
         "scheduler": options.scheduler,
         "schedParam": options.sched_param,
         "persistence": options.persistence,
         "persistTTL": options.persist_ttl,
         "intraConnect": True,
+        **_health_check(service, addresses),
         "backends": backends,
     }
+
+
+def _health_check(service: Service, addresses: list[Spec]) -> Spec:
+    """The port is for load balancers, and answers for the farm that has the addresses reached from outside."""
+    outside = any(address["type"] != "ClusterIP" for address in addresses)
+    wanted = service.spec.type == "LoadBalancer" and external_policy(service) == "Local"
+    if outside and wanted and service.spec.health_check_node_port:
+        return {"healthCheckNodePort": service.spec.health_check_node_port}
+    return {}

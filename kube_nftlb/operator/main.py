@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import kopf
@@ -13,10 +14,11 @@ import structlog
 from prometheus_client import start_http_server
 
 from kube_nftlb import errors, logs, metrics
+from kube_nftlb.events import Events, Source
+from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube import JsonObject, Kube, Resource
-from kube_nftlb.operator import handlers
+from kube_nftlb.operator import handlers, health
 from kube_nftlb.operator.build import Profile
-from kube_nftlb.operator.events import COMPONENT, Events
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.publish import Publisher
 from kube_nftlb.operator.reconcile import Reconciler
@@ -24,6 +26,7 @@ from kube_nftlb.operator.relist import Lister
 from kube_nftlb.operator.store import Store
 from kube_nftlb.settings import OperatorSettings
 
+_COMPONENT = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
 _FIRST_RELIST_S = 10.0
@@ -35,7 +38,7 @@ _log = structlog.get_logger()
 
 
 def main(settings: OperatorSettings) -> None:
-    """Run until SIGTERM or SIGINT. Raises UsageError where the metrics address cannot be listened on."""
+    """Run until SIGTERM or SIGINT. Raises UsageError where the metrics or health address cannot be listened on."""
     logs.configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf._cogs.clients.watching").addFilter(handlers.OncePerOutage(time.monotonic))
     address = settings.metrics_address
@@ -54,8 +57,9 @@ def main(settings: OperatorSettings) -> None:
 async def _run(settings: OperatorSettings) -> None:
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    async with await Kube.connect(user_agent=COMPONENT) as kube:
+    async with await Kube.connect(user_agent=_COMPONENT) as kube:
         operator = _Operator(kube, settings, stop)
+        probes = await serve(operator.probe, settings.health_address)
         tasks = [asyncio.create_task(work) for work in operator.background()]
         session = asyncio.create_task(operator.session())
         ended = asyncio.create_task(stop.wait())
@@ -66,6 +70,7 @@ async def _run(settings: OperatorSettings) -> None:
             await asyncio.wait([session], timeout=_END_PATIENCE_S)
         for task in (session, ended, *tasks):
             task.cancel()
+        probes.close()
         for result in await asyncio.gather(session, ended, *tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result
@@ -84,8 +89,9 @@ class _Operator:
         self._stop = stop
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
+        self._listed = False
         self._intake = Intake(store)
-        self._events = Events(kube)
+        self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._intake)
         profile = Profile(settings.default_mode, settings.external_ip_ranges)
         clock = asyncio.get_running_loop().time
@@ -100,11 +106,17 @@ class _Operator:
             *(self._reconciler.work_on_statuses() for _ in range(_STATUS_WORKERS)),
         ]
 
+    def probe(self, path: str) -> Answer:
+        """What is answered to a probe."""
+        stalled_s = max(self._reconciler.services.stalled_s(), self._reconciler.statuses.stalled_s())
+        return health.answer(path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._listed)
+
     async def session(self) -> None:
         """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
         while True:
             self._reconciler.mark(await self._lister.fill())
             self._begun.set()
+            self._listed = True
             try:
                 await self._watch()
             except Exception as error:

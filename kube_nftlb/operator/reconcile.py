@@ -8,9 +8,9 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.events import Events, Subject
 from kube_nftlb.kube import FARMS, SERVICES
 from kube_nftlb.operator.build import Built, Profile, build
-from kube_nftlb.operator.events import Events, Subject
 from kube_nftlb.operator.plan import Apply, Delete, plan
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.publish import Outcome, Publisher, RefusedError

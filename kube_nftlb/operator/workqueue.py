@@ -26,6 +26,7 @@ class WorkQueue(Generic[K]):
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._progressed_at = 0.0
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._due) + len(self._running)
@@ -36,6 +37,8 @@ class WorkQueue(Generic[K]):
         if key in self._running:
             self._again[key] = min(due, self._again.get(key, due))
         elif key not in self._ready:
+            if self._idle.is_set():
+                self._progressed_at = self._clock()
             if delay_s <= 0:
                 self._due.pop(key, None)
                 self._ready[key] = None
@@ -59,6 +62,7 @@ class WorkQueue(Generic[K]):
                 key = next(iter(self._ready))
                 del self._ready[key]
                 self._running.add(key)
+                self._progressed_at = self._clock()
                 return key
             self._wake.clear()
             try:
@@ -70,10 +74,15 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The work on a key is over."""
         self._running.discard(key)
+        self._progressed_at = self._clock()
         if (due := self._again.pop(key, None)) is not None:
             self.add(key, due - self._clock())
         if not self._ready and not self._running:
             self._idle.set()
+
+    def stalled_s(self) -> float:
+        """For how long no key was taken or done although there are some to do; 0 where there are none."""
+        return self._clock() - self._progressed_at if self._ready or self._running else 0
 
     async def until_idle(self) -> None:
         """Return when nothing is due and nothing is being worked on."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,55 @@ async def test_the_own_table_is_made_again_when_somebody_removes_it(node: Node) 
     node.kernel.foreign_changes += 1
     await until(lambda: node.nft.chains.keys() >= {"prerouting", "output"})
     assert node.loop.progress.drift_repaired >= 1
+
+
+async def test_what_waits_for_an_nftlb_that_is_gone_is_overdue_until_it_is_back(node: Node) -> None:
+    backlog = node.loop.progress.backlog
+    assert backlog.done_at is None
+    node.loop.replace_all([farm()], 20)
+    await until(lambda: backlog.done_at is not None and backlog.waiting_since is None)
+    node.nftlb.reachable = False
+    node.loop.put(farm(generation=2, version=21, scheduler="weight"))
+    node.loop.seen(21)
+    await until(lambda: backlog.overdue(0.1, time.monotonic()))
+    node.nftlb.reachable = True
+    await until(lambda: backlog.waiting_since is None)
+
+
+async def test_an_nftlb_that_is_gone_while_nothing_changes_keeps_nothing_waiting(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    node.nftlb.reachable = False
+    await until(lambda: bool(node.loop.progress.nftlb_error))
+    await asyncio.sleep(0.1)
+    assert node.loop.progress.backlog.waiting_since is None
+
+
+async def test_changes_without_pause_are_counted_as_done_again_and_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    monkeypatch.setattr(reconcile, "CHECK_AFTER_S", 60)
+    monkeypatch.setattr(reconcile, "CHECK_WITHIN_S", 0.05)
+    began, version = set[float | None](), 20
+    async with asyncio.timeout(20):
+        while len(began - {None}) < 5:
+            version += 1
+            changed = raw_backend("a", f"10.244.1.{version % 200 + 1}")
+            node.loop.put(farm(generation=version, version=version, backends=[changed]))
+            node.loop.seen(version)
+            began.add(node.loop.progress.backlog.waiting_since)
+            await asyncio.sleep(0.005)
+
+
+async def test_an_agent_that_has_never_reached_nftlb_has_done_nothing(node: Node) -> None:
+    node.nftlb.reachable = False
+    node.loop.replace_all([], 20)
+    await until(lambda: bool(node.loop.progress.nftlb_error))
+    assert node.loop.progress.backlog.done_at is None
+    node.nftlb.reachable = True
+    await until(lambda: node.loop.progress.backlog.done_at is not None)

@@ -1,13 +1,20 @@
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.settings import ListenAddress, OperatorSettings
+from kube_nftlb.settings import AgentSettings, ListenAddress, OperatorSettings
 
 
 def test_everything_has_a_default():
     settings = OperatorSettings.from_environment({"KUBE_NFTLB_LOG_LEVEL": ""})
     assert settings.metrics_address == ListenAddress("127.0.0.1", 9195)
+    assert settings.health_address == ListenAddress("127.0.0.1", 9196)
     assert (settings.log_level, settings.log_format, settings.relist_s) == ("INFO", "json", 300)
+
+
+def test_the_agent_is_asked_for_its_health_where_kube_proxy_is():
+    settings = AgentSettings.from_environment({"KUBE_NFTLB_NODE_NAME": "node-1"})
+    assert settings.health_address == ListenAddress("::", 10256)
+    assert settings.sync_overdue_s == 60
 
 
 def test_an_ipv6_address_stands_in_brackets():

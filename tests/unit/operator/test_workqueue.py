@@ -67,3 +67,25 @@ async def test_a_waiting_worker_is_woken(queue):
     await asyncio.sleep(0)
     queue.add("a")
     assert await waiting == "a"
+
+
+async def test_a_queue_stalls_when_its_keys_are_neither_taken_nor_done():
+    now = [100.0]
+    queue = WorkQueue(lambda: now[0])
+    assert queue.stalled_s() == 0
+    now[0] = 500
+    queue.add("a")
+    queue.add("later", 1000)
+    now[0] = 510
+    assert queue.stalled_s() == 10
+    assert await queue.get() == "a"
+    assert queue.stalled_s() == 0
+    now[0] = 530
+    queue.add("b")
+    assert queue.stalled_s() == 20
+    queue.done("a")
+    assert queue.stalled_s() == 0
+    assert await queue.get() == "b"
+    queue.done("b")
+    now[0] = 600
+    assert queue.stalled_s() == 0

@@ -5,21 +5,35 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.kube import EVENTS, Kube, Resource
-from kube_nftlb.operator.problems import Problem
-
-COMPONENT = "kube-nftlb-operator"
 
 _REMEMBERED_MAX = 4096
 _WAITING_MAX = 1024
 _MESSAGE_MAX = 1024
 
 _log = structlog.get_logger()
+
+
+class Problem(Protocol):
+    """What an Event tells: a word in CamelCase, and a sentence that says what to do. Equal ones are told once."""
+
+    @property
+    def reason(self) -> str: ...  # noqa: D102 (the class says it)
+
+    @property
+    def message(self) -> str: ...  # noqa: D102 (the class says it)
+
+
+class Source(NamedTuple):
+    """Who tells an Event: a program, and the node that it runs on where that matters."""
+
+    component: str
+    node: str = ""
 
 
 class Subject(NamedTuple):
@@ -51,8 +65,9 @@ class Memory:
 class Events:
     """Writes Events one after the other in ``run``, so that they never hold up anything else."""
 
-    def __init__(self, kube: Kube, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, kube: Kube, source: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._kube = kube
+        self._source = source
         self._now = now
         self._memory = Memory()
         self._waiting: asyncio.Queue[tuple[Subject, Problem]] = asyncio.Queue(_WAITING_MAX)
@@ -72,12 +87,13 @@ class Events:
         while True:
             subject, problem = await self._waiting.get()
             try:
-                await self._kube.create(EVENTS, event(subject, problem, self._now()), subject.namespace)
+                body = event(subject, problem, self._source, self._now())
+                await self._kube.create(EVENTS, body, subject.namespace)
             except errors.KubeNftlbError as error:
                 _log.warning("event not written", kind=subject.resource.kind, name=subject.name, error=str(error))
 
 
-def event(subject: Subject, problem: Problem, now: datetime) -> dict[str, object]:
+def event(subject: Subject, problem: Problem, source: Source, now: datetime) -> dict[str, object]:
     """The v1 Event about one problem, with a name of its own."""
     time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -92,8 +108,8 @@ def event(subject: Subject, problem: Problem, now: datetime) -> dict[str, object
         "type": "Warning",
         "reason": problem.reason,
         "message": problem.message[:_MESSAGE_MAX],
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
+        "source": {"component": source.component, "host": source.node},
+        "reportingComponent": source.component,
         "firstTimestamp": time,
         "lastTimestamp": time,
         "count": 1,

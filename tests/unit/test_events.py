@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
+from kube_nftlb.events import Memory, Source, Subject, event
 from kube_nftlb.kube import SERVICES
-from kube_nftlb.operator.events import Memory, Subject, event
 from kube_nftlb.operator.problems import Problem
 
 A, B = Problem("InvalidAnnotation", "a"), Problem("InvalidAnnotation", "b")
@@ -30,8 +30,10 @@ def test_the_memory_is_bounded():
 
 def test_an_event_names_its_object_and_fits():
     subject = Subject(SERVICES, "default", "web", "uid")
-    made = event(subject, Problem("FarmRefused", "x" * 5000), datetime(2026, 1, 1, tzinfo=UTC))
+    source = Source("kube-nftlb-agent", "node-1")
+    made = event(subject, Problem("FarmRefused", "x" * 5000), source, datetime(2026, 1, 1, tzinfo=UTC))
     assert made["involvedObject"]["apiVersion"] == "v1"
     assert (made["type"], made["reason"], made["firstTimestamp"]) == ("Warning", "FarmRefused", "2026-01-01T00:00:00Z")
+    assert made["source"] == {"component": "kube-nftlb-agent", "host": "node-1"}
     assert len(made["message"]) == 1024
-    assert made["metadata"]["name"] != event(subject, A, datetime.now(UTC))["metadata"]["name"]
+    assert made["metadata"]["name"] != event(subject, A, source, datetime.now(UTC))["metadata"]["name"]

@@ -1,0 +1,89 @@
+"""What the agent answers to probes, with kube-proxy's meaning. No I/O.
+
+/healthz is for load balancers that send to all nodes, /livez for the kubelet: it must not end the agent of a Node that
+is being drained. /readyz tells whether the node is served at all.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from kube_nftlb.api.core_node import CoreNode
+from kube_nftlb.http_server import Answer
+
+TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+"""What the cluster autoscaler puts on a Node that it is about to remove."""
+
+
+class Health(NamedTuple):
+    """The state of the agent at one moment."""
+
+    now: datetime
+    overdue: bool
+    """Changes have waited for too long."""
+    done_s_ago: float | None
+    """How many seconds ago changes were all programmed for the last time; None where they never were."""
+    node_eligible: bool
+    """Whether load balancers shall send to this node."""
+    nftlb_error: str
+    """Why nftlb cannot be reached; empty where it can."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the farms have been programmed once, and can be programmed now."""
+        return self.done_s_ago is not None and not self.nftlb_error
+
+
+def node_eligible(node: CoreNode | None, *, known: bool) -> bool:
+    """Whether a Node is to stay; so it is while nothing is ``known`` of it: a start must not look like damage."""
+    if not known:
+        return True
+    if node is None or node.metadata.deletion_timestamp is not None:
+        return False
+    return all(taint.key != TAINT_TO_BE_DELETED for taint in node.spec.taints)
+
+
+def healthz(health: Health) -> Answer:
+    """200 where changes are programmed in time, and the Node is to stay."""
+    healthy = not health.overdue and health.node_eligible
+    return Answer(_status(healthy), {**_proxy(health), "nodeEligible": health.node_eligible})
+
+
+def livez(health: Health) -> Answer:
+    """200 where changes are programmed in time."""
+    return Answer(_status(not health.overdue), _proxy(health))
+
+
+def readyz(health: Health) -> Answer:
+    """200 once the farms have been programmed, for as long as nftlb can be reached."""
+    return Answer(
+        _status(health.ready),
+        {
+            "currentTime": _text(health.now),
+            "synced": health.done_s_ago is not None,
+            "nftlbReachable": not health.nftlb_error,
+            "ready": health.ready,
+        },
+    )
+
+
+def _proxy(health: Health) -> dict[str, object]:
+    if not health.overdue:
+        # As kube-proxy tells it: what is in time is up to date as of now.
+        updated = health.now
+    elif health.done_s_ago is None:
+        updated = None
+    else:
+        updated = health.now - timedelta(seconds=health.done_s_ago)
+    return {
+        "lastUpdated": _text(updated) if updated is not None else None,
+        "currentTime": _text(health.now),
+        "healthy": not health.overdue,
+    }
+
+
+def _status(good: bool) -> int:
+    return 200 if good else 503
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

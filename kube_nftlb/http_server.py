@@ -1,0 +1,124 @@
+"""A small HTTP server for probes: one JSON answer per connection, whatever the method.
+
+It listens on addresses that anybody in the cluster can reach, and shares its process with work that matters more. So
+a request must be there in seconds, and when there are too many connections, the oldest goes.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import ClassVar, NamedTuple
+from urllib.parse import urlsplit
+
+from kube_nftlb import errors
+from kube_nftlb.settings import ListenAddress
+
+ALL_ADDRESSES = "::"
+"""As a host: all addresses of both families."""
+
+_REQUEST_MAX = 16 * 1024
+_PATIENCE_S = 5
+_CONNECTIONS_MAX = 64
+
+
+class Answer(NamedTuple):
+    """The status, the JSON body, and headers besides the usual ones."""
+
+    status: int
+    body: Mapping[str, object]
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class HttpServer:
+    """Answers with ``answer(path)``, which must neither block nor raise."""
+
+    _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
+    """Those of all servers: it is the process that has only so many."""
+
+    def __init__(self, answer: Callable[[str], Answer]) -> None:
+        self._answer = answer
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, hosts: Iterable[str], port: int) -> None:
+        """Begin to answer, on all of the hosts' addresses or on none. Raises OSError."""
+        with contextlib.ExitStack() as opened:
+            sockets = [opened.enter_context(_listener(host, port)) for host in hosts]
+            for listener in sockets:
+                self._servers.append(await asyncio.start_server(self._serve, sock=listener, limit=_REQUEST_MAX))
+            # From here on they are the servers' to close.
+            opened.pop_all()
+
+    def close(self) -> None:
+        """Stop listening, and drop the connections that are open."""
+        for listener in self._servers:
+            listener.close()
+        self._servers = []
+        for writer, server in list(self._connections.items()):
+            if server is self:
+                writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections[writer] = self
+        if len(self._connections) > _CONNECTIONS_MAX:
+            next(iter(self._connections)).transport.abort()
+        try:
+            # Errors are the client's, which has gone or takes too long: nobody is there to be told.
+            with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    writer.write(await self._response(reader))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        finally:
+            writer.transport.abort()
+            self._connections.pop(writer, None)
+
+    async def _response(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _encode(Answer(431, {"error": f"the request is longer than {_REQUEST_MAX} bytes"}))
+        words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _encode(Answer(400, {"error": "this is not a request of HTTP/1"}))
+        method, target, _ = words
+        try:
+            path = urlsplit(target).path
+        except ValueError:
+            return _encode(Answer(400, {"error": "the request's target is not a URL"}))
+        return _encode(self._answer(path), with_body=method != "HEAD")
+
+
+async def serve(answer: Callable[[str], Answer], address: ListenAddress) -> HttpServer:
+    """A server at an address from the settings. Raises UsageError where it cannot be listened on."""
+    server = HttpServer(answer)
+    try:
+        await server.listen([address.host], address.port)
+    except OSError as error:
+        raise errors.UsageError(f"the health address {address.host}:{address.port}: {error}") from error
+    return server
+
+
+def _encode(answer: Answer, *, with_body: bool = True) -> bytes:
+    body = json.dumps(answer.body).encode() + b"\n"
+    headers = (
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Cache-Control", "no-store"),
+        ("Connection", "close"),
+        *answer.headers,
+    )
+    lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}", *(f"{k}: {v}" for k, v in headers)]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (body if with_body else b"")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    if host == ALL_ADDRESSES and socket.has_dualstack_ipv6():
+        return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+    if host == ALL_ADDRESSES:
+        # A kernel without IPv6.
+        host = "0.0.0.0"  # noqa: S104 (all addresses is what was asked for)
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

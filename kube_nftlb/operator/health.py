@@ -1,0 +1,21 @@
+"""What the operator answers to probes. No I/O."""
+
+from datetime import UTC, datetime
+
+from kube_nftlb.http_server import Answer
+
+STALLED_S = 300.0
+"""Workers that have work and finish none for so long hang: each waits 30 s at most for an answer, of which a Service
+with many ports needs several."""
+
+
+def answer(path: str, *, now: datetime, stalled_s: float, listed: bool) -> Answer:
+    """``stalled_s`` is for how long no worker has got on with its work, ``listed`` whether the first lists are done."""
+    healthy = stalled_s <= STALLED_S
+    time = {"currentTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    if path in ("/healthz", "/livez"):
+        return Answer(200 if healthy else 503, {**time, "healthy": healthy})
+    if path == "/readyz":
+        ready = healthy and listed
+        return Answer(200 if ready else 503, {**time, "healthy": healthy, "listed": listed, "ready": ready})
+    return Answer(404, {"error": "ask for /healthz, /livez or /readyz"})
