@@ -13,6 +13,7 @@ class ServicePort(ForeignModel):
     name: str | None = None
     protocol: str = "TCP"
     port: int
+    target_port: int | str | None = None
 
 
 class ClientIPConfig(ForeignModel):

@@ -1,19 +1,24 @@
 """From a Service and its EndpointSlices to the farms that are wanted."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.service import Service, ServicePort
-from kube_nftlb.operator.annotations import Options, wishes
-from kube_nftlb.operator.backends import join
+from kube_nftlb.operator.annotations import ALL, Wishes, complaint, wishes
+from kube_nftlb.operator.backends import distinguish, join
+from kube_nftlb.operator.options import Fields, Given, Refusal, fit, instead, problem
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import Slice, canonical_ip
-from kube_nftlb.operator.specs import Spec, digest
+from kube_nftlb.operator.specs import Spec, complete, digest
+
+Pods = Callable[[str], Given]
+"""What a Pod's annotations ask for, by its name; nothing for one without any."""
 
 _FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
+_NAMED_MAX = 3
 
 
 class PortKey(NamedTuple):
@@ -45,8 +50,11 @@ class Built(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-def build(service: Service, slices: Iterable[Slice]) -> Built:
-    """The farms of a Service: one per port and family; none of a Service that is not ours to serve (``serves``)."""
+def build(service: Service, slices: Iterable[Slice], pods: Pods = lambda _: ()) -> Built:
+    """The farms of a Service: one per port and family; none of a Service that is not ours to serve (``serves``).
+
+    ``pods`` tells what the annotations of a pod of the Service's namespace ask for, by its name.
+    """
     addresses = cluster_ips(service)
     if not addresses:
         return Built((), ())
@@ -63,9 +71,21 @@ def build(service: Service, slices: Iterable[Slice]) -> Built:
                 )
                 for text in each.invalid
             )
+    kinds: dict[tuple[Family, str], _Kind] = {}
     farms = []
     for key, port, ip in _ports(service, addresses):
-        peers = join(of_family[key.family], port.name or "", port.protocol)
+        protocol = ALL if asked.listen.all_ports else port.protocol
+        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, asked, pods)
+        kinds[key.family, protocol] = kind
+        kind.farms.append(key.plain_name)
+        peers = join(
+            of_family[key.family],
+            port.name or "",
+            port.protocol,
+            keeps_port=asked.listen.keeps_port,
+            asked=kind.backend_fields,
+        )
+        problems.extend(distinguish(peers))
         if len(peers) > BACKENDS_MAX:
             sentence = f"port {key.port or port.port} has {len(peers)} {key.family} endpoints; {BACKENDS_MAX} are used"
             problems.append(Problem("TooManyEndpoints", sentence))
@@ -73,8 +93,18 @@ def build(service: Service, slices: Iterable[Slice]) -> Built:
             peers = sorted(
                 sorted(peers, key=lambda peer: not peer["ready"])[:BACKENDS_MAX], key=lambda peer: peer["name"]
             )
-        spec = _spec(key.family, port, ip, asked.of(key.family), peers)
+        ports = "" if asked.listen.all_ports else asked.listen.ports or str(port.port)
+        spec = complete(
+            {
+                **kind.fields,
+                "family": key.family,
+                "protocol": protocol,
+                "addresses": [{"ip": ip, "ports": ports}],
+                "backends": peers,
+            }
+        )
         farms.append(Wanted(key, spec, digest(spec)))
+    problems.extend(_refusals(kinds.values(), asked))
     return Built(tuple(farms), tuple(problems))
 
 
@@ -110,16 +140,53 @@ def _ports(service: Service, addresses: dict[Family, str]) -> Iterator[tuple[Por
             yield PortKey(namespace, name, port.name or "", family), port, ip
 
 
-def _spec(family: Family, port: ServicePort, ip: str, options: Options, backends: list[Spec]) -> Spec:
-    return {
-        "family": family,
-        "protocol": port.protocol,
-        "addresses": [{"ip": ip, "ports": str(port.port)}],
-        "mode": options.mode,
-        "scheduler": options.scheduler,
-        "schedParam": options.sched_param,
-        "persistence": options.persistence,
-        "persistTTL": options.persist_ttl,
-        "intraConnect": True,
-        "backends": backends,
-    }
+class _Kind:
+    """What the farms of one family and protocol have in common."""
+
+    def __init__(self, family: Family, protocol: str, asked: Wishes, pods: Pods) -> None:
+        self.fields, self.refused = asked.of(family, protocol)
+        self.farms: list[str] = []
+        self.refused_pods: dict[Refusal, list[str]] = {}
+        self._family = family
+        self._protocol = protocol
+        self._keeps_port = asked.listen.keeps_port
+        self._pods = pods
+        self._fitted: dict[Given, tuple[Fields, list[Refusal]]] = {}
+
+    def backend_fields(self, pod: str) -> Fields:
+        """What a pod's annotations ask of a backend, as far as it goes with the farm."""
+        if not (given := self._pods(pod)):
+            return {}
+        if given not in self._fitted:
+            base: Fields = {} if self._keeps_port else {"port": 1}
+            self._fitted[given] = fit(
+                given,
+                self._family,
+                base,
+                lambda fields: complaint(self._family, self._protocol, self.fields, (fields,)),
+            )
+        fields, refused = self._fitted[given]
+        for refusal in refused:
+            self.refused_pods.setdefault(refusal, []).append(pod)
+        return {name: value for name, value in fields.items() if name != "port"}
+
+
+def _refusals(kinds: Iterable[_Kind], asked: Wishes) -> Iterator[Problem]:
+    """What does not go together, told once for all farms that have it."""
+    farms = [name for kind in kinds for name in kind.farms]
+    of: dict[Refusal, list[str]] = {}
+    for kind in kinds:
+        for refusal in kind.refused:
+            of.setdefault(refusal, []).extend(kind.farms)
+        for refusal, pods in kind.refused_pods.items():
+            where = f"of the Pod {min(pods)}{' and others' if len(set(pods)) > 1 else ''}"
+            yield problem(refusal.option.key, f"{where}: {refusal.sentence}; it is left out")
+    for refusal, having in of.items():
+        where = "" if having == farms else f" by the farm {_some(having)}"
+        consequence = instead(refusal.option, asked.affinity)
+        yield problem(refusal.option.key, f"{refusal.sentence}; {consequence}{where}")
+
+
+def _some(having: list[str]) -> str:
+    rest = len(having) - _NAMED_MAX
+    return ", ".join(having[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

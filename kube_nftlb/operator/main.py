@@ -17,10 +17,11 @@ from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import handlers
 from kube_nftlb.operator.events import COMPONENT, Events
 from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.podwatch import PodWatch
 from kube_nftlb.operator.publish import Publisher
 from kube_nftlb.operator.reconcile import Reconciler
 from kube_nftlb.operator.relist import Lister
-from kube_nftlb.operator.store import Store
+from kube_nftlb.operator.store import Dirty, Store
 from kube_nftlb.settings import OperatorSettings
 
 _SERVICE_WORKERS = 16
@@ -83,15 +84,18 @@ class _Operator:
         self._stop = stop
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
+        self._knows_all = False
         self._intake = Intake(store)
         self._events = Events(kube)
         self._lister = Lister(kube, self._intake)
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, asyncio.get_running_loop().time)
+        self._pods = PodWatch(kube, store, self._events, self._on_pod)
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
         return [
             self._events.run(),
+            self._pods.run(),
             self._relist(),
             *(self._reconciler.work_on_services() for _ in range(_SERVICE_WORKERS)),
             *(self._reconciler.work_on_statuses() for _ in range(_STATUS_WORKERS)),
@@ -100,7 +104,10 @@ class _Operator:
     async def session(self) -> None:
         """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
         while True:
-            self._reconciler.mark(await self._lister.fill())
+            found = await self._lister.fill()
+            await self._pods.listed.wait()
+            self._knows_all = True
+            self._reconciler.mark(found)
             self._begun.set()
             try:
                 await self._watch()
@@ -126,6 +133,11 @@ class _Operator:
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
         self._reconciler.mark(self._intake.take(resource, event_type, raw))
+
+    def _on_pod(self, dirty: Dirty) -> None:
+        # Until all is listed nothing is decided, and then everything is looked at.
+        if self._knows_all:
+            self._reconciler.mark(dirty)
 
     async def _relist(self) -> None:
         await self._begun.wait()

@@ -10,6 +10,7 @@ from kube_nftlb.kube import FARMS, JsonObject, Kube
 from kube_nftlb.operator.build import PortKey
 from kube_nftlb.operator.plan import Apply, Delete
 from kube_nftlb.operator.records import FarmRecord, parse_farm
+from kube_nftlb.operator.specs import blanks
 from kube_nftlb.operator.store import Dirty, Store
 
 _log = structlog.get_logger()
@@ -43,7 +44,9 @@ class Publisher:
             record = self._store.farms.get(apply.key)
             if record is not None and record.uid and record.digest != apply.wanted.digest:
                 # Server-side apply leaves what other managers added to a list; this takes it out.
-                answer = await self._kube.patch(FARMS, apply.key.name, {"spec": apply.wanted.spec}, apply.key.namespace)
+                answer = await self._kube.patch(
+                    FARMS, apply.key.name, {"spec": blanks(apply.wanted.spec)}, apply.key.namespace
+                )
                 dirty = _join(dirty, self._seen(answer))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()

@@ -112,7 +112,9 @@ class Reconciler:
         """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
         store = self.store
         service = store.services.get(key)
-        built = build(service, store.slices_of(key)) if service is not None else Built((), ())
+        built = Built((), ())
+        if service is not None:
+            built = build(service, store.slices_of(key), lambda pod: store.asked_by(key.namespace, pod))
         todo = plan(service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get)
         problems = list(todo.problems)
         retry = refused = False

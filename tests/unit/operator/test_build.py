@@ -2,10 +2,11 @@ import pytest
 
 from kube_nftlb import names
 from kube_nftlb.api.farm import BACKENDS_MAX, FarmSpec
+from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.backends import join
 from kube_nftlb.operator.build import build, port_keys
 from kube_nftlb.operator.slices import parse_slice
-from kube_nftlb.operator.specs import count_backends, digest
+from kube_nftlb.operator.specs import blanks, count_backends, digest
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -37,7 +38,10 @@ def test_an_ipv6_only_service_has_no_ipv4_farm():
 
 def test_a_spec_names_every_field_of_the_model():
     (wanted,) = build(service(), []).farms
-    assert set(wanted.spec) <= {field.alias for field in FarmSpec.model_fields.values()}
+    unset = {name for name, field in FarmSpec.model_fields.items() if not field.is_required() and field.default is None}
+    assert set(wanted.spec) == {field.alias for name, field in FarmSpec.model_fields.items() if name not in unset}
+    assert blanks(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
+    assert blanks(wanted.spec)["limits"].keys() == {field.alias for field in Limits.model_fields.values()}
 
 
 @pytest.mark.parametrize(
