@@ -1,6 +1,7 @@
 import pytest
 
 from kube_nftlb import names
+from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import BACKENDS_MAX, FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.backends import join
@@ -209,3 +210,42 @@ def test_a_digest_does_not_mind_order_and_defaults():
     short["backends"][0]["port"] = 1
     assert digest(short) != digest(spec)
     assert count_backends(short) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("policies", ["a", "b"], ["b", "a"]),
+        (
+            "sessions",
+            [{"client": "10.0.0.1", "backend": "a"}, {"client": "10.0.0.2", "backend": "a"}],
+            [{"backend": "a", "client": "10.0.0.2"}, {"backend": "a", "client": "10.0.0.1"}],
+        ),
+        ("limits", {"new": "5/second", "verdict": "drop"}, {"verdict": "drop", "new": "5/second", "tcpStrict": False}),
+    ],
+)
+def test_a_digest_covers_what_is_nested_in_any_order(key, one, other):
+    spec = build(service(), []).farms[0].spec
+    assert digest({**spec, key: one}) == digest({**spec, key: other}) != digest(spec)
+
+
+def test_a_digest_covers_every_field():
+    spec = build(service(), [a_slice(endpoint("10.244.0.1", "a"))]).farms[0].spec
+    (backend,) = spec["backends"]
+    seen = {digest(spec)}
+    for field in FarmSpec.model_fields.values():
+        seen.add(digest({**spec, field.alias: {"tcpStrict": "x"} if field.alias == "limits" else _other(field.alias)}))
+    for field in Limits.model_fields.values():
+        seen.add(digest({**spec, "limits": {field.alias: "y"}}))
+    for field in Backend.model_fields.values():
+        seen.add(digest({**spec, "backends": [{**backend, field.alias: "z"}]}))
+    assert len(seen) == 1 + len(FarmSpec.model_fields) + len(Limits.model_fields) + len(Backend.model_fields)
+
+
+def _other(field):
+    return {
+        "addresses": [{"ip": "10.0.0.1"}],
+        "backends": [],
+        "sessions": [{"client": "1", "backend": "b"}],
+        "policies": ["p"],
+    }.get(field, f"x-{field}")
