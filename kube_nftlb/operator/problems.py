@@ -9,6 +9,7 @@ Reason = Literal[
     "FarmNameTaken",
     "FarmRefused",
     "AddressConflict",
+    "ForgedOwner",
 ]
 
 

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import Family, OwnerReference
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
 from kube_nftlb.operator.build import PortKey
@@ -28,6 +29,14 @@ class SeenStatus(NamedTuple):
     """Of each condition: type, status, lastTransitionTime."""
 
 
+class Owner(NamedTuple):
+    """An object that a farm calls its controller."""
+
+    name: str
+    uid: str
+    is_service: bool
+
+
 class FarmRecord(NamedTuple):
     """A farm as it is at the API server."""
 
@@ -39,8 +48,8 @@ class FarmRecord(NamedTuple):
     """The resourceVersion at which this generation was first seen."""
     port: PortKey | None
     """What the operator made it from; None for a farm that is not the operator's."""
-    owner_uid: str
-    """The Service that is its controller, "" where none is."""
+    owner: Owner | None
+    """The object that its ownerReferences call its controller."""
     digest: bytes
     ready: int
     total: int
@@ -48,6 +57,16 @@ class FarmRecord(NamedTuple):
     """Why our models refuse the spec, "" where they do not."""
     terminating: bool
     status: SeenStatus
+
+    @property
+    def owner_uid(self) -> str:
+        """The uid of its controller, "" where it has none."""
+        return self.owner.uid if self.owner is not None else ""
+
+    @property
+    def poses_as_ours(self) -> bool:
+        """Whether it has a Service as its controller, but not the labels of a farm that the operator made."""
+        return self.port is None and self.owner is not None and self.owner.is_service
 
 
 class NodeRecord(NamedTuple):
@@ -93,10 +112,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         generation=generation,
         since=since,
         port=port,
-        owner_uid=next(
-            (o["uid"] for o in metadata.get("ownerReferences") or () if o.get("controller") and o["kind"] == "Service"),
-            "",
-        ),
+        owner=_owner(metadata.get("ownerReferences") or ()),
         digest=digest(spec) if port is not None else b"",
         ready=ready,
         total=total,
@@ -124,6 +140,14 @@ def parse_node(raw: Json) -> NodeRecord:
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
         failed=failed,
     )
+
+
+def _owner(references: Iterable[Json]) -> Owner | None:
+    for each in references:
+        reference = OwnerReference.model_validate(each)
+        if reference.controller:
+            return Owner(reference.name, reference.uid, reference.controls_as_service)
+    return None
 
 
 def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:

@@ -7,7 +7,7 @@ from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Claim, FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.operator.problems import Problem
-from kube_nftlb.operator.records import FarmRecord, NodeRecord
+from kube_nftlb.operator.records import FarmRecord, NodeRecord, Owner
 
 _NODES_SHOWN_MAX = 3
 
@@ -73,6 +73,12 @@ def conflict(loss: Loss) -> Problem:
         )
     shown = f"[{ip}]" if ":" in ip else ip
     return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {shown}:{port}/{protocol}")
+
+
+def forged(owner: Owner) -> Problem:
+    """What is told of a farm that was not made from the Service that it calls its controller."""
+    sentence = f"it was not made from the Service {owner.name[:63]}, which its ownerReferences call its controller"
+    return Problem("ForgedOwner", f"{sentence}; controller is set to false, and it ranks as a farm written by hand")
 
 
 def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:

@@ -95,3 +95,33 @@ def test_a_farm_past_the_definition_is_refused_by_the_node_and_the_others_stay(
         eventually(told, "its condition says why")
     assert hammered["failures"] == []
     assert cluster.recoveries() == recoveries
+
+
+def test_a_farm_past_a_limit_says_so_and_the_others_stay(cluster: Cluster, namespace: str, client: str) -> None:
+    """Bounds that a list has are the API server's to keep; what a text stands for, only the models can count."""
+    cluster.run("web", 1, namespace)
+    cluster.apply(service("web", namespace))
+    vip, pods = cluster.vip("web", namespace), cluster.pods("web", namespace)
+    cluster.reaches(client, pods, vip)
+    recoveries = cluster.recoveries()
+    too_many = {
+        "addresses": [{"ip": f"10.99.9.{i}", "ports": "80"} for i in range(1, 34)],
+        "policies": [f"p{i}" for i in range(17)],
+        "sessions": [{"client": f"10.0.{i // 250}.{i % 250}", "backend": "a"} for i in range(1025)],
+    }
+    with cluster.hammer(client, vip) as hammered:
+        for field, values in too_many.items():
+            spec = {"addresses": LISTEN, "persistence": "srcip", field: values}
+            told = cluster.refused(farm("wrong", namespace, **spec))
+            assert f"spec.{field}: Too many" in told, told
+        cluster.apply(farm("wide", namespace, addresses=[{"ip": "10.99.0.10", "ports": "1-2000"}]))
+
+        def told_of_ports() -> bool:
+            status = cluster.farm("wide", namespace).get("status", {})
+            accepted = {c["type"]: c for c in status.get("conditions", [])}.get("Accepted", {})
+            return accepted.get("status") == "False" and "names more than 1024 ports" in accepted["message"]
+
+        eventually(told_of_ports, "its condition says which limit it is past")
+        cluster.reaches(client, pods, vip)
+    assert hammered["failures"] == []
+    assert cluster.recoveries() == recoveries

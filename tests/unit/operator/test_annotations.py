@@ -8,62 +8,11 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.annotations import KEYS, wishes
 from kube_nftlb.operator.build import build
+from tests.annotations import NEEDED_BY, SERVICE_KEYS
 from tests.unit.operator.objects import a_slice, endpoint, service
 
 CLIENT_IP = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 300}}}
 DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
-HASH = {"scheduler": "hash", "schedParam": "none"}
-
-EVERY_KEY = {
-    "mode": ("dnat", {"mode": "dnat"}),
-    "scheduler": ("symhash", {"scheduler": "symhash"}),
-    "sched-param": ("srcport srcip", {"scheduler": "hash", "schedParam": "srcip srcport"}),
-    "persistence": ("srcmac", {"persistence": "srcmac"}),
-    "persist-ttl": ("600", {"persistTTL": 600}),
-    "sessions": (
-        "10.0.0.1=pod-a, 10.0.0.2=pod-b",
-        {
-            "persistence": "srcip",
-            "sessions": [{"client": "10.0.0.1", "backend": "pod-a"}, {"client": "10.0.0.2", "backend": "pod-b"}],
-        },
-    ),
-    "helper": ("ftp", {"helper": "ftp"}),
-    "log": ("output,input", {"log": "input output", "logPrefix": "web"}),
-    "log-prefix": ("in the lab: ", {"logPrefix": "in the lab:"}),
-    "source-addr": ("10.0.0.9", {"sourceAddress": "10.0.0.9"}),
-    "mark": ("0xA000", {"mark": "0xa000"}),
-    "priority": ("2", {"priority": 2}),
-    "queue": ("3", {"queue": 3}),
-    "flow-offload": ("on", {"flowOffload": True}),
-    "intra-connect": ("false", {"intraConnect": False}),
-    "state": ("drain", {"state": "drain"}),
-    "policies": ("office, vpn office", {"policies": ["office", "vpn"]}),
-    "new-rtlimit": ("100", {"limits": {"new": "100/second"}}),
-    "new-rtlimit-burst": ("7", {"limits": {"new": "5/second", "newBurst": 7}}),
-    "new-rtlimit-log-prefix": ("new", {"limits": {"new": "5/second", "newLogPrefix": "new"}}),
-    "rst-rtlimit": ("10/minute", {"limits": {"reset": "10/minute"}}),
-    "rst-rtlimit-burst": ("8", {"limits": {"reset": "5/second", "resetBurst": 8}}),
-    "rst-rtlimit-log-prefix": ("rst", {"limits": {"reset": "5/second", "resetLogPrefix": "rst"}}),
-    "est-connlimit": ("50", {"limits": {"established": 50}}),
-    "est-connlimit-log-prefix": ("est", {"limits": {"established": 5, "establishedLogPrefix": "est"}}),
-    "tcp-strict": ("true", {"limits": {"tcpStrict": True}}),
-    "tcp-strict-log-prefix": ("odd", {"limits": {"tcpStrict": True, "tcpStrictLogPrefix": "odd"}}),
-    "limits-ttl": ("30", {"limits": {"banSeconds": 30}}),
-    "log-rtlimit": ("6/hour", {"limits": {"logRate": "6/hour"}}),
-    "verdict": ("accept", {"limits": {"verdict": "accept"}}),
-}
-"""A value of each key, and the fields that it makes together with what it needs."""
-
-NEEDS = {
-    "sched-param": {"scheduler": "hash"},
-    "sessions": {"persistence": "srcip"},
-    "new-rtlimit-burst": {"new-rtlimit": "5"},
-    "new-rtlimit-log-prefix": {"new-rtlimit": "5"},
-    "rst-rtlimit-burst": {"rst-rtlimit": "5"},
-    "rst-rtlimit-log-prefix": {"rst-rtlimit": "5"},
-    "est-connlimit-log-prefix": {"est-connlimit": "5"},
-    "tcp-strict-log-prefix": {"tcp-strict": "on"},
-}
 
 
 def asked(annotations, families=("ipv4",), **spec):
@@ -83,15 +32,15 @@ def spec_of(annotations, slices=(), **spec):
     return wanted.spec
 
 
-@pytest.mark.parametrize("key", EVERY_KEY)
+@pytest.mark.parametrize("key", SERVICE_KEYS)
 def test_every_key_sets_its_field(key):
-    text, fields = EVERY_KEY[key]
-    assert asked({key: text, **NEEDS.get(key, {})}) == (fields, [], [])
+    text, fields = SERVICE_KEYS[key]
+    assert asked({key: text, **NEEDED_BY.get(key, {})}) == (fields, [], [])
 
 
 def test_every_field_that_the_models_mark_has_a_key_here():
     marked = {annotation_key(model, name) for model in (FarmSpec, Limits) for name in model.model_fields} - {None}
-    assert marked == EVERY_KEY.keys() | {"protocol"}
+    assert marked == SERVICE_KEYS.keys() | {"protocol"}
     assert set(KEYS) == marked | {"ports"}
 
 

@@ -12,18 +12,8 @@ from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.pods import KEYS, PodKey, parse_pod, pod_key, slim
 from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import NOTHING, Dirty, Store
+from tests.annotations import NEEDED_BY, POD_KEYS
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
-
-EVERY_KEY = {
-    "weight": ("3", {"weight": 3}),
-    "priority": ("2", {"priority": 2}),
-    "source-addr": ("10.0.0.9", {"sourceAddress": "10.0.0.9"}),
-    "mark": ("0x10", {"mark": 16}),
-    "est-connlimit": ("50", {"established": 50}),
-    "est-connlimit-log-prefix": ("many", {"establishedLogPrefix": "many", "established": 5}),
-    "state": ("drain", {"state": "drain"}),
-}
-NEEDS = {"est-connlimit-log-prefix": {"est-connlimit": "5"}}
 
 A = PodKey("default", "a")
 WEB = ServiceKey("default", "web")
@@ -57,13 +47,13 @@ def built(pods, annotations=None, addresses=("10.244.0.1", "10.244.0.2"), **spec
 
 def test_every_field_that_the_model_marks_has_a_key_here():
     marked = {annotation_key(Backend, name) for name in Backend.model_fields} - {None}
-    assert marked == EVERY_KEY.keys() == set(KEYS)
+    assert marked == POD_KEYS.keys() == set(KEYS)
 
 
-@pytest.mark.parametrize("key", EVERY_KEY)
+@pytest.mark.parametrize("key", POD_KEYS)
 def test_every_key_sets_the_field_of_its_own_backend(key):
-    text, fields = EVERY_KEY[key]
-    found = built({"a": {key: text, **NEEDS.get(key, {})}})
+    text, fields = POD_KEYS[key]
+    found = built({"a": {key: text, **NEEDED_BY.get(key, {})}})
     (wanted,) = found.farms
     FarmSpec.model_validate(wanted.spec)
     a, b = wanted.spec["backends"]
