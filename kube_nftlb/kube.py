@@ -133,7 +133,7 @@ class Kube:
             page = await self.request(
                 "GET", resource.path(namespace), query=query, accept=_METADATA_LIST if metadata_only else _JSON
             )
-            items.extend(kept for item in page["items"] if (kept := transform(item)) is not None)
+            items.extend(kept for item in page["items"] or () if (kept := transform(item)) is not None)
             if not (token := page["metadata"].get("continue")):
                 break
             query["continue"] = token

@@ -226,7 +226,7 @@ def test_all_ports_and_protocols_make_one_farm(cluster: Cluster, annotated: str)
 
 def test_an_edit_of_any_field_of_a_services_farm_is_undone(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace, {"new-rtlimit": "100"}, selector={"app": "nobody"}))
-    cluster.wait("farm", "web--http", "Programmed", namespace)
+    eventually(lambda: cluster.farm("web--http", namespace) is not None, "its farm is there")
     wanted = cluster.farm("web--http", namespace)["spec"]
     edits = {
         "logPrefix": "mine",

@@ -46,9 +46,9 @@ def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, n
         ({"addresses": [{"ip": "10.99.0.1", "ports": "90-80"}]}, "a range goes from its lower end to its upper"),
         ({"addresses": []}, "should have at least 1 items"),
         ({"addresses": LISTEN, "scheduler": "magic"}, 'supported values: "rr", "weight", "hash", "symhash"'),
-        ({"addresses": LISTEN, "mode": "dsr"}, 'supported values: "snat", "dnat"'),
+        ({"addresses": LISTEN, "mode": "tunnel"}, 'supported values: "snat", "dnat"'),
         ({"addresses": LISTEN, "schedParam": "srcip"}, "schedParam is for the scheduler hash"),
-        ({"addresses": LISTEN, "persistence": "srcip srcport"}, "need the scheduler hash or symhash"),
+        ({"addresses": LISTEN, "persistence": "srcip srcport"}, "needs the scheduler hash or symhash"),
         ({"addresses": LISTEN, "persistTTL": 0}, "should be greater than or equal to 1"),
         ({"addresses": LISTEN, "family": "ipv6"}, "every address must be of the farm's family"),
         (
