@@ -18,7 +18,7 @@ from kube_nftlb.agent import own_table, plan, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.api.conflicts import Claims, FarmKey
+from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveBackend, Step
@@ -135,7 +135,8 @@ class Reconciler:
         """
         key = FarmKey(farm.metadata.namespace, farm.metadata.name)
         known = self._farms.get(key)
-        if known is not None and _generation(known) == _generation(farm):
+        # Who controls a farm decides about its addresses, and does not count as a generation.
+        if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return
         self._farms[key] = farm
         self._frozen.discard(key)

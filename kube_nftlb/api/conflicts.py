@@ -90,7 +90,7 @@ class Claims:
         return self._judge(key, self._drop(key))
 
     def winner_over(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
-        """None where the farm is accepted, or unknown; else the accepted farm it loses to, and its first such claim."""
+        """None where the farm is accepted, or unknown; else the accepted farm it loses to, and what that farm has."""
         return self._losses.get(key)
 
     def _drop(self, key: FarmKey) -> set[FarmKey]:
@@ -123,18 +123,19 @@ class Claims:
         group = self._connected({changed, *neighbours})
         before = {key: self._losses.pop(key, None) for key in (*group, changed)}
         holders: dict[Claim, FarmKey] = {}
-        first_on_ip: dict[str, FarmKey] = {}
+        first_on_ip: dict[str, Claim] = {}
         for key in sorted(group, key=lambda member: self._entries[member].rank):
             for claim in self._entries[key].claims:
                 ip, port, _ = claim
-                holder = holders.get(claim) or holders.get((ip, 0, _ALL)) if port else first_on_ip.get(ip)
-                if holder is not None:
-                    self._losses[key] = (holder, claim)
+                whole = (ip, 0, _ALL)
+                obstacle = first_on_ip.get(ip, whole) if port == 0 else whole if whole in holders else claim
+                if (holder := holders.get(obstacle)) is not None:
+                    self._losses[key] = (holder, obstacle)
                     break
             else:
                 for claim in self._entries[key].claims:
                     holders[claim] = key
-                    first_on_ip.setdefault(claim[0], key)
+                    first_on_ip.setdefault(claim[0], claim)
         return {key for key, verdict in before.items() if key != changed and verdict != self._losses.get(key)}
 
     def _connected(self, seeds: set[FarmKey]) -> set[FarmKey]:

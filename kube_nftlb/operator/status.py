@@ -67,12 +67,9 @@ def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
 def conflict(loss: Loss) -> Problem:
     """What is told of a farm that another one beats."""
     winner, (ip, port, protocol) = loss
-    if port == 0:
-        return Problem(
-            "AddressConflict", f"{winner.namespace}/{winner.name} has a port of {ip}, all of which are asked"
-        )
     shown = f"[{ip}]" if ":" in ip else ip
-    return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {shown}:{port}/{protocol}")
+    listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
+    return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {listener}")
 
 
 def forged(owner: Owner) -> Problem:

@@ -87,7 +87,7 @@ def test_a_farm_of_every_port_gives_way_to_a_service(cluster: Cluster, namespace
     cluster.apply(service("web", namespace, clusterIP="10.96.77.8"))
     cluster.reaches(client, cluster.pods("web", namespace), "10.96.77.8")
     eventually(lambda: accepted(cluster, "every", namespace)[1] == "AddressConflict", "it says that it lost")
-    assert f"{namespace}/web--http has a port of 10.96.77.8" in accepted(cluster, "every", namespace)[2]
+    assert accepted(cluster, "every", namespace)[2] == f"{namespace}/web--http has 10.96.77.8:80/TCP"
 
 
 def test_a_farm_that_only_says_that_it_is_a_services_ranks_as_written_by_hand(

@@ -91,7 +91,7 @@ def meet(one, other):
 def naive(farms):
     held, losses = {}, {}
     for each in sorted(farms.values(), key=rank):
-        lost = next(((held[other], claim) for claim in claims_of(each) for other in held if meet(claim, other)), None)
+        lost = next(((held[other], other) for claim in claims_of(each) for other in held if meet(claim, other)), None)
         if lost:
             losses[farm_key(each)] = lost
         else:
