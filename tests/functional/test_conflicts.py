@@ -1,6 +1,8 @@
 """Two objects that claim one address, port and protocol: who gets it, who is told, and what comes after."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ from kube_nftlb import names
 from tests.functional.cluster import Cluster, eventually, farm, service
 
 pytestmark = pytest.mark.timeout(180)
+
+POLICY = Path(__file__).parents[2] / "deploy" / "farm-ownership.yaml"
 
 CLAIMED = "10.96.77.7"
 """A cluster IP that nobody is given by chance."""
@@ -146,3 +150,41 @@ def test_a_services_farm_that_is_given_another_controller_is_put_right(cluster: 
         return (there["spec"], uids) == (wanted["spec"], [wanted["metadata"]["ownerReferences"][0]["uid"]])
 
     eventually(right, "its spec and its controller are what they were")
+
+
+@pytest.fixture
+def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """A namespace with a user "tenant" who may write farms, and the admission policy; the lab's operator is "admin"."""
+    policy = POLICY.read_text().replace("system:serviceaccount:kube-nftlb:kube-nftlb-operator", "admin")
+    cluster.kubectl("apply", "-f", "-", stdin=policy)
+    cluster.kubectl("create", "role", "farms", "--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", namespace)
+    cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", namespace)
+    try:
+        yield namespace
+    finally:
+        cluster.kubectl("delete", "-f", "-", stdin=policy)
+
+
+def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(cluster: Cluster, guarded: str) -> None:
+    cluster.apply(service("own", guarded, selector={"app": "nobody"}))
+    eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator still writes farms")
+
+    def as_tenant(**metadata: Any) -> str:
+        made = farm("mine", guarded, addresses=[{"ip": "10.99.77.2", "ports": "80"}])
+        text = json.dumps({**made, "metadata": {**made["metadata"], **metadata}})
+        return cluster.try_kubectl("apply", "--as=tenant", "-f", "-", stdin=text).stderr
+
+    owners = controlled_by(cluster, "own", guarded)
+    labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR}
+
+    def refused() -> bool:
+        return "may make a Service the controller of a farm" in as_tenant(ownerReferences=owners)
+
+    eventually(refused, "a Service as the controller is refused")
+    assert "only kube-nftlb's operator may label a farm" in as_tenant(labels=labels)
+    cluster.kubectl("delete", "farm", "mine", "-n", guarded, "--ignore-not-found")
+    assert as_tenant() == "", "a farm written by hand is taken"
+    assert "may make a Service the controller of a farm" in as_tenant(ownerReferences=owners)
+    assert as_tenant(ownerReferences=[{**owners[0], "controller": False}]) == ""
+    edit = cluster.try_kubectl("label", "--as=tenant", "farm", "own--http", "-n", guarded, "colour=green")
+    assert edit.returncode == 0, "what the operator has said may stay in an edit of another's"

@@ -120,6 +120,17 @@ async def test_of_two_farms_with_one_address_only_the_older_is_sent_and_the_youn
     assert changes[0] == "/farms/old--http"
 
 
+async def test_a_farm_that_no_service_controls_any_more_loses_its_rank(node: Node) -> None:
+    forged = farm("forged", owner="web", created="2025-01-01T00:00:00Z", version=5)
+    node.loop.replace_all([forged, farm(owner="web", version=6)], 6)
+    await node.settle(6)
+    assert list(node.nftlb.farms) == ["forged"]
+    node.loop.put(farm("forged", created="2025-01-01T00:00:00Z", version=7))
+    node.loop.seen(7)
+    await node.settle(7)
+    assert list(node.nftlb.farms) == ["web--http"]
+
+
 async def test_a_farm_that_is_not_understood_is_reported_and_stays_as_it_was_until_it_is_gone(node: Node) -> None:
     key = FarmKey("default", "web--http")
     node.loop.replace_all([farm()], 20)
