@@ -38,7 +38,7 @@ SERVICE_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "tcp-strict-log-prefix": ("odd", {"limits": {"tcpStrict": True, "tcpStrictLogPrefix": "odd"}}),
     "limits-ttl": ("30", {"limits": {"banSeconds": 30}}),
     "log-rtlimit": ("6/hour", {"limits": {"logRate": "6/hour"}}),
-    "verdict": ("accept", {"limits": {"verdict": "accept"}}),
+    "verdict": ("drop", {"limits": {"verdict": "drop"}}),
 }
 """Of a Service."""
 

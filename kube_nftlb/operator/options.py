@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.base import Family, IpAddress, annotation_key, nftlb_field
+from kube_nftlb.api.base import Family, IpAddress, annotation_key
 from kube_nftlb.api.farm import FarmSpec, Session
 from kube_nftlb.api.values import FarmMark, LogPrefix, Rate
 from kube_nftlb.operator.problems import Problem
@@ -23,6 +23,8 @@ Fields = dict[str, Any]
 
 _SHOWN_MAX = 100
 _TRUTHS: Final = {"on": True, "true": True, "off": False, "false": False}
+_NOTHING = frozenset(("0", "0/second", "0x0", "-1"))
+"""What nftlb calls no limit, no mark and no queue."""
 _SEPARATORS = re.compile(r"[\s,]+")
 _WORD_SEPARATORS = re.compile(r"[\s,-]+")
 _NUMBER = re.compile(r"[0-9]{1,9}|0x[0-9a-fA-F]{1,8}")
@@ -49,20 +51,19 @@ class Option(NamedTuple):
     key: str
     path: tuple[str, ...]
     default: Any
-    unset: str | None
     allowed: str
     read: Callable[[str], Any]
     """The value of a text, in the form that ``check`` takes. Raises ValueError."""
     check: TypeAdapter[Any]
 
     def parse(self, text: str) -> PerFamily | None:
-        """The value that a text means; None for nftlb's word for nothing (0 for no limit). Raises RefusedError."""
+        """The value that a text means; None for nftlb's word for nothing, as 0 is for no limit. Raises RefusedError."""
         try:
             value = self._checked(self.read(text))
-        except ValueError:
-            if text and text == self.unset:
+        except ValueError as error:
+            if self.default is None and text in _NOTHING:
                 return None
-            raise RefusedError(f"{shown(text)!r} is not {self.allowed}") from None
+            raise RefusedError(self._refusal(text, error)) from None
         return value if isinstance(value, PerFamily) else PerFamily(value, value)
 
     def put(self, fields: Fields, value: Any) -> Fields:
@@ -76,6 +77,12 @@ class Option(NamedTuple):
         """The field's value among these, else its default."""
         *outer, last = self.path
         return (fields.get(outer[0], {}) if outer else fields).get(last, self.default)
+
+    def _refusal(self, text: str, error: ValueError) -> str:
+        # What a type of ours says of a value is better than what we know of the type.
+        if isinstance(error, ValidationError) and error.errors()[0]["type"] == "value_error" and shown(text) == text:
+            return complaint_of(error)
+        return f"{shown(text)!r} is not {self.allowed}"
 
     def _checked(self, value: Any) -> Any:
         if isinstance(value, PerFamily):
@@ -101,14 +108,12 @@ def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[O
         alias = field.alias or name
         key = annotation_key(model, name)
         if key is not None:
-            nftlb = nftlb_field(model, name)
             kind: Any = Annotated[(field.annotation, *field.metadata)]
             read, allowed = _reader(_types(field.annotation), _plain(properties[alias]))
             yield Option(
                 key=key,
                 path=(*path, alias),
                 default=field.get_default(call_default_factory=True),
-                unset=nftlb.unset if nftlb is not None else None,
                 allowed=allowed,
                 read=read,
                 check=TypeAdapter(kind),
@@ -238,7 +243,7 @@ def _enumeration(values: list[str]) -> tuple[Callable[[str], Any], str]:
         # A word that is none is kept, for the type to refuse it.
         return " ".join(sorted(found, key=lambda word: words.index(word) if word in words else len(words)))
 
-    return read, f"none, nor words out of: {', '.join(words)}"
+    return read, f"{'none, nor ' if 'none' in values else ''}words out of: {', '.join(words)}"
 
 
 def _truth(text: str) -> bool:
@@ -278,14 +283,15 @@ def _sessions(text: str) -> PerFamily:
     """Clients and their backends; a client that is an address goes to the farms of its family, any other to all."""
     of: dict[int, list[dict[str, str]]] = {4: [], 6: []}
     clients: set[str] = set()
-    for part in split(text):
-        client, _, backend = part.partition("=")
+    # A client may have blanks inside: that of a persistence by several fields is 10.0.0.1 . 4000.
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        client, _, backend = (each.strip() for each in part.partition("="))
         if client in clients:
             raise ValueError(part)
         clients.add(client)
         session = {"client": client, "backend": backend}
         try:
-            of[ipaddress.ip_address(client).version].append(session)
+            of[ipaddress.ip_address(client.partition(" ")[0]).version].append(session)
         except ValueError:
             of[4].append(session)
             of[6].append(session)

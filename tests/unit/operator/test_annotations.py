@@ -162,7 +162,7 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
         pytest.param({"log": "input up"}, {}, {}, ["input, forward, output"], id="no words of a log"),
         pytest.param({"log-prefix": 'x" drop; #'}, {}, {}, ["letters, digits"], id="text that would reach nft"),
         pytest.param({"log-prefix": "x" * 41}, {}, {}, ["1 to 40"], id="text that is too long"),
-        pytest.param({"new-rtlimit": "0"}, {}, {}, ["100/second"], id="no rate"),
+        pytest.param({"new-rtlimit": "5/year"}, {}, {}, ["100/second"], id="no rate"),
         pytest.param({"mark": "0x1"}, {}, {}, ["0x1000"], id="a mark that is a backend's"),
         pytest.param({"policies": "a;b"}, {}, {}, ["at most 16 names"], id="no name of a policy"),
         pytest.param({"policies": ",".join(f"p{i}" for i in range(17))}, {}, {}, ["at most 16"], id="too many"),
@@ -215,7 +215,7 @@ def test_addresses_and_clients_go_to_the_farms_of_their_family():
     annotations = {
         "source-addr": "10.0.0.9, fd00::9",
         "persistence": "srcip",
-        "sessions": "10.0.0.1=a fd00::1=b",
+        "sessions": "10.0.0.1 = a, fd00::1=b",
     }
     built = build(service(annotations=annotations, **DUAL), [])
     assert [wanted.spec["sourceAddress"] for wanted in built.farms] == ["10.0.0.9", "fd00::9"]
