@@ -55,21 +55,25 @@ class PodWatch:
     def _on_event(self, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
-        kept = slim(event.object) if event.type != "DELETED" else None
         key = pod_key(event.object)
-        if kept is not None:
+        if event.type != "DELETED" and (kept := slim(event.object)) is not None:
             self._put(key, kept)
         elif (known := self._store.pods.get(key)) is not None:
-            self._tell(key, known.uid, ())
-            self._on_change(self._store.remove_pod(key, int(event.object["metadata"]["resourceVersion"])))
+            self._tell(key, known.uid, known.problems, ())
+            dirty = self._store.remove_pod(key, int(event.object["metadata"]["resourceVersion"]))
+            # A Pod that is deleted is about to leave its slices: until then its backends stay as they are.
+            if event.type != "DELETED":
+                self._on_change(dirty)
 
     def _put(self, key: PodKey, kept: JsonObject) -> None:
-        pod = parse_pod(kept)
+        pod, known = parse_pod(kept), self._store.pods.get(key)
         self._on_change(self._store.put_pod(key, pod))
-        self._tell(key, pod.uid, pod.problems)
+        self._tell(key, pod.uid, known.problems if known is not None and known.uid == pod.uid else (), pod.problems)
 
-    def _tell(self, key: PodKey, uid: str, problems: tuple[Problem, ...]) -> None:
-        self._events.tell(Subject(PODS, *key, uid), problems)
+    def _tell(self, key: PodKey, uid: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
+        # A Pod changes often, and its annotations hardly ever.
+        if now != before:
+            self._events.tell(Subject(PODS, *key, uid), now)
 
     def _on_trouble(self, error: errors.KubeNftlbError) -> None:
         _log.warning("cannot watch pods", error=str(error))

@@ -6,10 +6,11 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.kube import ENDPOINT_SLICES
+from kube_nftlb.kube import ENDPOINT_SLICES, PODS, Listing, WatchEvent
 from kube_nftlb.operator.build import build
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.pods import KEYS, PodKey, parse_pod, pod_key, slim
+from kube_nftlb.operator.podwatch import PodWatch
 from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import NOTHING, Dirty, Store
 from tests.annotations import NEEDED_BY, POD_KEYS
@@ -133,3 +134,66 @@ def test_a_pod_is_found_in_all_slices_that_have_it_now(store):
     intake.take(ENDPOINT_SLICES, "DELETED", raw_slice(name="x", service="other", version=4))
     assert store.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
     assert store._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
+
+
+class Told:
+    """Collects what is told of a Pod."""
+
+    def __init__(self):
+        self.problems = []
+
+    def tell(self, subject, problems):
+        assert subject.resource is PODS
+        self.problems.append((subject.name, len(problems)))
+
+
+async def watched(monkeypatch, store, *happens):
+    """What a list and what came after it made dirty and told of."""
+    changes, told = [], Told()
+    watch = PodWatch(None, store, told, lambda dirty: changes.append(set(dirty.services)))
+
+    async def follow(*_, on_list, on_event, transform, **__):
+        for each in happens:
+            if isinstance(each, list):
+                on_list(Listing([kept for raw in each if (kept := transform(raw)) is not None], "100"))
+            else:
+                on_event(WatchEvent(*each))
+
+    monkeypatch.setattr("kube_nftlb.operator.podwatch.follow", follow)
+    await watch.run()
+    assert watch.listed.is_set()
+    return changes, told.problems
+
+
+async def test_a_pod_is_followed_from_its_annotation_to_its_end(monkeypatch, store):
+    changes, told = await watched(
+        monkeypatch,
+        store,
+        [raw_pod(annotations={"weight": "3"}), raw_pod("plain")],
+        ("MODIFIED", raw_pod(annotations={"weight": "4"}, version=6)),
+        ("MODIFIED", raw_pod(version=7)),
+        ("MODIFIED", raw_pod(version=8)),
+        ("MODIFIED", raw_pod(annotations={"weight": "5"}, version=9)),
+        ("BOOKMARK", {"metadata": {"resourceVersion": "10"}}),
+        ("DELETED", raw_pod(annotations={"weight": "5"}, version=11)),
+    )
+    assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
+    assert (told, list(store.pods.items())) == ([], [])
+
+
+async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(monkeypatch, store):
+    wrong = {"weight": "many"}
+    _, told = await watched(
+        monkeypatch,
+        store,
+        [raw_pod(annotations=wrong)],
+        ("MODIFIED", raw_pod(annotations=wrong, version=6)),
+        ("MODIFIED", raw_pod(version=7)),
+        ("MODIFIED", raw_pod(annotations=wrong, version=8)),
+    )
+    assert told == [("a", 1), ("a", 0), ("a", 1)]
+
+
+async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(monkeypatch, store):
+    changes, _ = await watched(monkeypatch, store, [raw_pod(annotations={"weight": "3"})], [raw_pod("b")])
+    assert (changes, list(store.pods.items())) == ([{WEB}, {WEB}], [])
