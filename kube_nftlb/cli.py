@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -89,13 +90,44 @@ def crds(
     """Write the CustomResourceDefinitions, generated from the models."""
     from kube_nftlb.api import crd
 
-    stale = []
-    for name, definition in crd.definitions().items():
-        path, text = directory / name, crd.render(definition)
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(str(path))
-        if not check:
-            path.write_text(text)
+    texts = {directory / name: crd.render(definition) for name, definition in crd.definitions().items()}
+    _write_generated(texts, "kube-nftlb crds", check=check)
+
+
+@app.command()
+def reference(
+    page: Annotated[Path, typer.Argument(help="Where the page goes.")] = Path("docs/reference.md"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail where the page is not up to date.")
+    ] = False,
+) -> None:
+    """Write the table of all fields and annotations, generated from the models."""
+    from kube_nftlb.commands import reference_page
+
+    _write_generated({page: reference_page.page()}, "kube-nftlb reference", check=check)
+
+
+@app.command()
+def explain(
+    field: Annotated[
+        str,
+        typer.Argument(
+            help="Such as farm.spec.limits.new, limits.new, est-connlimit or an annotation; all without it."
+        ),
+    ] = "",
+) -> None:
+    """Tell what a field or an annotation means, what it takes, and what nftlb calls it."""
+    from kube_nftlb.commands import explain as command
+
+    if field:
+        typer.echo(command.explain(field))
+    else:
+        command.print_all()
+
+
+def _write_generated(texts: Mapping[Path, str], command: str, *, check: bool) -> None:
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     if check and stale:
-        raise errors.UsageError(f"not up to date, run `kube-nftlb crds`: {', '.join(stale)}")
+        raise errors.UsageError(f"not up to date, run `{command}`: {', '.join(map(str, stale))}")
+    for path in stale:
+        path.write_text(texts[path])
