@@ -4,20 +4,21 @@ import ipaddress
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
 from kube_nftlb import errors
-from kube_nftlb.kube import FARMS, JsonObject, Resource
+from kube_nftlb.kube import FARMS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.intake import KINDS
 
 RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in (*KINDS, FARMS)}
 """What is read, by kind."""
 
-_LAST_HOST: Final = 254
+_EXAMPLE_NETWORKS: Final = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+_EXAMPLES: Final = 3 * 254
 
 
 class Manifests(NamedTuple):
@@ -53,15 +54,18 @@ def complete(raws: Iterable[JsonObject]) -> Manifests:
         if (resource := RESOURCES.get(raw["kind"])) is None:
             skipped[raw["kind"]] = skipped.get(raw["kind"], 0) + 1
             continue
-        raw = {**raw, "metadata": _metadata(raw, resource)}
-        key = (raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"])
+        metadata = _metadata(raw, resource)
+        key = (resource.kind, metadata["namespace"], metadata["name"])
         if key in objects:
-            notes.append(f"{raw['kind']} {key[1]}/{key[2]} is there more than once; the last one counts")
-        objects[key] = (resource, raw)
+            notes.append(f"{resource.kind} {key[1]}/{key[2]} is there more than once; the last one counts")
+        objects[key] = (resource, {**raw, "metadata": metadata})
     notes.extend(f"{number} of the kind {kind} left out" for kind, number in sorted(skipped.items()))
     addresses = _example_addresses(json.dumps([raw for _, raw in objects.values()], default=str))
-    for key, (resource, raw) in objects.items():
-        if raw["kind"] == "Service" and (given := _given(raw.get("spec"), addresses)):
+    uids = {key: raw["metadata"]["uid"] for key, (_, raw) in objects.items()}
+    for key, (resource, before) in objects.items():
+        raw = {**before, "metadata": _known_owners(before["metadata"], uids)}
+        objects[key] = (resource, raw)
+        if resource == SERVICES and (given := _given(raw.get("spec"), addresses)):
             objects[key] = (resource, {**raw, "spec": {**raw["spec"], "clusterIP": given[0], "clusterIPs": given}})
             shown = " and ".join(given)
             notes.append(
@@ -102,10 +106,23 @@ def _metadata(raw: JsonObject, resource: Resource) -> JsonObject:
         **metadata,
         "name": str(metadata["name"]),
         "namespace": namespace,
-        # Farms find their Service by its uid.
-        "uid": str(metadata.get("uid") or f"{raw['kind']}/{namespace}/{metadata['name']}"),
+        "uid": str(metadata.get("uid") or _uid(raw["kind"], namespace, metadata["name"])),
         "resourceVersion": version if version.isdecimal() else "1",
     }
+
+
+def _known_owners(metadata: JsonObject, uids: Mapping[tuple[str, str, str], str]) -> JsonObject:
+    """The metadata with its owners' uids: by that of its Service a farm is known to be the Service's."""
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        return metadata
+    keys = [(str(owner.get("kind")), metadata["namespace"], str(owner.get("name"))) for owner in owners]
+    known = [{"uid": uids.get(key) or _uid(*key), **owner} for key, owner in zip(keys, owners, strict=True)]
+    return {**metadata, "ownerReferences": known}
+
+
+def _uid(kind: str, namespace: str, name: str) -> str:
+    return f"{kind}/{namespace}/{name}"
 
 
 def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
@@ -115,16 +132,17 @@ def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
     families = spec.get("ipFamilies") or ["IPv4"]
     if spec.get("ipFamilyPolicy") in ("PreferDualStack", "RequireDualStack"):
         families = [*families, *({"IPv4", "IPv6"} - set(families))]
-    return [next(addresses[family]) for family in families if family in addresses]
+    try:
+        return [next(addresses[family]) for family in families if family in addresses]
+    except StopIteration:
+        raise errors.UsageError(
+            f"more than {_EXAMPLES} Services without clusterIP, for which there are no addresses: write some"
+        ) from None
 
 
 def _example_addresses(taken: str) -> dict[str, Iterator[str]]:
     """Addresses for documentation that the manifests do not have themselves, by IP family."""
-    ipv4 = (
-        str(ip)
-        for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
-        for ip in itertools.islice(ipaddress.ip_network(net).hosts(), _LAST_HOST)
-    )
+    ipv4 = (str(ip) for network in _EXAMPLE_NETWORKS for ip in ipaddress.ip_network(network).hosts())
     ipv6 = (str(ipaddress.IPv6Address("2001:db8::") + number) for number in itertools.count(1))
     free = {"IPv4": ipv4, "IPv6": ipv6}
     return {family: (ip for ip in ips if f'"{ip}"' not in taken) for family, ips in free.items()}

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from kube_nftlb.agent.view import farm_view
 from kube_nftlb.agent.watch import parse
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.manifests import Manifests
 from kube_nftlb.kube import FARMS, JsonObject
@@ -18,7 +19,6 @@ from kube_nftlb.operator.build import build, serves
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.plan import plan
 from kube_nftlb.operator.records import parse_farm
-from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.status import accept
 from kube_nftlb.operator.store import Store
 
@@ -42,17 +42,17 @@ def render(manifests: Manifests) -> Rendered:
     """The farms of the Services, and those in the manifests themselves."""
     store = Store()
     intake = Intake(store)
-    raws: dict[tuple[str, str], JsonObject] = {}
+    raws: dict[FarmKey, JsonObject] = {}
     problems: list[str] = []
     notes = list(manifests.notes)
     for resource, raw in manifests.objects:
-        where = (raw["metadata"]["namespace"], raw["metadata"]["name"])
+        where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
         try:
             intake.take(resource, None, raw)
         except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
             problems.append(f"{resource.kind} {'/'.join(where)}: not as the API server takes it: {_reason(error)}")
             continue
-        if resource is FARMS:
+        if resource == FARMS:
             raws[where] = raw
     for key, service in sorted(store.services.items()):
         slices = store.slices_of(key)
@@ -67,10 +67,10 @@ def render(manifests: Manifests) -> Rendered:
         for delete in todo.deletes:
             notes.append(f"NftlbFarm {'/'.join(delete.farm.key)} would be deleted: {delete.reason}")
             store.remove_farm(delete.farm.key, delete.farm.resource_version)
-            raws.pop(tuple(delete.farm.key), None)
+            raws.pop(delete.farm.key, None)
         for apply in todo.applies:
-            raw = _written(apply.body, raws.get(tuple(apply.key)))
-            raws[tuple(apply.key)] = raw
+            raw = _written(apply.body, raws.get(apply.key))
+            raws[apply.key] = raw
             store.put_farm(*parse_farm(raw, None))
         if serves(service) and not slices:
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice here, so its farms have no backends")
@@ -87,7 +87,7 @@ def nftlb_document(rendered: Rendered) -> JsonObject:
     return objects.document(farm_view(farm, None) for farm in rendered.accepted)
 
 
-def _judged(store: Store, raws: dict[tuple[str, str], JsonObject], problems: list[str], notes: list[str]) -> Rendered:
+def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:
     accepted = []
     for where, raw in sorted(raws.items()):
         record, _ = parse_farm(raw, None)
