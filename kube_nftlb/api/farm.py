@@ -1,5 +1,6 @@
 """NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
 
+import re
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -335,9 +336,22 @@ class FarmStatus(Model):
     ] = ()
 
 
+_OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
 class Farm(ForeignModel):
     """An NftlbFarm object."""
 
     metadata: Metadata
     spec: FarmSpec
     status: FarmStatus = FarmStatus()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Both become part of names in nftlb, where the dot stands between them."""
+        for what, name in (("name", self.metadata.name), ("namespace", self.metadata.namespace)):
+            if not _OBJECT_NAME.fullmatch(name):
+                raise ValueError(
+                    f"the {what} {name[:63]!r} must be of lower-case letters, digits and dashes, without a dot"
+                )
+        return self
