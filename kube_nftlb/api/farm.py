@@ -318,7 +318,10 @@ class FarmStatus(Model):
     observed_generation: Annotated[int, Field(description="The metadata.generation that this status is about.")] = 0
     resource_version: Annotated[
         str,
-        Field(description="The resourceVersion at which that generation was first seen; nodes past it have the farm."),
+        Field(
+            description="The resourceVersion at which that generation was first seen; nodes past it have the farm.",
+            max_length=20,
+        ),
     ] = ""
     ready_backends: Annotated[int, Field(description="Backends that are ready.", ge=0)] = 0
     total_backends: Annotated[int, Field(description="All backends.", ge=0)] = 0
