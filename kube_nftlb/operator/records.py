@@ -11,12 +11,12 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
 from kube_nftlb.operator.build import PortKey
+from kube_nftlb.operator.shapes import shaped_spec, shaped_status
 from kube_nftlb.operator.specs import count_backends, digest
 
 Json = dict[str, Any]
 
 _INVALID_SHOWN_MAX = 500
-_VERSION_MAX = 20
 
 
 class SeenStatus(NamedTuple):
@@ -74,7 +74,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     ``known`` is the record of its earlier state: what belongs to a generation is taken from there while it lasts.
     """
     metadata = raw["metadata"]
-    spec = _shaped(raw.get("spec"))
+    spec = shaped_spec(raw.get("spec"))
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
     status = _seen_status(raw.get("status"))
@@ -110,7 +110,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
 
 def parse_node(raw: Json) -> NodeRecord:
     """An NftlbNode's record; what an agent left out, or wrote in another version's way, counts as not done."""
-    raw = {**raw, "status": _shaped_status(raw.get("status"))}
+    raw = {**raw, "status": shaped_status(raw.get("status"))}
     metadata, status = raw["metadata"], raw.get("status") or {}
     watermark = str(status.get("watermark", ""))
     failed = {
@@ -125,46 +125,6 @@ def parse_node(raw: Json) -> NodeRecord:
         watermark=int(watermark) if watermark.isdecimal() else 0,
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
         failed=failed,
-    )
-
-
-def _shaped(spec: Any) -> Json:
-    """The spec, or an empty one where its lists are no lists of objects: an older definition lets that through."""
-    if not isinstance(spec, dict) or not isinstance(spec.get("limits") or {}, dict):
-        return {}
-    addresses, backends, sessions = (spec.get(key) or [] for key in ("addresses", "backends", "sessions"))
-    fine = (
-        all(isinstance(entries, list) for entries in (addresses, backends, sessions))
-        and all(isinstance(entry, dict) for entry in (*addresses, *backends, *sessions))
-        and all(isinstance(backend.get("name"), str) for backend in backends)
-        and all(_is_text_list(part.get("policies") or []) for part in (spec, *addresses))
-    )
-    return spec if fine else {}
-
-
-def _is_text_list(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-
-
-def _shaped_status(status: Any) -> Json:
-    """A node's status; where that is none, one of a node that is not ready."""
-    if _is_status(status := status or {}):
-        shaped: Json = status
-        return shaped
-    return {"conditions": [{"type": "Ready", "status": "False"}]}
-
-
-def _is_status(status: Any) -> bool:
-    if not isinstance(status, dict):
-        return False
-    failed, conditions = status.get("failedFarms") or [], status.get("conditions") or []
-    entries = [*failed, *conditions] if isinstance(failed, list) and isinstance(conditions, list) else [None]
-    return (
-        all(isinstance(entry, dict) for entry in entries)
-        and all(isinstance(entry.get(key), str) for entry in failed for key in ("namespace", "name"))
-        and all(isinstance(entry.get("generation", 0), int) for entry in failed)
-        and all(isinstance(entry.get(key) or "", str) for entry in failed for key in ("reason", "message"))
-        and all(len(str(status[key])) <= _VERSION_MAX for key in status if key.lower().endswith("watermark"))
     )
 
 
