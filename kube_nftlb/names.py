@@ -51,9 +51,11 @@ def distinct_farm_name(base: str, service: str, port: str | None, family: str) -
 def nftlb_farm_name(namespace: str, farm: str) -> str:
     """What a farm is called in nftlb: its own name in the namespace ``default``, else ``<namespace>.<farm>``.
 
-    Neither has a dot of its own, so no two farms meet. Past ``NFTLB_FARM_NAME_MAX`` a hash stands for the end.
+    Neither has a dot of its own, so no two farms meet; one that has got past that rule never takes the name of another
+    namespace's farm. Past ``NFTLB_FARM_NAME_MAX`` a hash stands for the end.
     """
-    return shorten(farm if namespace == "default" else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
+    plain = namespace == "default" and "." not in farm
+    return shorten(farm if plain else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
 
 
 def address_name(nftlb_farm: str, ip: str, protocol: str, ports: str) -> str:

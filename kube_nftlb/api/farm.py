@@ -1,5 +1,6 @@
 """NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
 
+import re
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -317,7 +318,10 @@ class FarmStatus(Model):
     observed_generation: Annotated[int, Field(description="The metadata.generation that this status is about.")] = 0
     resource_version: Annotated[
         str,
-        Field(description="The resourceVersion at which that generation was first seen; nodes past it have the farm."),
+        Field(
+            description="The resourceVersion at which that generation was first seen; nodes past it have the farm.",
+            max_length=20,
+        ),
     ] = ""
     ready_backends: Annotated[int, Field(description="Backends that are ready.", ge=0)] = 0
     total_backends: Annotated[int, Field(description="All backends.", ge=0)] = 0
@@ -335,9 +339,22 @@ class FarmStatus(Model):
     ] = ()
 
 
+_OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
 class Farm(ForeignModel):
     """An NftlbFarm object."""
 
     metadata: Metadata
     spec: FarmSpec
     status: FarmStatus = FarmStatus()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Both become part of names in nftlb, where the dot stands between them."""
+        for what, name in (("name", self.metadata.name), ("namespace", self.metadata.namespace)):
+            if not _OBJECT_NAME.fullmatch(name):
+                raise ValueError(
+                    f"the {what} {name[:63]!r} must be of lower-case letters, digits and dashes, without a dot"
+                )
+        return self

@@ -52,7 +52,20 @@ FieldSet = Annotated[str, AfterValidator(_known_fields), Field(json_schema_extra
 
 LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
 
-LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN)]
+_NFTLB_WORDS = ("KNAME", "FNAME", "BNAME", "ANAME", "PNAME")
+"""nftlb puts names in the place of these, as often as they stand there, into a buffer of 256 bytes."""
+
+
+def _without_nftlb_words(value: str) -> str:
+    for word in _NFTLB_WORDS:
+        if word in value:
+            raise ValueError(f"{word} stands for a name in nftlb and is not filled in here: write the name itself")
+    return value
+
+
+LogPrefix = Annotated[
+    str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN), AfterValidator(_without_nftlb_words)
+]
 """What stands before each line of a log. nftlb puts it between quotes into a command, so it must have none itself."""
 
 Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|minute|hour|day|week)$")]

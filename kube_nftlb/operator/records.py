@@ -12,6 +12,7 @@ from kube_nftlb.api.base import Family, OwnerReference
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
 from kube_nftlb.operator.build import PortKey
+from kube_nftlb.operator.shapes import shaped_spec, shaped_status
 from kube_nftlb.operator.specs import count_backends, digest
 
 Json = dict[str, Any]
@@ -92,7 +93,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     ``known`` is the record of its earlier state: what belongs to a generation is taken from there while it lasts.
     """
     metadata = raw["metadata"]
-    spec: Json = raw.get("spec") or {}
+    spec = shaped_spec(raw.get("spec"))
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
     status = _seen_status(raw.get("status"))
@@ -125,6 +126,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
 
 def parse_node(raw: Json) -> NodeRecord:
     """An NftlbNode's record; what an agent left out, or wrote in another version's way, counts as not done."""
+    raw = {**raw, "status": shaped_status(raw.get("status"))}
     metadata, status = raw["metadata"], raw.get("status") or {}
     watermark = str(status.get("watermark", ""))
     failed = {
@@ -167,7 +169,7 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
             # Its backends were checked when it was built, and any edit is undone: only its claims matter.
             claims = {"family": spec["family"], "protocol": spec["protocol"], "addresses": spec["addresses"]}
             return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
-        return Farm.model_validate({"metadata": raw["metadata"], "spec": spec}), ""
+        return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"][1:])
