@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from kube_nftlb import errors
-from kube_nftlb.kube import FARMS, SERVICES, JsonObject, Resource
+from kube_nftlb.kube import FARMS, PODS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.intake import KINDS
 
-RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in (*KINDS, FARMS)}
+RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in (*KINDS, FARMS, PODS)}
 """What is read, by kind."""
 
 _EXAMPLE_NETWORKS: Final = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")

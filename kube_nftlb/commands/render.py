@@ -13,11 +13,12 @@ from kube_nftlb.agent.watch import parse
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.manifests import Manifests
-from kube_nftlb.kube import FARMS, JsonObject
+from kube_nftlb.kube import FARMS, PODS, JsonObject
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.build import build, serves
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.plan import plan
+from kube_nftlb.operator.pods import parse_pod, pod_key, slim
 from kube_nftlb.operator.records import parse_farm
 from kube_nftlb.operator.status import accept
 from kube_nftlb.operator.store import Store
@@ -48,7 +49,10 @@ def render(manifests: Manifests) -> Rendered:
     for resource, raw in manifests.objects:
         where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
         try:
-            intake.take(resource, None, raw)
+            if resource == PODS:
+                problems.extend(_take_pod(store, raw))
+            else:
+                intake.take(resource, None, raw)
         except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
             problems.append(f"{resource.kind} {'/'.join(where)}: not as the API server takes it: {_reason(error)}")
             continue
@@ -58,7 +62,7 @@ def render(manifests: Manifests) -> Rendered:
         slices = store.slices_of(key)
         todo = plan(
             service,
-            build(service, slices),
+            build(service, slices, lambda pod, namespace=key.namespace: store.asked_by(namespace, pod)),  # type: ignore[misc]  # bound now
             store.farms_of(key),
             contenders=store.contenders,
             farm_at=store.farms.get,
@@ -75,6 +79,15 @@ def render(manifests: Manifests) -> Rendered:
         if serves(service) and not slices:
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice here, so its farms have no backends")
     return _judged(store, raws, problems, notes)
+
+
+def _take_pod(store: Store, raw: JsonObject) -> list[str]:
+    """Take in what a Pod's annotations ask; what of it is refused."""
+    if (kept := slim(raw)) is None:
+        return []
+    key, pod = pod_key(raw), parse_pod(kept)
+    store.put_pod(key, pod)
+    return [f"Pod {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in pod.problems]
 
 
 def farms_yaml(rendered: Rendered) -> str:

@@ -71,6 +71,15 @@ def test_a_wrong_annotation_is_told_and_the_farm_is_there() -> None:
     assert result.farms[0]["spec"]["scheduler"] == "rr"
 
 
+def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> None:
+    key = "service.kubernetes.io/kube-nftlb-load-balancer-"
+    pod = "kind: Pod\nmetadata: {name: web-b, annotations: {%sweight: '%s'}}"
+    result = rendered(SHOP, pod % (key, 7))
+    assert [backend["weight"] for backend in result.farms[0]["spec"]["backends"]] == [1, 7]
+    (problem,) = rendered(SHOP, pod % (key, "heavy")).problems
+    assert problem.startswith("Pod default/web-b: InvalidAnnotation: ")
+
+
 @pytest.mark.parametrize("spec", ["7", "{ports: 7}", "{ports: [{port: http}]}", "{clusterIP: {a: b}}"])
 def test_a_service_that_is_none_is_told(spec: str) -> None:
     result = rendered(f"kind: Service\nmetadata: {{name: odd}}\nspec: {spec}")
