@@ -38,7 +38,7 @@ def _valid(changes: dict[str, Any]) -> bool:
 
 
 def _choices() -> list[dict[str, Any]]:
-    """Every scheduler and schedParam, and every persistence, in each protocol and family, in one of the modes that translate."""
+    """Every scheduler and schedParam, and every persistence, in each protocol and family, in one mode or another."""
     schedulers = [
         {"scheduler": scheduler, "schedParam": param}
         for scheduler in get_args(values.Scheduler)
