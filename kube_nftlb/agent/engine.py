@@ -325,7 +325,9 @@ class NftlbEngine:
             held = await self._kernel.sessions(family, map_)
             persistence = farm.options["persistence"]
             if dead := [layout.session_text(persistence, family, key) for key, mark in held.items() if mark in gone]:
-                await self._nft.run(f"delete element {family} {layout.TABLE} {map_} {{ {', '.join(dead)} }}")
+                # One that ran out meanwhile makes nft refuse all of it; what is left is found at the next look.
+                with contextlib.suppress(errors.KernelError):
+                    await self._nft.run(f"delete element {family} {layout.TABLE} {map_} {{ {', '.join(dead)} }}")
 
     async def forget_flows(self, name: str, marks: set[int]) -> None:
         """Forget a farm's UDP flows to backends that are now somewhere else."""

@@ -84,6 +84,62 @@ def _recoveries(engine: NftlbEngine) -> int:
     return log.read_text(errors="replace").count("recovery in progress")
 
 
+REMEMBERED = {
+    "srcip": "10.1.0.7",
+    "srcmac": "02:00:00:00:00:0a",
+    "srcport": "4000",
+    "srcip srcport srcmac": "10.1.0.7 . 4000 . 02:00:00:00:00:0a",
+    "srcport srcmac dstmac": "4000 . 02:00:00:00:00:0a . 02:00:00:00:00:0b",
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "persistence"),
+    [pair for pair in itertools.product(BASES, REMEMBERED) if pair != ("ipv6", "srcip srcport srcmac")],
+)
+async def test_clients_are_remembered_as_long_as_their_backend_is_there(
+    engine: NftlbEngine, family: str, persistence: str
+) -> None:
+    changes = {"persistence": persistence, "backends": BACKENDS["ipv4"]}
+    client = REMEMBERED[persistence] if family == "ipv4" else REMEMBERED[persistence].replace("10.1.0.7", "fd00:1::7")
+    table = "ip" if family == "ipv4" else "ip6"
+    ip, backend_ip = BYSTANDER[family]
+    several = [{"ip": ip, "ports": "80"}, {"ip": ip, "ports": "81"}]
+    bystander = farm(
+        "bystander", family=family, persistence="srcip", addresses=several, backends=[raw_backend("z", backend_ip)]
+    )
+
+    async def remembered() -> list[tuple[str, int]]:
+        found = await engine._kernel.sessions(table, "persist-web--http")  # type: ignore[arg-type]  # noqa: SLF001 - the last word is the kernel's
+        return [(layout.session_text(persistence, table, key), mark) for key, mark in found.items()]  # type: ignore[arg-type]
+
+    await bring(engine, bystander, "bystander")
+    await bring(engine, farm(**_translated(changes, family)))
+    mark = engine.present["web--http"].backends["b"].mark
+    await engine._nft.run(f"add element {table} nftlb persist-web--http {{ {client} : {0x80000000 + mark:#x} }}")  # noqa: SLF001 - as a packet would
+    assert await remembered() == [(client, mark)]
+    for kept in (
+        {"backends": BACKENDS["ipv4"][1:]},
+        {"persistTTL": 30, "mode": "dnat"},
+        {"mode": "snat"},
+        {"addresses": [{"ip": "10.96.0.10", "ports": "80,81"}]},
+        {"persistTTL": 20},
+        {"addresses": [{"ip": "10.96.0.10", "ports": "81"}]},
+    ):
+        changes |= kept
+        await bring(engine, farm(**_translated(changes, family)))
+        assert await remembered() == [(client, mark)], kept
+    await engine.reload("web--http")
+    await engine.rebuild()
+    await bring(engine, None, "bystander")
+    assert await remembered() == [(client, mark)]
+    await engine.part("web--http", {99})
+    assert await remembered() == [(client, mark)]
+    await bring(engine, farm(**_translated(changes | {"backends": BACKENDS["ipv4"][:1]}, family)))
+    await engine.part("web--http", set())
+    assert await remembered() == []
+
+
 def _ruleset() -> str:
     return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
 
