@@ -56,11 +56,16 @@ class Conntrack:
             for protocol in objects.PROTOCOLS[claim.protocol]:
                 number, port = _PROTOCOLS[protocol], claim.port or None
                 listener = NFCTAttrTuple(family, daddr=claim.ip, proto=number, dport=port)
+                # Asked for an IPv6 address the kernel tells of nothing, so all are looked through.
+                asked = listener if family == socket.AF_INET else None
                 try:
                     found = [
-                        NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG"))
-                        async for entry in await self._sockets[family].dump(tuple_orig=listener)
+                        connection
+                        async for entry in await self._sockets[family].dump(tuple_orig=asked)
                         if chosen(entry)
+                        and (connection := NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG")))
+                        and (connection.daddr, connection.proto) == (claim.ip, number)
+                        and port in (None, connection.dport)
                     ]
                     for connection in found:
                         await change(self._sockets[family], connection)

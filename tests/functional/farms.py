@@ -46,16 +46,16 @@ class Front:
         }
         self.cluster.apply(farm("front", self.namespace, **given))
 
-    def settled(self, status: str = "True") -> None:
-        eventually(lambda: self.programmed() == status, f"Programmed is {status}")
+    def settled(self) -> None:
+        eventually(self.programmed, "all nodes have the farm")
 
-    def programmed(self) -> str:
-        """The status of the condition Programmed, once it is about the present generation."""
+    def programmed(self) -> bool:
+        """Whether the condition Programmed is true of the present generation."""
         found = self.cluster.farm("front", self.namespace)
         conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
         condition = conditions.get("Programmed", {})
         current = condition.get("observedGeneration") == found["metadata"]["generation"]
-        return str(condition.get("status")) if current else ""
+        return current and condition.get("status") == "True"
 
     @property
     def reason(self) -> str:
