@@ -25,13 +25,20 @@ REFUSE = "goto refuse"
 """The verdict for a connection that nobody would answer: a TCP reset, or ICMP's port unreachable."""
 
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+_WHOLE_KEY = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LOOK_UPS = tuple(
     f"ct state new meta l4proto . {family} daddr . th dport vmap @{VERDICTS}-{family}" for family in _LISTENER_KEY
+) + tuple(
+    f"ct state new meta l4proto {{ tcp, udp, sctp }} {family} daddr vmap @{VERDICTS}-all-{family}"
+    for family in _WHOLE_KEY
 )
 
 BASE = Contents(
     sets=tuple(
         NamedSet(f"{VERDICTS}-{family}", f"type {key} : verdict;", kind="map") for family, key in _LISTENER_KEY.items()
+    )
+    + tuple(
+        NamedSet(f"{VERDICTS}-all-{family}", f"type {key} : verdict;", kind="map") for family, key in _WHOLE_KEY.items()
     ),
     chains=(
         Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
@@ -46,8 +53,10 @@ BASE = Contents(
 
 
 def listener(name: str, claim: objects.Claim, value: str) -> Element:
-    """An element of one of the maps that are keyed by protocol, address and port."""
+    """An element of one of the maps that are keyed by protocol, address and port, or by the address alone."""
     family = "ip6" if ipaddress.ip_address(claim.ip).version == 6 else "ip"
+    if claim.protocol == "all":
+        return Element(f"{name}-all-{family}", claim.ip, value)
     return Element(f"{name}-{family}", f"{claim.protocol} . {claim.ip} . {claim.port}", value)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.agent import own_table, plan, view
+from kube_nftlb.agent import choice, own_table, plan, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.own_table import OwnTable
@@ -70,13 +70,17 @@ class _Unchecked:
 
 
 class _Parting(NamedTuple):
-    """The marks of backends that went a moment ago, and until when to look for what they left."""
+    """What a farm parted from a moment ago, and until when to look for what is left of it.
+
+    That is the marks of backends that went, and the addresses of those whose connections are cut.
+    """
 
     marks: set[int]
+    cut: frozenset[str]
     until: float
 
 
-_NO_PARTING = _Parting(set(), 0)
+_NO_PARTING = _Parting(set(), frozenset(), 0)
 
 
 @dataclass(slots=True)
@@ -330,12 +334,25 @@ class Reconciler:
         failed = await self._engine.apply(steps)
         for name, marks in moved.items():
             await self._engine.forget_flows(name, marks)
-        for name, marks in gone.items():
-            await self._engine.part(name, marks)
-            self._partings[name] = _Parting(
-                marks | self._partings.get(name, _NO_PARTING).marks, time.monotonic() + PART_FOR_S
+        cut = {name: addresses for name in wanted if (addresses := self._cut_off(name))}
+        for name in gone.keys() | cut.keys():
+            earlier = self._partings.get(name, _NO_PARTING)
+            parting = _Parting(
+                earlier.marks | gone.get(name, set()), cut.get(name, frozenset()), time.monotonic() + PART_FOR_S
             )
+            self._partings[name] = parting
+            await self._part(name, parting)
         return failed
+
+    async def _part(self, name: str, parting: _Parting) -> None:
+        if parting.marks:
+            await self._engine.part(name, parting.marks)
+        if parting.cut:
+            await self._engine.cut(name, parting.cut)
+
+    def _cut_off(self, name: str) -> frozenset[str]:
+        farm = self._farms.get(self._keys[name]) if name in self._keys else None
+        return choice.cut_off(farm.spec) if farm is not None else frozenset()
 
     def _moved(self, step: Step) -> set[int]:
         """The marks of backends that get another address or port under the name that they have."""
@@ -416,8 +433,12 @@ class Reconciler:
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
         self._applied[farm.name] = farm
-        if key not in self._frozen:
-            self.progress.problems.pop(key, None)
+        if key in self._frozen:
+            return
+        self.progress.problems.pop(key, None)
+        spec = self._farms[key].spec
+        if remark := choice.remarks(spec):
+            self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
 
     # Looking after what is there already.
 
@@ -455,7 +476,7 @@ class Reconciler:
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]
-            await self._engine.part(name, parting.marks)
+            await self._part(name, parting)
 
     async def _audit(self, now: float) -> None:
         """Compare some farms more, when their time has come."""
@@ -465,6 +486,8 @@ class Reconciler:
         for name in self._to_audit[:AUDIT_STEP]:
             if name in self.present and (fault := await self._engine.fault(name)):
                 await self._repair_farm(name, fault)
+            # A backend may have gone while no agent was there to part its clients from it.
+            await self._engine.part(name, set())
         del self._to_audit[:AUDIT_STEP]
 
     async def _bury_retired(self) -> None:

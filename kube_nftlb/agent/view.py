@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent import marks
-from kube_nftlb.api.backend import Backend
+from kube_nftlb.agent import choice, marks
 from kube_nftlb.api.base import nftlb_field
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.nftlb import objects
@@ -16,26 +15,28 @@ _DEFAULT_SCHED_PARAM = "srcip"
 
 
 def farm_view(farm: Farm, present: objects.Farm | None) -> objects.Farm:
-    """The farm for nftlb: backends that are ready, with the marks that ``present``, what nftlb has, gave them."""
+    """The farm for nftlb: the backends chosen, with the marks that ``present``, what nftlb has, gave them."""
     name = names.nftlb_farm_name(farm.metadata.namespace, farm.metadata.name)
     spec = farm.spec
-    backends = {names.shorten(backend.name, names.NFTLB_OBJECT_NAME_MAX): backend for backend in usable(farm)}
-    given = marks.allocate(backends, {b.name: b.mark for b in present.backends.values()} if present else {})
+    backends = {_short(each.backend.name): each for each in choice.chosen(spec)}
+    asked = {short: each.backend.mark for short, each in backends.items() if each.backend.mark is not None}
+    given = marks.allocate(backends, {b.name: b.mark for b in present.backends.values()} if present else {}, asked)
     had = {b.name: b.options for b in present.backends.values()} if present else {}
     return objects.Farm(
         name,
         _options(spec, present),
         {address.name: address for address in _addresses(name, spec)},
         {
-            short: objects.Backend(short, given[short], "up", _wire_values(backend, had.get(short, {})))
-            for short, backend in backends.items()
+            short: objects.Backend(short, given[short], each.state, _wire_values(each.backend, had.get(short, {})))
+            for short, each in backends.items()
         },
+        {session.client: short for session in spec.sessions if (short := _short(session.backend)) in backends},
     )
 
 
-def usable(farm: Farm) -> list[Backend]:
-    """The backends that new connections may go to."""
-    return [backend for backend in farm.spec.backends if backend.ready]
+def _short(backend: str) -> str:
+    """A backend's name in nftlb."""
+    return names.shorten(backend, names.NFTLB_OBJECT_NAME_MAX)
 
 
 def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:

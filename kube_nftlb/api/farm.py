@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from kube_nftlb.api import clients
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import (
     Annotation,
@@ -26,6 +27,7 @@ from kube_nftlb.api.values import (
     Log,
     LogPrefix,
     Mode,
+    Persistence,
     Ports,
     Protocol,
     Scheduler,
@@ -58,10 +60,11 @@ class Session(Model):
         str,
         Field(
             description="The client as the farm's persistence knows it: an IP address for srcip, a MAC address for "
-            "srcmac, a port for srcport.",
+            "srcmac, a port for srcport, in lower case; for several fields their values in the same order, as in "
+            "'10.0.0.1 . 4000'.",
             min_length=1,
-            max_length=45,
-            pattern=r"^[0-9a-f.:]+$",
+            max_length=80,
+            pattern=r"^[0-9a-f.:]+( \. [0-9a-f.:]+)*$",
         ),
     ]
     backend: Annotated[str, Field(description="The name of its backend.", min_length=1, max_length=253)]
@@ -85,20 +88,26 @@ class FarmSpec(Model):
                 "every address must name its ports, except with the protocol All, which has none",
             ),
             Cel(
-                "self.backends.all(b, has(b.port)) || self.backends.all(b, !has(b.port))",
-                "either every backend has a port, or none has: then the port that the client asked for is kept",
+                "(self.protocol != 'All' && self.backends.all(b, has(b.port))) || self.backends.all(b, !has(b.port))",
+                "either every backend has a port, or none has: then the port that the client asked for is kept, "
+                "as it always is with the protocol All",
             ),
             Cel(
                 "self.schedParam == 'none' || self.scheduler == 'hash'",
                 "schedParam is for the scheduler hash; with any other it must be none",
             ),
             Cel(
-                "!self.persistence.contains(' ') || self.scheduler in ['hash', 'symhash']",
-                "a persistence by several fields needs the scheduler hash or symhash",
+                "self.family == 'ipv4' || !self.persistence.contains(' ') || !self.persistence.contains('ip')",
+                "with ipv6 a persistence by an address is by that address alone: nftlb ends at a longer key",
             ),
             Cel(
-                "!self.persistence.contains(' ') || self.family == 'ipv4'",
-                "a persistence by several fields is for ipv4: nftlb dies of it with ipv6",
+                "self.family == 'ipv4' || !(self.schedParam.startsWith('srcip dstip ')"
+                " && self.schedParam.contains('port') && self.schedParam.endsWith('srcmac dstmac'))",
+                "with ipv6 nftlb ends at a schedParam of both addresses, both MAC addresses and a port",
+            ),
+            Cel(
+                "self.protocol != 'All' || !(self.schedParam + self.persistence).contains('port')",
+                "with the protocol All schedParam and persistence cannot have ports: nftlb would look at TCP's alone",
             ),
             Cel(
                 "!has(self.sourceAddress) || self.mode == 'snat'",
@@ -150,10 +159,13 @@ class FarmSpec(Model):
         FieldSet,
         Nftlb("sched-param"),
         Annotation(),
-        Field(description="What the scheduler hash hashes; none means srcip."),
+        Field(
+            description="What the scheduler hash hashes; none means srcip. Connections of the node itself have no MAC "
+            "address, so a hash of one does not schedule them."
+        ),
     ] = "none"
     persistence: Annotated[
-        FieldSet,
+        Persistence,
         Nftlb("persistence"),
         Annotation(),
         Field(
@@ -170,7 +182,8 @@ class FarmSpec(Model):
         tuple[Session, ...],
         Annotation("sessions"),
         Field(
-            description="Clients that always get the same backend, whatever the scheduler says.",
+            description="Clients that always get the same backend, whatever the scheduler says, as long as it is up "
+            "or draining; else they are scheduled.",
             max_length=SESSIONS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["client"]},
         ),
@@ -209,10 +222,10 @@ class FarmSpec(Model):
     ] = None
     priority: Annotated[
         int,
-        Nftlb("priority", unset="1"),
-        Annotation(),
+        Annotation("priority"),
         Field(
-            description="How many backends' priorities are used at least: backends of a priority above it are spare.",
+            description="Backends up to this priority get connections; those above it are spare. For each one that "
+            "cannot, one further priority is used, and where none of those has a backend that can, the next that has.",
             ge=1,
             le=100,
         ),
@@ -240,8 +253,9 @@ class FarmSpec(Model):
         State,
         Annotation("state"),
         Field(
-            description="up: serves. drain: new connections are refused, open ones go on. down and off: nothing is "
-            "listened on."
+            description="up: serves. drain: new connections are refused, open ones go on, and clients are remembered. "
+            "off: new connections are refused, open TCP connections go on, and clients are forgotten. down: as off, "
+            "and open connections are cut. In all of them the addresses stay the farm's."
         ),
     ] = "up"
     policies: Annotated[
@@ -268,6 +282,7 @@ class FarmSpec(Model):
         self._check_families()
         self._check_ports()
         self._check_choices()
+        self._check_sessions()
         return self
 
     def _check_families(self) -> None:
@@ -292,24 +307,38 @@ class FarmSpec(Model):
             raise ValueError("two addresses name the same IP and port")
         if len({backend.port is None for backend in self.backends}) > 1:
             raise ValueError("either every backend has a port, or none has")
+        if self.protocol == "All" and any(backend.port is not None for backend in self.backends):
+            raise ValueError("with the protocol All no backend has a port: the one that the client asked for is kept")
 
     def _check_choices(self) -> None:
         if self.sched_param != "none" and self.scheduler != "hash":
             raise ValueError(f"schedParam {self.sched_param!r} is for the scheduler hash, not {self.scheduler}")
-        if " " in self.persistence:
-            if self.scheduler not in ("hash", "symhash"):
-                raise ValueError(
-                    f"persistence {self.persistence!r} needs the scheduler hash or symhash, not {self.scheduler}"
-                )
-            if self.family != "ipv4":
-                raise ValueError(f"persistence {self.persistence!r} is for the family ipv4")
+        fields = self.persistence.split()
+        if self.family == "ipv6" and len(fields) > 1 and not {"srcip", "dstip"}.isdisjoint(fields):
+            raise ValueError(f"persistence {self.persistence!r} is for the family ipv4")
+        hashed = set(self.sched_param.split())
+        if self.family == "ipv6" and hashed >= {"srcip", "dstip", "srcmac", "dstmac"} and len(hashed) > 4:
+            raise ValueError(f"schedParam {self.sched_param!r} is for the family ipv4")
+        if self.protocol == "All" and not {"srcport", "dstport"}.isdisjoint((*fields, *hashed)):
+            raise ValueError("schedParam and persistence cannot have ports with the protocol All")
         if self.source_address is not None and self.mode != "snat":
             raise ValueError(f"sourceAddress is for the mode snat, not {self.mode}")
-        if self.sessions and self.persistence == "none":
-            raise ValueError("sessions are for farms with a persistence")
         names = [backend.name for backend in self.backends]
         if len(set(names)) != len(names):
             raise ValueError("two backends have one name")
+        marks = [backend.mark for backend in self.backends if backend.mark is not None]
+        if len(set(marks)) != len(marks):
+            twice = next(mark for mark in marks if marks.count(mark) > 1)
+            raise ValueError(f"two backends have the mark {twice}")
+
+    def _check_sessions(self) -> None:
+        if self.sessions and self.persistence == "none":
+            raise ValueError("sessions are for farms with a persistence")
+        for session in self.sessions:
+            clients.check(session.client, self.persistence, self.family)
+        named = [session.client for session in self.sessions]
+        if len(set(named)) != len(named):
+            raise ValueError("two sessions have one client")
 
 
 class FarmStatus(Model):

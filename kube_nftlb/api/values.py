@@ -50,6 +50,28 @@ def _known_fields(value: str) -> str:
 FieldSet = Annotated[str, AfterValidator(_known_fields), Field(json_schema_extra={"enum": list(FIELD_SETS)})]
 """One of FIELD_SETS."""
 
+_KEY_BYTES: Final = {"srcip": 4, "dstip": 4, "srcport": 4, "dstport": 4, "srcmac": 8, "dstmac": 8}
+_KEY_BYTES_MAX = 20
+
+PERSISTENCE_SETS: Final = tuple(
+    fields
+    for fields in FIELD_SETS
+    if fields == "none" or sum(_KEY_BYTES[field] for field in fields.split()) <= _KEY_BYTES_MAX
+)
+"""Those that clients can be remembered by: with a longer key nftlb ends (docs/nftlb-defects.md)."""
+
+
+def _known_persistence(value: str) -> str:
+    if _known_fields(value) not in PERSISTENCE_SETS:
+        raise ValueError(f"{value!r} makes a key that is too long for nftlb: leave out a MAC address, or more")
+    return value
+
+
+Persistence = Annotated[
+    str, AfterValidator(_known_persistence), Field(json_schema_extra={"enum": list(PERSISTENCE_SETS)})
+]
+"""One of PERSISTENCE_SETS."""
+
 LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
 
 _NFTLB_WORDS = ("KNAME", "FNAME", "BNAME", "ANAME", "PNAME")

@@ -189,7 +189,13 @@ class FakeKernel:
     async def element_count(self, table: str, name: str) -> int:
         return len(self._nft.sets.get(name, ()))
 
-    async def sessions(self, family: layout.Family, farm: str) -> dict[bytes, int]:
+    async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
+        return {target.mark: target.mark for target in self._rules(farm).targets}
+
+    async def timed_sessions(self, family: layout.Family, map_: str) -> list[object]:
+        return []
+
+    async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
         return {}
 
 
@@ -197,6 +203,9 @@ class FakeConntrack:
     """A table without connections."""
 
     async def release(self, farm: objects.Farm, marks: set[int]) -> int:
+        return 0
+
+    async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
         return 0
 
 

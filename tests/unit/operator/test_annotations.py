@@ -130,10 +130,14 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
             {"sched-param": "srcip"}, {}, {}, ["'srcip'", "scheduler hash", "not rr"], id="sched-param without hash"
         ),
         pytest.param(
-            {"persistence": "srcip srcport"}, {}, {}, ["hash or symhash", "none is used"], id="combined without hash"
+            {"persistence": "srcip dstip srcmac dstmac"},
+            {},
+            {},
+            ["'srcip dstip srcmac dstmac'", "-persistence"],
+            id="a persistence too long for nftlb",
         ),
         pytest.param(
-            {"persistence": "srcip srcport"},
+            {"persistence": "srcip dstip srcmac dstmac"},
             CLIENT_IP,
             {"persistence": "srcip", "persistTTL": 300},
             ["srcip is used"],

@@ -1,0 +1,65 @@
+"""Which backends of a farm get connections, and which keep what they have. No I/O.
+
+nftlb has priorities of its own, but makes them anew from what it has at each change: it forgets the farm's, and knows
+nothing of backends that are not ready, which it never gets. So they are decided here.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.nftlb.objects import BackendState
+
+
+class Chosen(NamedTuple):
+    """A backend that nftlb is to have, and the state that it has there."""
+
+    backend: Backend
+    state: BackendState
+
+
+def chosen(spec: FarmSpec) -> Iterator[Chosen]:
+    """The backends that nftlb is to have, in their order.
+
+    A backend that drains is off in nftlb: not scheduled, but still led to by sessions. One that is off or down, spare,
+    or not ready is not in nftlb at all; nor is any of a farm that is off or down.
+    """
+    if spec.state in ("off", "down"):
+        return
+    highest = priority_in_use(spec)
+    for backend in spec.backends:
+        if not backend.ready:
+            continue
+        if backend.state == "drain":
+            yield Chosen(backend, "off")
+        elif backend.state == "up" and backend.priority <= highest:
+            yield Chosen(backend, "off" if spec.state == "drain" else "up")
+
+
+def priority_in_use(spec: FarmSpec) -> int:
+    """The highest priority of which backends get connections; those above it are spare."""
+    able = [backend.priority for backend in spec.backends if _able(backend)]
+    unable = [backend.priority for backend in spec.backends if not _able(backend)]
+    highest = spec.priority
+    while (further := spec.priority + sum(priority <= highest for priority in unable)) > highest:
+        highest = further
+    return max(highest, min(able, default=highest))
+
+
+def cut_off(spec: FarmSpec) -> frozenset[str]:
+    """The addresses of the backends whose open connections are to end."""
+    return frozenset(backend.ip for backend in spec.backends if "down" in (spec.state, backend.state))
+
+
+def remarks(spec: FarmSpec) -> str:
+    """In a sentence, what of the spec has no effect though it is valid; else empty."""
+    names = {backend.name for backend in spec.backends}
+    for session in spec.sessions:
+        if session.backend not in names:
+            return f"the session of {session.client} names the backend {session.backend}, which the farm does not have"
+    return ""
+
+
+def _able(backend: Backend) -> bool:
+    return backend.ready and backend.state == "up"
