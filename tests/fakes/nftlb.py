@@ -206,8 +206,13 @@ class FakeNft:
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.error: str = ""
+        self.lacks: tuple[str, ...] = ()
+        """Words that the kernel knows nothing of."""
         self.chains: dict[str, list[str]] = {}
         self.sets: dict[str, dict[str, str]] = {}
+
+    async def check(self, commands: str) -> bool:
+        return not any(word in commands for word in self.lacks)
 
     async def run(self, commands: str) -> None:
         if self.error:
