@@ -253,7 +253,7 @@ class FarmSpec(Model):
         Annotation(),
         Field(
             description="Bits that the marks of the farm's connections and their packets carry besides the backend's "
-            "mark, for routing rules and the like: a hexadecimal number from 0x1000 to 0x7ffff000 whose last three "
+            "mark, for routing rules and the like: a hexadecimal number from 0x1000 to 0xffff000 whose last three "
             "digits are 0. Packets of processes on the node itself carry none."
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""A small FTP server, and a client that tells what it saw; each is run in a pod: ``serve``, ``fetch HOST PORT MODE``."""
+"""A small FTP server, and a client that tells what it saw, each run in a pod: ``serve``, ``fetch HOST PORT MODE``."""
 
 import ftplib
 import json
@@ -23,10 +23,7 @@ class Session(socketserver.StreamRequestHandler):
                 case "USER":
                     self._say("230 welcome")
                 case "PASV" | "EPSV":
-                    listener, target = (
-                        socket.create_server((self.request.getsockname()[0], 0), family=self._family),
-                        None,
-                    )
+                    listener, target = self._listener(), None
                     self._say(self._passive(command.upper(), listener))
                 case "PORT":
                     numbers = argument.split(",")
@@ -53,9 +50,9 @@ class Session(socketserver.StreamRequestHandler):
                 case _:
                     self._say("200 as you like")
 
-    @property
-    def _family(self) -> socket.AddressFamily:
-        return self.request.family  # type: ignore[no-any-return]  # socketserver does not say what a request is
+    def _listener(self) -> socket.socket:
+        ip = self.request.getsockname()[0].removeprefix("::ffff:")
+        return socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET)
 
     def _say(self, text: str) -> None:
         self.wfile.write(f"{text}\r\n".encode())
