@@ -257,7 +257,7 @@ class Reconciler:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
         self._late = {}
-        await self._probe(self._farms)
+        await self._probe(list(self._farms))
         viewed = {names.nftlb_farm_name(*key): self._view(key) for key in list(self._farms)}
         self._table.expect({name: self._contents(name, farm) for name, farm in viewed.items()})
         if await self._engine.own_table_fault(own_table.TABLE, self._table.state):

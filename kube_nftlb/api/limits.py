@@ -19,7 +19,10 @@ class Limits(Model):
     new: Annotated[
         Rate | None,
         Annotation("new-rtlimit"),
-        Field(description="New connections, such as 100/second; absent: any number."),
+        Field(
+            description="New connections, such as 100/second; with UDP each packet counts until the first answer; "
+            "absent: any number."
+        ),
     ] = None
     new_burst: Annotated[
         Burst,

@@ -77,7 +77,7 @@ LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX
 Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|minute|hour|day|week)$")]
 """A number of events and the time that they may take, such as ``100/second``."""
 
-FarmMark = Annotated[str, Field(max_length=9, pattern=r"^0x[1-9a-f][0-9a-f]{0,3}000$")]
+FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x[1-9a-f][0-9a-f]{0,3}000$")]
 """Bits of a connection mark that are neither a backend's (the lowest 12) nor among the highest 4.
 
 The highest bit asks for masquerading, and nftlb has no room for the eighth digit (docs/nftlb-defects.md).

@@ -221,7 +221,7 @@ class FakeNft:
         for line in commands.splitlines():
             verb, _, rest = line.partition(" ")
             kind, _, rest = rest.partition(" ")
-            name, _, rest = rest.removeprefix("inet kube-nftlb ").partition(" ")
+            name, _, rest = rest.removeprefix("helper ").removeprefix("inet kube-nftlb ").partition(" ")
             self._run(verb, kind, name, rest)
 
     def _run(self, verb: str, kind: str, name: str, rest: str) -> None:

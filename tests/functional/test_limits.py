@@ -1,5 +1,6 @@
 """What a client may do at most, and that others do not pay for it."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -103,3 +104,71 @@ def test_connections_at_once_are_limited_for_one_backend(
 def test_a_limit_that_only_logs_drops_nothing(cluster: Cluster, namespace: str, client: str) -> None:
     two_farms(cluster, namespace, "ipv4", limits={"new": "1/hour", "newBurst": 1, "verdict": "log"})
     assert failures(cluster, client, 10, VIP["ipv4"]) == 0
+
+
+RESET = """
+import socket, struct, sys, time
+host, port, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for _ in range(number):
+    connection = socket.create_connection((host, port), timeout=5)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    time.sleep(0.05)
+    connection.close()
+"""
+
+
+@FAMILIES
+def test_resets_above_the_rate_do_not_reach_the_backend(
+    cluster: Cluster, namespace: str, client: str, other_client: str, family: str
+) -> None:
+    two_farms(cluster, namespace, family, limits={"reset": "1/hour", "resetBurst": 3})
+    (pod,) = cluster.pods("web", namespace)
+
+    def left() -> int:
+        """Connections that the backend takes for open."""
+        return len(cluster.lab.exec(f"{namespace}/{pod}", "ss", "-Htn", "state", "established").stdout.splitlines())
+
+    for where, host in ((client, OTHER_VIP[family]), (other_client, VIP[family])):
+        assert cluster.lab.exec(where, sys.executable, "-c", RESET, host, "80", "3").returncode == 0
+    eventually(lambda: left() == 0, "resets of another farm, or below the rate, reach the backend")
+    assert cluster.lab.exec(client, sys.executable, "-c", RESET, VIP[family], "80", "6").returncode == 0
+    eventually(lambda: 0 < left() <= 3, "those above the burst do not")
+
+
+SYN_FIN = """
+import socket, struct, sys
+host = sys.argv[1]
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+probe = socket.socket(family, socket.SOCK_DGRAM)
+probe.connect((host, 80))
+source = socket.inet_pton(family, probe.getsockname()[0])
+target = socket.inet_pton(family, host)
+header = struct.pack("!HHIIBBHHH", 4321, 80, 1, 0, 5 << 4, 0x03, 1024, 0, 0)
+pseudo = source + target + struct.pack("!II", len(header), 6) + header
+total = sum(struct.unpack(f"!{len(pseudo) // 2}H", pseudo))
+while total >> 16:
+    total = (total & 0xFFFF) + (total >> 16)
+header = header[:16] + struct.pack("!H", ~total & 0xFFFF) + header[18:]
+socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_TCP).sendto(header, (host, 0))
+"""
+
+
+@FAMILIES
+def test_packets_that_no_honest_client_sends_are_dropped_where_the_farm_is_strict(
+    cluster: Cluster, namespace: str, client: str, family: str
+) -> None:
+    two_farms(cluster, namespace, family, limits={"tcpStrict": True})
+    node = cluster.nodes[0]
+    cluster.nft(node, "add table inet test-strict")
+    try:
+        cluster.nft(node, "add chain inet test-strict c { type filter hook prerouting priority 0; }")
+        cluster.nft(node, "add rule inet test-strict c tcp flags & (syn|fin) == (syn|fin) counter")
+        passed = []
+        for host in (VIP[family], OTHER_VIP[family]):
+            done = cluster.lab.exec(client, sys.executable, "-c", SYN_FIN, host)
+            assert done.returncode == 0, done.stderr
+            passed.append("packets 0 " not in cluster.nft(node, "list table inet test-strict"))
+        assert passed == [False, True]
+    finally:
+        cluster.nft(node, "delete table inet test-strict")
+    assert failures(cluster, client, 10, VIP[family]) == 0, "honest clients notice nothing"
