@@ -36,7 +36,7 @@ SERVICE_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "est-connlimit-log-prefix": ("est", {"limits": {"established": 5, "establishedLogPrefix": "est"}}),
     "tcp-strict": ("true", {"limits": {"tcpStrict": True}}),
     "tcp-strict-log-prefix": ("odd", {"limits": {"tcpStrict": True, "tcpStrictLogPrefix": "odd"}}),
-    "limits-ttl": ("30", {"limits": {"banSeconds": 30}}),
+    "limits-ttl": ("30", {"limits": {"forgetSeconds": 30}}),
     "log-rtlimit": ("6/hour", {"limits": {"logRate": "6/hour"}}),
     "verdict": ("drop", {"limits": {"verdict": "drop"}}),
 }

@@ -24,26 +24,94 @@ VERDICTS = "verdicts"
 REFUSE = "goto refuse"
 """The verdict for a connection that nobody would answer: a TCP reset, or ICMP's port unreachable."""
 
+CONNECTIONS = "connections"
+"""The maps from a listener to what is done with each new connection that comes in."""
+RESETS = "resets"
+"""The same for each TCP reset of a client."""
+INVALIDS = "invalids"
+"""The same for each packet that belongs to no connection and opens none."""
+FORWARDED = "forwarded"
+"""The same for each new connection that is forwarded."""
+LEAVING = "leaving"
+"""The same for each new connection as it leaves the node."""
+SOURCES = "sources"
+"""The maps from a listener to the address that its connections' source is translated to."""
+BACKEND_SOURCES = "backend-sources"
+"""The same for a listener and the address of a backend."""
+
+_OPTIONS_PRIORITY = -155
+"""Behind ``PRIORITY``, so that what is kept out does not count, and before nftlb's."""
+_SOURCE_PRIORITY = 90
+"""Before nftlb masquerades (100): the first translation counts."""
+
+_ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
-_WHOLE_KEY = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LOOK_UPS = tuple(
     f"ct state new meta l4proto . {family} daddr . th dport vmap @{VERDICTS}-{family}" for family in _LISTENER_KEY
 ) + tuple(
     f"ct state new meta l4proto {{ tcp, udp, sctp }} {family} daddr vmap @{VERDICTS}-all-{family}"
-    for family in _WHOLE_KEY
+    for family in _ADDRESS_TYPE
 )
+_OPTION_LOOK_UPS = tuple(
+    f"{match} meta l4proto . {family} daddr . th dport vmap @{name}-{family}"
+    for name, match in (
+        (CONNECTIONS, "ct state new"),
+        (INVALIDS, "ct state invalid"),
+        (RESETS, "tcp flags rst"),
+    )
+    for family in _LISTENER_KEY
+)
+
+
+def _filter_hook(hook: str, priority: int) -> str:
+    return f"type filter hook {hook} priority {priority}; policy accept;"
+
+
+def _by_origin(statement: str) -> tuple[str, ...]:
+    """Rules that look up what a connection was opened to: nft must know the protocol to know what a port is."""
+    return tuple(
+        f"meta l4proto {protocol} "
+        + statement.format(family=family, key=f"meta l4proto . ct original {family} daddr . ct original proto-dst")
+        for protocol in ("tcp", "udp", "sctp")
+        for family in _LISTENER_KEY
+    )
+
 
 BASE = Contents(
     sets=tuple(
-        NamedSet(f"{VERDICTS}-{family}", f"type {key} : verdict;", kind="map") for family, key in _LISTENER_KEY.items()
+        NamedSet(f"{name}-{family}", f"type {key}{value};", kind="map")
+        for family, key in _LISTENER_KEY.items()
+        for name, value in (
+            *((name, " : verdict") for name in (VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING)),
+            (SOURCES, f" : {_ADDRESS_TYPE[family]}"),
+            (BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
+        )
     )
     + tuple(
-        NamedSet(f"{VERDICTS}-all-{family}", f"type {key} : verdict;", kind="map") for family, key in _WHOLE_KEY.items()
+        NamedSet(f"{VERDICTS}-all-{family}", f"type {key} : verdict;", kind="map")
+        for family, key in _ADDRESS_TYPE.items()
     ),
     chains=(
         Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
         Chain("prerouting", _LOOK_UPS, f"type filter hook prerouting priority {PRIORITY}; policy accept;"),
         Chain("output", _LOOK_UPS, f"type filter hook output priority {PRIORITY}; policy accept;"),
+        Chain("options", _OPTION_LOOK_UPS),
+        Chain("options-prerouting", ("jump options",), _filter_hook("prerouting", _OPTIONS_PRIORITY)),
+        Chain("options-output", ("jump options",), _filter_hook("output", _OPTIONS_PRIORITY)),
+        Chain("by-forward", _by_origin(f"{{key}} vmap @{FORWARDED}-{{family}}")),
+        Chain("by-departure", _by_origin(f"{{key}} vmap @{LEAVING}-{{family}}")),
+        Chain("forward", ("ct state new ct status dnat jump by-forward",), _filter_hook("forward", 0)),
+        Chain("departure", ("ct state new ct status dnat jump by-departure",), _filter_hook("postrouting", 0)),
+        Chain(
+            "source",
+            (
+                *_by_origin(
+                    f"ct status dnat snat {{family}} to {{key}} . {{family}} daddr map @{BACKEND_SOURCES}-{{family}}"
+                ),
+                *_by_origin(f"ct status dnat snat {{family}} to {{key}} map @{SOURCES}-{{family}}"),
+            ),
+            f"type nat hook postrouting priority {_SOURCE_PRIORITY}; policy accept;",
+        ),
         # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
         # such as nftlb's start.
         Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
@@ -96,6 +164,10 @@ class OwnTable:
     def owned(self, owner: str) -> Contents:
         """What an owner has."""
         return self._owners.get(owner, Contents())
+
+    async def possible(self, commands: str) -> bool:
+        """Whether the kernel would take these commands; nothing is changed."""
+        return await self._nft.check(commands)
 
     async def create(self) -> None:
         """Make the table anew, with all that it is to have, in one transaction."""

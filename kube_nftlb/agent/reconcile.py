@@ -14,8 +14,9 @@ from typing import NamedTuple
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.agent import choice, own_table, plan, view
+from kube_nftlb.agent import choice, features, options, own_table, plan, view
 from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.features import Feature
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.api.conflicts import Claims, FarmKey, rank
@@ -119,6 +120,8 @@ class Reconciler:
         self._adopted = False
         self._applied: dict[str, objects.Farm] = {}
         self._late: dict[str, Contents] = {}
+        self._kernel_has: dict[Feature, bool] = {}
+        self._impossible: set[FarmKey] = set()
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
         self._foreign_change = False
@@ -258,9 +261,9 @@ class Reconciler:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
         self._late = {}
-        self._table.expect(
-            {names.nftlb_farm_name(*key): own_table.farm_contents(self._view(key)) for key in list(self._farms)}
-        )
+        await self._probe(list(self._farms))
+        viewed = {names.nftlb_farm_name(*key): self._view(key) for key in list(self._farms)}
+        self._table.expect({name: self._contents(name, farm) for name, farm in viewed.items()})
         if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
             await self._table.create()
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
@@ -310,9 +313,10 @@ class Reconciler:
 
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
         """Apply; what failed, by the farm's name in nftlb."""
+        await self._probe(keys)
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
-        own = {name: own_table.farm_contents(farm) for name, farm in wanted.items()}
+        own = {name: self._contents(name, farm) for name, farm in wanted.items()}
         # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
         # often the first is already on its way.
         late = {name for name in own if name not in self.present and own_table.only_refuses(own[name])}
@@ -367,9 +371,33 @@ class Reconciler:
             and backend.options
         }
 
+    async def _probe(self, keys: Iterable[FarmKey]) -> None:
+        """Find out what the kernel has of what these farms need; once for as long as the agent runs."""
+        for key in keys:
+            for feature in features.needed(self._farms[key].spec) if key in self._farms else ():
+                if feature not in self._kernel_has:
+                    self._kernel_has[feature] = await self._table.possible(feature.probe)
+
+    def _contents(self, name: str, farm: objects.Farm | None) -> Contents:
+        """What a farm has in the agent's own table."""
+        if farm is None:
+            return Contents()
+        key = self._keys.get(name)
+        if key is None or key in self._impossible or key in self._frozen:
+            # It stays as it is in nftlb, and so it does here.
+            return self._table.owned(name) or own_table.farm_contents(farm)
+        return own_table.farm_contents(farm) | options.contents(self._farms[key].spec, farm)
+
+    def _lacking(self, farm: Farm) -> str:
+        """In words, what the kernel lacks for a farm; else empty."""
+        return "; ".join(
+            feature.lacking for feature in features.needed(farm.spec) if not self._kernel_has.get(feature, False)
+        )
+
     def _view(self, key: FarmKey) -> objects.Farm | None:
         """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
         name = names.nftlb_farm_name(*key)
+        self._impossible.discard(key)
         if key in self._frozen:
             return self.present.get(name)
         farm = self._farms.get(key)
@@ -378,9 +406,14 @@ class Reconciler:
             return None
         if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
             return None
+        if lacking := self._lacking(farm):
+            self._impossible.add(key)
+            self._fail(key, "KernelLacks", lacking)
+            return self.present.get(name)
         try:
             seen = view.farm_view(farm, self.present.get(name))
         except ValueError as error:
+            self._impossible.add(key)
             self._fail(key, "NotPossible", str(error))
             return self.present.get(name)
         for holder in self._engine.holders(seen):
@@ -433,7 +466,7 @@ class Reconciler:
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
         self._applied[farm.name] = farm
-        if key in self._frozen:
+        if key in self._frozen or key in self._impossible:
             return
         self.progress.problems.pop(key, None)
         spec = self._farms[key].spec

@@ -41,7 +41,7 @@ def _short(backend: str) -> str:
 
 def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
     had = present.options if present is not None else {}
-    options = {**_wire_values(spec, had), **_wire_values(spec.limits, had), "state": "up"}
+    options = {**_wire_values(spec, had), "state": "up"}
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options

@@ -46,8 +46,7 @@ class Backend(Model):
     ] = 1
     source_address: Annotated[
         IpAddress | None,
-        Nftlb("source-addr"),
-        Annotation(),
+        Annotation("source-addr"),
         Field(description="The address that it sees as its client, in the mode snat; absent: the farm's."),
     ] = None
     mark: Annotated[
@@ -62,14 +61,12 @@ class Backend(Model):
     ] = None
     established: Annotated[
         int | None,
-        Nftlb("est-connlimit", unset="0"),
-        Annotation(),
+        Annotation("est-connlimit"),
         Field(description="How many connections it may have at once; absent: any number.", ge=1, le=1000000),
     ] = None
     established_log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("est-connlimit-log-prefix"),
-        Annotation(),
+        Annotation("est-connlimit-log-prefix"),
         Field(description="What a line begins with that the kernel logs where that limit is passed."),
     ] = None
     state: Annotated[

@@ -21,6 +21,8 @@ from kube_nftlb.api.base import (
 )
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.values import (
+    IPV4_HELPERS,
+    KERNEL_HELPERS,
     FarmMark,
     FieldSet,
     Helper,
@@ -114,6 +116,47 @@ class FarmSpec(Model):
                 "sourceAddress is for the mode snat; in all others backends see the client's address",
             ),
             Cel(
+                "self.backends.all(b, !has(b.sourceAddress) || !isIP(b.sourceAddress) || (self.mode == 'snat' && "
+                "ip(b.sourceAddress).family() == (self.family == 'ipv6' ? 6 : 4)))",
+                "a backend's sourceAddress is for the mode snat, and of the farm's family",
+            ),
+            Cel(
+                "!has(self.sourceAddress) || !isIP(self.sourceAddress) || "
+                "ip(self.sourceAddress).family() == (self.family == 'ipv6' ? 6 : 4)",
+                "sourceAddress must be of the farm's family (ipv4 or ipv6)",
+            ),
+            Cel(
+                "self.protocol != 'All' || (self.helper == 'none' && self.log == 'none' && !has(self.sourceAddress) && "
+                "!has(self.limits.new) && !has(self.limits.reset) && !has(self.limits.established) && "
+                "!self.limits.tcpStrict)",
+                "the protocol All goes without helper, log, sourceAddress and limits",
+            ),
+            Cel(
+                "self.mode in ['snat', 'dnat'] || (self.helper == 'none' && self.log == 'none' && !has(self.mark))",
+                "helper, log and mark are for the modes snat and dnat",
+            ),
+            Cel(
+                "self.mode in ['snat', 'dnat', 'local'] || (!has(self.limits.new) && !has(self.limits.reset) && "
+                "!has(self.limits.established) && !self.limits.tcpStrict)",
+                "limits are for the modes snat, dnat and local",
+            ),
+            Cel(
+                "!(self.helper in ['amanda', 'netbios-ns', 'snmp', 'tftp']) || self.protocol == 'UDP'",
+                "the helpers amanda, netbios-ns, snmp and tftp are for the protocol UDP",
+            ),
+            Cel(
+                "!(self.helper in ['ftp', 'irc', 'pptp', 'sane']) || self.protocol == 'TCP'",
+                "the helpers ftp, irc, pptp and sane are for the protocol TCP",
+            ),
+            Cel(
+                "!(self.helper in ['h323', 'sip']) || self.protocol in ['TCP', 'UDP']",
+                "the helpers h323 and sip are for the protocols TCP and UDP",
+            ),
+            Cel(
+                "!(self.helper in ['irc', 'netbios-ns', 'pptp', 'snmp']) || self.family == 'ipv4'",
+                "the helpers irc, netbios-ns, pptp and snmp are for ipv4",
+            ),
+            Cel(
                 "size(self.sessions) == 0 || self.persistence != 'none'",
                 "sessions are for farms with a persistence, which says what a client is known by",
             ),
@@ -191,33 +234,41 @@ class FarmSpec(Model):
     helper: Annotated[
         Helper,
         Annotation("helper"),
-        Field(description="The protocol whose further connections are recognised and led to the same backend."),
+        Field(
+            description="The protocol whose further connections the kernel is to recognise and translate (a conntrack "
+            "helper), such as the data connections of ftp. amanda, netbios-ns, snmp and tftp are for UDP; ftp, irc, "
+            "pptp and sane for TCP; h323 and sip for either. irc, netbios-ns, pptp and snmp are for ipv4."
+        ),
     ] = "none"
     log: Annotated[
         Log,
-        Nftlb("log", unset="none"),
-        Annotation(),
-        Field(description="Which packets the kernel logs: those that come in, those forwarded, those that go out."),
+        Annotation("log"),
+        Field(
+            description="Where the kernel logs each new connection: input, as it comes in, before its address is "
+            "translated; forward, as it is forwarded to its backend; output, as it leaves the node."
+        ),
     ] = "none"
     log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("log-prefix"),
-        Annotation(),
-        Field(description="What a line of that log begins with; nftlb's own prefix where absent."),
+        Annotation("log-prefix"),
+        Field(description="What a line of that log begins with, behind IN-, FWD- or OUT-; absent: the farm's name."),
     ] = None
     source_address: Annotated[
         IpAddress | None,
-        Nftlb("source-addr"),
-        Annotation(),
-        Field(description="The address that backends see as their client, in the mode snat; absent: the node's."),
+        Annotation("source-addr"),
+        Field(
+            description="The address that backends see as their client, in the mode snat; absent: the node's. Answers "
+            "to it must come back to the node."
+        ),
     ] = None
     mark: Annotated[
         FarmMark | None,
         Nftlb("mark", unset="0x0"),
         Annotation(),
         Field(
-            description="Bits that the farm's connections and packets carry besides the backend's mark, for routing "
-            "rules and the like: a hexadecimal number from 0x1000 to 0x7ffff000 whose last three digits are 0."
+            description="Bits that the marks of the farm's connections and their packets carry besides the backend's "
+            "mark, for routing rules and the like: a hexadecimal number from 0x1000 to 0xffff000 whose last three "
+            "digits are 0. Packets of processes on the node itself carry none."
         ),
     ] = None
     priority: Annotated[
@@ -281,16 +332,21 @@ class FarmSpec(Model):
         """The CEL rules once more, for farms that reach an agent past the API server's checks (an older CRD)."""
         self._check_families()
         self._check_ports()
+        self._check_protocol()
         self._check_choices()
         self._check_sessions()
         return self
+
+    def _source_addresses(self) -> list[str]:
+        every = (self.source_address, *(backend.source_address for backend in self.backends))
+        return [ip for ip in every if ip is not None]
 
     def _check_families(self) -> None:
         version = ":" if self.family == "ipv6" else "."
         named = [
             *(("address", address.ip) for address in self.addresses),
             *(("backend", backend.ip) for backend in self.backends),
-            *(("sourceAddress", ip) for ip in (self.source_address,) if ip is not None),
+            *(("sourceAddress", ip) for ip in self._source_addresses()),
         ]
         for what, ip in named:
             if version not in ip or (version == "." and ":" in ip):
@@ -310,6 +366,18 @@ class FarmSpec(Model):
         if self.protocol == "All" and any(backend.port is not None for backend in self.backends):
             raise ValueError("with the protocol All no backend has a port: the one that the client asked for is kept")
 
+    def _check_protocol(self) -> None:
+        if self.helper != "none" and (self.helper, self.protocol) not in KERNEL_HELPERS:
+            raise ValueError(f"the helper {self.helper} is not for the protocol {self.protocol}")
+        if self.helper in IPV4_HELPERS and self.family != "ipv4":
+            raise ValueError(f"the helper {self.helper} is for ipv4")
+        limits = self.limits
+        limited = limits.new or limits.reset or limits.established or limits.tcp_strict
+        if self.protocol == "All" and (self.log != "none" or self._source_addresses() or limited):
+            raise ValueError("the protocol All goes without helper, log, sourceAddress and limits")
+        if limited and self.mode not in ("snat", "dnat", "local"):
+            raise ValueError(f"limits are for the modes snat, dnat and local, not {self.mode}")
+
     def _check_choices(self) -> None:
         if self.sched_param != "none" and self.scheduler != "hash":
             raise ValueError(f"schedParam {self.sched_param!r} is for the scheduler hash, not {self.scheduler}")
@@ -321,8 +389,10 @@ class FarmSpec(Model):
             raise ValueError(f"schedParam {self.sched_param!r} is for the family ipv4")
         if self.protocol == "All" and not {"srcport", "dstport"}.isdisjoint((*fields, *hashed)):
             raise ValueError("schedParam and persistence cannot have ports with the protocol All")
-        if self.source_address is not None and self.mode != "snat":
+        if self.mode != "snat" and self._source_addresses():
             raise ValueError(f"sourceAddress is for the mode snat, not {self.mode}")
+        if self.mode not in ("snat", "dnat") and (self.helper != "none" or self.log != "none" or self.mark):
+            raise ValueError(f"helper, log and mark are for the modes snat and dnat, not {self.mode}")
         names = [backend.name for backend in self.backends]
         if len(set(names)) != len(names):
             raise ValueError("two backends have one name")

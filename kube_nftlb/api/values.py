@@ -22,8 +22,27 @@ Log = Literal[
     "forward output",
     "input forward output",
 ]
+
+KERNEL_HELPERS: Final = {
+    ("amanda", "UDP"): "amanda",
+    ("ftp", "TCP"): "ftp",
+    ("h323", "TCP"): "Q.931",
+    ("h323", "UDP"): "RAS",
+    ("irc", "TCP"): "irc",
+    ("netbios-ns", "UDP"): "netbios-ns",
+    ("pptp", "TCP"): "pptp",
+    ("sane", "TCP"): "sane",
+    ("sip", "TCP"): "sip",
+    ("sip", "UDP"): "sip",
+    ("snmp", "UDP"): "snmp",
+    ("tftp", "UDP"): "tftp",
+}
+"""What the kernel calls a helper, by our name for it and the protocol that it is for (net/netfilter/nf_conntrack_*)."""
+
+IPV4_HELPERS: Final = ("irc", "netbios-ns", "pptp", "snmp")
+
 State = Literal["up", "down", "off", "drain"]
-Verdict = Literal["log", "drop", "accept"]
+Verdict = Literal["log drop", "log", "drop"]
 
 PACKET_FIELDS: Final = ("srcip", "dstip", "srcport", "dstport", "srcmac", "dstmac")
 """What nftlb can tell packets apart by (nftlb's README, sched-param and persistence), in the order it shows them in."""
@@ -74,27 +93,17 @@ Persistence = Annotated[
 
 LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
 
-_NFTLB_WORDS = ("KNAME", "FNAME", "BNAME", "ANAME", "PNAME")
-"""nftlb puts names in the place of these, as often as they stand there, into a buffer of 256 bytes."""
-
-
-def _without_nftlb_words(value: str) -> str:
-    for word in _NFTLB_WORDS:
-        if word in value:
-            raise ValueError(f"{word} stands for a name in nftlb and is not filled in here: write the name itself")
-    return value
-
-
-LogPrefix = Annotated[
-    str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN), AfterValidator(_without_nftlb_words)
-]
-"""What stands before each line of a log. nftlb puts it between quotes into a command, so it must have none itself."""
+LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN)]
+"""What stands before each line of a log, between quotes in a command, so it must have none itself."""
 
 Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|minute|hour|day|week)$")]
 """A number of events and the time that they may take, such as ``100/second``."""
 
-FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x([1-7][0-9a-f]{4}|[1-9a-f][0-9a-f]{0,3})000$")]
-"""Bits of a connection mark that are neither a backend's (the lowest 12) nor the one that asks for masquerading."""
+FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x[1-9a-f][0-9a-f]{0,3}000$")]
+"""Bits of a connection mark that are neither a backend's (the lowest 12) nor among the highest 4.
+
+The highest bit asks for masquerading, and nftlb has no room for the eighth digit (docs/nftlb-defects.md).
+"""
 
 PORTS_MAX = 1024
 """How many ports one address may name: nftlb makes four map elements for each."""

@@ -113,7 +113,7 @@ def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
 
 
 _RESTARTING = frozenset(
-    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "state")
+    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "flow-offload", "state")
 )
 """Options for which nftlb stops a farm and starts it again."""
 

@@ -304,7 +304,7 @@ _TYPES: Final[list[tuple[Any, Callable[[str], Any], str]]] = [
     (IpAddress, _addresses, "an address such as 10.0.0.9, nor one of each family (10.0.0.9, fd00::9)"),
     (tuple[Session, ...], _sessions, "a list of clients and their backends such as 10.0.0.1=pod-a, 10.0.0.2=pod-b"),
     (Rate, _rate, "a rate such as 100, which is 100/second, or 10/minute, 5/hour, 5/day, 5/week"),
-    (FarmMark, str.lower, "a hexadecimal number from 0x1000 to 0x7ffff000 whose last three digits are 0"),
+    (FarmMark, str.lower, "a hexadecimal number from 0x1000 to 0xffff000 whose last three digits are 0"),
     (LogPrefix, str, "a text of 1 to 40 letters, digits, blanks and . _ : / - that begins with a letter or digit"),
 ]
 

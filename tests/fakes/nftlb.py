@@ -215,8 +215,13 @@ class FakeNft:
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.error: str = ""
+        self.lacks: tuple[str, ...] = ()
+        """Words that the kernel knows nothing of."""
         self.chains: dict[str, list[str]] = {}
         self.sets: dict[str, dict[str, str]] = {}
+
+    async def check(self, commands: str) -> bool:
+        return not any(word in commands for word in self.lacks)
 
     async def run(self, commands: str) -> None:
         if self.error:
@@ -225,7 +230,7 @@ class FakeNft:
         for line in commands.splitlines():
             verb, _, rest = line.partition(" ")
             kind, _, rest = rest.partition(" ")
-            name, _, rest = rest.removeprefix("inet kube-nftlb ").partition(" ")
+            name, _, rest = rest.removeprefix("helper ").removeprefix("inet kube-nftlb ").partition(" ")
             self._run(verb, kind, name, rest)
 
     def _run(self, verb: str, kind: str, name: str, rest: str) -> None:

@@ -266,3 +266,44 @@ async def test_the_own_table_is_made_again_when_somebody_removes_it(node: Node) 
     node.kernel.foreign_changes += 1
     await until(lambda: node.nft.chains.keys() >= {"prerouting", "output"})
     assert node.loop.progress.drift_repaired >= 1
+
+
+async def test_a_farm_that_needs_what_the_kernel_lacks_is_not_sent_and_told_so(node: Node) -> None:
+    node.nft.lacks = ("queue",)
+    node.loop.replace_all([farm(queue=3), farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}])], 10)
+    await node.settle(10)
+    assert list(node.nftlb.farms) == ["other"]
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert "CONFIG_NFT_QUEUE" in node.loop.progress.problems[KEY_OF_WEB].message
+    node.loop.put(farm(generation=2, version=11))
+    node.loop.seen(11)
+    await node.settle(11)
+    assert sorted(node.nftlb.farms) == ["other", "web--http"]
+    assert node.loop.progress.problems == {}
+
+
+async def test_a_farm_that_comes_to_need_what_the_kernel_lacks_stays_as_it_was(node: Node) -> None:
+    node.nft.lacks = ("queue",)
+    node.loop.replace_all([farm(limits={"new": "5/second"})], 10)
+    await node.settle(10)
+    chains = dict(node.nft.chains)
+    changes = list(node.nftlb.changes)
+    node.loop.put(farm(queue=3, generation=2, version=11))
+    node.loop.seen(11)
+    await node.settle(11)
+    assert node.nftlb.changes == changes
+    assert node.nft.chains == chains
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+
+
+async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:
+    node.loop.replace_all([farm(limits={"new": "5/second"}, helper="ftp", log="input")], 10)
+    await node.settle(10)
+    assert 'ct helper set "helper-web--http"' in node.nft.chains["connections-web--http"]
+    node.loop.remove(KEY_OF_WEB, 11)
+    node.loop.seen(11)
+    await node.settle(11)
+    assert not [name for name in (*node.nft.chains, *node.nft.sets) if "web--http" in name]
+
+
+KEY_OF_WEB = FarmKey("default", "web--http")
