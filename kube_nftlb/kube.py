@@ -175,7 +175,7 @@ class Kube:
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())
-            async for line in response.content:
+            async for line in _lines(response.content.iter_any()):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise _error(event["object"].get("code", 500), json.dumps(event["object"]).encode())
@@ -349,6 +349,20 @@ async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int 
         except errors.KubeUnreachableError:
             await asyncio.sleep(delay_s)
     return await call()
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What comes in, line by line; aiohttp itself gives up on a line of more than 128 KiB, and objects are larger."""
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            yield b"".join((*parts, line))
+            parts = []
+        if rest:
+            parts.append(rest)
+    if parts:
+        yield b"".join(parts)
 
 
 def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ The farm names are the ones that the project's ancestor used, so that its users 
 """
 
 import hashlib
+from collections.abc import Iterable
 
 GROUP = "kube-nftlb.io"
 
@@ -64,6 +65,11 @@ def address_name(nftlb_farm: str, ip: str, protocol: str, ports: str) -> str:
     The name changes with the address itself, because nftlb cannot change one in place.
     """
     return f"{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX - _HASH_CHARACTERS - 1)}-{_digest(ip, protocol, ports)}"
+
+
+def guard_chain(nftlb_farm: str, policies: Iterable[str]) -> str:
+    """The chain that asks these policies for a farm, in the agent's own table."""
+    return f"guard-{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX)}-{_digest(*policies)}"
 
 
 def shorten(name: str, limit: int) -> str:

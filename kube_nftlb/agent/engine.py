@@ -196,8 +196,11 @@ class NftlbEngine:
         elements = Counter(name for name, _ in wanted.elements)
         for name, named in wanted.sets.items():
             found_elements = await self._kernel.element_count(table, name)
-            # Neighbouring intervals are merged, and each has an end of its own: only that there is something counts.
-            right = bool(found_elements) == bool(named.elements) if named.elements else found_elements == elements[name]
+            if named.held is not None or not named.elements:
+                right = found_elements == (elements[name] if named.held is None else named.held)
+            else:
+                # Neighbouring intervals may have been merged: only that there is something counts.
+                right = found_elements > 0
             if not (right or named.dynamic):
                 return f"the {named.kind} {name} of the table inet {table} was changed"
         return ""

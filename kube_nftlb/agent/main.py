@@ -13,7 +13,7 @@ from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.status import NodeReporter
-from kube_nftlb.agent.watch import watch_farms
+from kube_nftlb.agent.watch import watch_farms, watch_policies
 from kube_nftlb.kube import Kube
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
@@ -44,6 +44,7 @@ async def _run(settings: AgentSettings) -> None:
         reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
         tasks = [
             asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
+            asyncio.create_task(watch_policies(kube, reconciler), name="watch-policies"),
             asyncio.create_task(reconciler.run(), name="reconcile"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
         ]

@@ -21,6 +21,9 @@ PRIORITY = -160
 VERDICTS = "verdicts"
 """The maps from a listener to what happens to its new connections; each exists once per family, see ``listener``."""
 
+GUARDS = "guards"
+"""The maps from a listener to the chain that says whether a new connection's client gets in (``policies``)."""
+
 REFUSE = "goto refuse"
 """The verdict for a connection that nobody would answer: a TCP reset, or ICMP's port unreachable."""
 
@@ -47,10 +50,15 @@ _SOURCE_PRIORITY = 90
 _ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
 _LOOK_UPS = tuple(
-    f"ct state new meta l4proto . {family} daddr . th dport vmap @{VERDICTS}-{family}" for family in _LISTENER_KEY
-) + tuple(
-    f"ct state new meta l4proto {{ tcp, udp, sctp }} {family} daddr vmap @{VERDICTS}-all-{family}"
-    for family in _ADDRESS_TYPE
+    look_up
+    for name in (GUARDS, VERDICTS)
+    for look_up in (
+        *(f"ct state new meta l4proto . {family} daddr . th dport vmap @{name}-{family}" for family in _LISTENER_KEY),
+        *(
+            f"ct state new meta l4proto {{ tcp, udp, sctp }} {family} daddr vmap @{name}-all-{family}"
+            for family in _ADDRESS_TYPE
+        ),
+    )
 )
 _OPTION_LOOK_UPS = tuple(
     f"{match} meta l4proto . {family} daddr . th dport vmap @{name}-{family}"
@@ -82,13 +90,14 @@ BASE = Contents(
         NamedSet(f"{name}-{family}", f"type {key}{value};", kind="map")
         for family, key in _LISTENER_KEY.items()
         for name, value in (
-            *((name, " : verdict") for name in (VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING)),
+            *((name, " : verdict") for name in (GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING)),
             (SOURCES, f" : {_ADDRESS_TYPE[family]}"),
             (BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
         )
     )
     + tuple(
-        NamedSet(f"{VERDICTS}-all-{family}", f"type {key} : verdict;", kind="map")
+        NamedSet(f"{name}-all-{family}", f"type {key} : verdict;", kind="map")
+        for name in (GUARDS, VERDICTS)
         for family, key in _ADDRESS_TYPE.items()
     ),
     chains=(

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.agent import choice, features, options, own_table, plan, view
+from kube_nftlb.agent import choice, features, options, own_table, plan, policies, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.features import Feature
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.policies import Policies, PolicyKey
 from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
@@ -93,6 +94,9 @@ class Progress:
     last_error: str = ""
     nftlb_error: str = ""
     watermark: int = 0
+    policy_watermark: int = 0
+    policy_changed_at: int = 0
+    """The resourceVersion at which a policy was last to be programmed."""
     changed_at: int = 0
     """The resourceVersion at which something was last to be done."""
     pending: int = 0
@@ -111,6 +115,7 @@ class Reconciler:
         self._frozen: set[FarmKey] = set()
         self._keys: dict[str, FarmKey] = {}
         self._claims = Claims()
+        self._policies = Policies()
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
         self._unchecked: dict[FarmKey, _Unchecked] = {}
@@ -150,14 +155,24 @@ class Reconciler:
         self._keys[names.nftlb_farm_name(*key)] = key
         self._refused_until.pop(key, None)
         self.progress.problems.pop(key, None)
+        self._policies.refer(key, policies.references(farm))
         since = int(farm.metadata.resource_version or 0) if since is None else since
         self._mark({key, *self._claims.put(farm)}, since)
 
-    def refuse(self, key: FarmKey, problem: Problem, resource_version: int) -> None:
+    def refuse(
+        self,
+        key: FarmKey,
+        problem: Problem,
+        resource_version: int,
+        refers: policies.References | None = None,
+    ) -> None:
         """A farm was created or changed in a way that our model does not take, such as a newer version's.
 
-        What nftlb has of it stays as it is, and the problem is reported.
+        What nftlb has of it stays as it is, and the problem is reported. ``refers`` is what is to be believed of the
+        policies of a farm that was never understood.
         """
+        if key not in self._farms:
+            self._policies.refer(key, refers)
         self._frozen.add(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self.progress.problems[key] = problem
@@ -184,6 +199,26 @@ class Reconciler:
     def seen(self, resource_version: int) -> None:
         """The watch has come to here."""
         self._seen = max(self._seen, resource_version)
+        self._wake.set()
+
+    def replace_policies(self, raws: Iterable[policies.Json], resource_version: int) -> None:
+        """The complete list of policies. Before the first of these nothing is done at all."""
+        self._policies.replace_all(raws, resource_version)
+        self._wake.set()
+
+    def put_policy(self, raw: policies.Json) -> None:
+        """A policy was created or changed."""
+        self._policies.put(raw)
+        self._policies_seen(raw)
+
+    def remove_policy(self, raw: policies.Json) -> None:
+        """A policy was deleted; ``raw`` is its last state, with the resourceVersion of the deletion."""
+        metadata = raw["metadata"]
+        self._policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
+        self._policies_seen(raw)
+
+    def _policies_seen(self, raw: policies.Json) -> None:
+        self._policies.seen(int(raw["metadata"]["resourceVersion"]))
         self._wake.set()
 
     @property
@@ -227,7 +262,7 @@ class Reconciler:
         await asyncio.sleep(seconds)
 
     async def _pass(self) -> None:
-        if not self._listed:
+        if not (self._listed and self._policies.listed):
             self._wake.clear()
             await self._wake.wait()
             return
@@ -237,9 +272,9 @@ class Reconciler:
             await self._look_after()
         if self._unchecked and (self._overdue() or await self._quiet(CHECK_AFTER_S)):
             await self._check_some()
-        if self._dirty and self._adopted:
+        if self._todo and self._adopted:
             await self._work()
-        if self._dirty or self._unchecked:
+        if self._todo or self._unchecked:
             return
         self._save()
         self._report()
@@ -249,25 +284,35 @@ class Reconciler:
     async def _quiet(self, seconds: float) -> bool:
         """Wait for so long, or until something is dirty; whether nothing is."""
         self._wake.clear()
-        if self._dirty:
+        if self._todo:
             return False
         try:
             await asyncio.wait_for(self._wake.wait(), seconds)
         except TimeoutError:
             return True
-        return not self._dirty
+        return not self._todo
+
+    @property
+    def _todo(self) -> bool:
+        return bool(self._dirty) or self._policies.pending
 
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
-        self._late = {}
-        await self._probe(list(self._farms))
-        viewed = {names.nftlb_farm_name(*key): self._view(key) for key in list(self._farms)}
-        self._table.expect({name: self._contents(name, farm) for name, farm in viewed.items()})
-        if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
-            await self._table.create()
+        # Before the guards of farms that are gone go with them.
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
         await self._engine.apply(plan.steps(self.present, orphans))
+        self._late = {}
+        await self._take_policies()
+        await self._probe(list(self._farms))
+        known = [(name, key) for name, key in self._keys.items() if key in self._farms or key in self._frozen]
+        wanted = {name: self._view(key) for name, key in known}
+        own = {name: self._contents(name, farm) for name, farm in wanted.items()}
+        guards = self._guards(dict.fromkeys(self.present) | wanted)
+        self._table.expect(own | self._policies.sets() | guards)
+        if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
+            await self._table.create()
+        self._policies.done()
         lost = self._applied.keys() - self.present.keys()
         self._mark(self._farms, 0 if lost else self._seen)
         self._generation = await self._engine.generation()
@@ -279,6 +324,7 @@ class Reconciler:
     async def _work(self) -> None:
         started = time.perf_counter()
         await self._notice()
+        await self._update_policies()
         for key in list(self._dirty)[:CHUNK]:
             self._in_work[key] = self._dirty.pop(key)
         failed = await self._reconcile(list(self._in_work))
@@ -291,6 +337,37 @@ class Reconciler:
         self._unsaved = self._maybe_retired = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
+
+    async def _take_policies(self) -> set[FarmKey]:
+        """Work with the policies as they are now; the farms whose guards become others by it, which are then dirty."""
+        changed: dict[PolicyKey, policies.Policy | None] = {}
+        for key, raw in self._policies.take().items():
+            # In a thread, since the largest take half a second.
+            changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
+        turned = self._policies.turn(changed)
+        self._mark(turned, self._seen + 1)
+        return turned
+
+    async def _update_policies(self) -> None:
+        """Bring the policies that changed to the kernel, with all guards that this concerns, in one transaction."""
+        if not self._policies.pending:
+            return
+        sets = self._policies.sets()
+        turned = await self._take_policies()
+        # A dirty farm may still have a guard that asks a policy which is gone, and which it no longer refers to.
+        farms = {names.nftlb_farm_name(*key): None for key in turned | self._dirty.keys()}
+        gone = dict.fromkeys(sets, Contents())
+        await self._table.update(gone | self._policies.sets() | self._guards(farms))
+        self._policies.done()
+
+    def _guards(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, Contents]:
+        """What keeps clients from farms, by its owner, wherever nftlb listens for them now and is going to."""
+        guards = {}
+        for name, farm in wanted.items():
+            key = self._keys.get(name)
+            contents = self._policies.guards(key, farm, self.present.get(name)) if key is not None else Contents()
+            guards[policies.guards_owner(name)] = contents
+        return guards
 
     def _overdue(self) -> bool:
         oldest = next(iter(self._unchecked.values()))
@@ -323,9 +400,11 @@ class Reconciler:
         self._late = {name: contents for name, contents in self._late.items() if name not in own}
         self._late.update({name: own.pop(name) for name in late})
         # What keeps connections from a farm is there before the farm changes, and goes after that.
-        await self._table.update({name: self._table.owned(name) | contents for name, contents in own.items()})
+        before = own | self._guards(wanted)
+        await self._table.update({name: self._table.owned(name) | contents for name, contents in before.items()})
         failed = await self._apply(wanted)
-        await self._table.update(own)
+        done = {name: farm for name, farm in wanted.items() if name not in failed}
+        await self._table.update(own | self._guards(done))
         return failed
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
@@ -403,6 +482,7 @@ class Reconciler:
         farm = self._farms.get(key)
         if farm is None:
             self._keys.pop(name, None)
+            self._policies.refer(key, None)
             return None
         if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
             return None
@@ -470,7 +550,9 @@ class Reconciler:
             return
         self.progress.problems.pop(key, None)
         spec = self._farms[key].spec
-        if remark := choice.remarks(spec):
+        if trouble := self._policies.trouble(key):
+            self._fail(key, "PolicyMissing", trouble)
+        elif remark := choice.remarks(spec):
             self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
 
     # Looking after what is there already.
@@ -576,6 +658,8 @@ class Reconciler:
         self.progress.pending = len(open_)
         # What is in work since an event is not done; all that came before that event is.
         self.progress.watermark = max(min(open_) - 1, 0) if open_ else self._seen
+        self.progress.policy_watermark = self._policies.watermark
+        self.progress.policy_changed_at = self._policies.changed_at
         self._on_progress()
 
     def _save(self) -> None:

@@ -20,6 +20,7 @@ from kube_nftlb.api.base import (
     validation,
 )
 from kube_nftlb.api.limits import Limits
+from kube_nftlb.api.policy import PolicyName
 from kube_nftlb.api.values import (
     IPV4_HELPERS,
     KERNEL_HELPERS,
@@ -53,6 +54,14 @@ class Address(Model):
         Ports,
         Field(description="A port, a list or a range: 80, or 80,443, or 8000-8003. Empty with the protocol All alone."),
     ] = ""
+    policies: Annotated[
+        tuple[PolicyName, ...],
+        Field(
+            description="Names of NftlbPolicies that count for this address alone, besides the farm's own.",
+            max_length=POLICIES_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
 
 
 class Session(Model):
@@ -159,6 +168,11 @@ class FarmSpec(Model):
             Cel(
                 "size(self.sessions) == 0 || self.persistence != 'none'",
                 "sessions are for farms with a persistence, which says what a client is known by",
+            ),
+            Cel(
+                "self.mode in ['snat', 'dnat', 'local'] || (size(self.policies) == 0 && "
+                "self.addresses.all(a, size(a.policies) == 0))",
+                "policies are for the modes snat, dnat and local; in the others packets pass before they are looked at",
             ),
         )
     )
@@ -310,10 +324,11 @@ class FarmSpec(Model):
         ),
     ] = "up"
     policies: Annotated[
-        tuple[Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")], ...],
+        tuple[PolicyName, ...],
         Annotation("policies"),
         Field(
-            description="Names of NftlbPolicies of the same namespace that say which clients get in.",
+            description="Names of NftlbPolicies of the same namespace that say which clients get in. While one of them "
+            "does not exist, nobody gets in.",
             max_length=POLICIES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
@@ -393,6 +408,9 @@ class FarmSpec(Model):
             raise ValueError(f"sourceAddress is for the mode snat, not {self.mode}")
         if self.mode not in ("snat", "dnat") and (self.helper != "none" or self.log != "none" or self.mark):
             raise ValueError(f"helper, log and mark are for the modes snat and dnat, not {self.mode}")
+        guarded = self.policies or any(address.policies for address in self.addresses)
+        if guarded and self.mode not in ("snat", "dnat", "local"):
+            raise ValueError(f"policies are for the modes snat, dnat and local, not {self.mode}")
         names = [backend.name for backend in self.backends]
         if len(set(names)) != len(names):
             raise ValueError("two backends have one name")

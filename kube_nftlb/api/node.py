@@ -36,6 +36,10 @@ class NodeStatus(Model):
             max_length=20,
         ),
     ] = ""
+    policy_watermark: Annotated[
+        str,
+        Field(description="The resourceVersion up to which all NftlbPolicies are in the node's kernel."),
+    ] = ""
     farms: Annotated[int, Field(description="Farms that nftlb has.", ge=0)] = 0
     backends: Annotated[int, Field(description="Backends that nftlb has, over all farms.", ge=0)] = 0
     failed: Annotated[int, Field(description="Farms that failed; failedFarms lists the first of them.", ge=0)] = 0

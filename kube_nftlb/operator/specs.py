@@ -56,7 +56,10 @@ def digest(spec: Spec) -> bytes:
     parts = (
         [spec.get(key, default) for key, default in _SPEC],
         [(spec.get("limits") or {}).get(key, default) for key, default in _LIMITS],
-        sorted((str(address.get("ip")), str(address.get("ports", ""))) for address in spec.get("addresses") or ()),
+        sorted(
+            (str(address.get("ip")), str(address.get("ports", "")), sorted(map(str, address.get("policies") or ())))
+            for address in spec.get("addresses") or ()
+        ),
         sorted(str(policy) for policy in spec.get("policies") or ()),
         sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
         [

@@ -26,12 +26,14 @@ class Node:
         (folder / "key").write_text(KEY)
         self.nftlb, self.nft = FakeNftlb(), FakeNft()
         self.kernel = FakeKernel(self.nftlb, self.nft)
+        self.policies: list[dict[str, Any]] = []
         self.start()
 
     def start(self) -> None:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
         engine = NftlbEngine(client, self.kernel, FakeConntrack(), self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
         self.loop = Reconciler(engine, OwnTable(self.nft), lambda: None)  # type: ignore[arg-type]  # a fake
+        self.loop.replace_policies(self.policies, 1)
         self.task = asyncio.create_task(self.loop.run())
 
     async def restart_agent(self) -> None:
