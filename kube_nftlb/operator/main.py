@@ -18,6 +18,7 @@ from kube_nftlb.operator import handlers
 from kube_nftlb.operator.events import COMPONENT, Events
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.podwatch import PodWatch
+from kube_nftlb.operator.policies import PolicyStatuses
 from kube_nftlb.operator.publish import Publisher
 from kube_nftlb.operator.reconcile import Reconciler
 from kube_nftlb.operator.relist import Lister
@@ -85,9 +86,11 @@ class _Operator:
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
         self._knows_all = False
+        self._filled = asyncio.Event()
         self._intake = Intake(store)
         self._events = Events(kube)
         self._lister = Lister(kube, self._intake)
+        self._policies = PolicyStatuses(kube, store)
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, asyncio.get_running_loop().time)
         self._pods = PodWatch(kube, store, self._events, self._on_pod)
 
@@ -97,6 +100,8 @@ class _Operator:
             self._events.run(),
             self._pods.run(),
             self._relist(),
+            self._policies.watch(),
+            self._policies.write(self._filled),
             *(self._reconciler.work_on_services() for _ in range(_SERVICE_WORKERS)),
             *(self._reconciler.work_on_statuses() for _ in range(_STATUS_WORKERS)),
         ]
@@ -109,6 +114,7 @@ class _Operator:
             self._knows_all = True
             self._reconciler.mark(found)
             self._begun.set()
+            self._filled.set()
             try:
                 await self._watch()
             except Exception as error:

@@ -57,6 +57,8 @@ class FarmRecord(NamedTuple):
     invalid: str
     """Why our models refuse the spec, "" where they do not."""
     terminating: bool
+    policies: frozenset[str]
+    """The names of all policies that it refers to."""
     status: SeenStatus
 
     @property
@@ -76,6 +78,7 @@ class NodeRecord(NamedTuple):
     name: str
     resource_version: int
     watermark: int
+    policy_watermark: int
     ready: bool
     failed: dict[tuple[FarmKey, int], str]
     """Farms by key and generation that the node does not have, with reason and message as one sentence."""
@@ -119,6 +122,9 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         total=total,
         invalid=invalid,
         terminating="deletionTimestamp" in metadata,
+        policies=frozenset(
+            name for part in (spec, *(spec.get("addresses") or ())) for name in part.get("policies") or ()
+        ),
         status=status,
     )
     return record, farm
@@ -128,7 +134,6 @@ def parse_node(raw: Json) -> NodeRecord:
     """An NftlbNode's record; what an agent left out, or wrote in another version's way, counts as not done."""
     raw = {**raw, "status": shaped_status(raw.get("status"))}
     metadata, status = raw["metadata"], raw.get("status") or {}
-    watermark = str(status.get("watermark", ""))
     failed = {
         (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
             text for text in (entry.get("reason"), entry.get("message")) if text
@@ -138,7 +143,8 @@ def parse_node(raw: Json) -> NodeRecord:
     return NodeRecord(
         name=metadata["name"],
         resource_version=int(metadata["resourceVersion"]),
-        watermark=int(watermark) if watermark.isdecimal() else 0,
+        watermark=_number(status.get("watermark")),
+        policy_watermark=_number(status.get("policyWatermark")),
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
         failed=failed,
     )
@@ -150,6 +156,10 @@ def _owner(references: Iterable[Json]) -> Owner | None:
         if reference.controller:
             return Owner(reference.name, reference.uid, reference.controls_as_service)
     return None
+
+
+def _number(text: object) -> int:
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0
 
 
 def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:

@@ -92,10 +92,15 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
         name, why = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return Verdict("False", "Failed", f"node {name}{more}: {why}")
-    missing = sorted(node.name for node in nodes if not programmed(farm, node))
+    missing = [node.name for node in nodes if not programmed(farm, node)]
+    return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
+
+
+def waiting_for(missing: list[str], total: int) -> str:
+    """In a sentence, which nodes of so many do not have something yet."""
     more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
-    waiting = ", ".join(missing[:_NODES_SHOWN_MAX]) + more
-    return Verdict("False", "Pending", f"{done} of {len(nodes)} nodes have it; waiting for {waiting}")
+    waiting = ", ".join(sorted(missing)[:_NODES_SHOWN_MAX]) + more
+    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}"
 
 
 def _no_ready_backends(farm: FarmRecord) -> str:
