@@ -325,19 +325,19 @@ def test_a_policy_of_one_address_leaves_the_others_open(
     assert gets_in(cluster, far, "10.99.1.2")
 
 
-@pytest.mark.usefixtures("web")
 def test_an_open_connection_of_a_client_that_is_denied_goes_on_and_udp_is_guarded_too(
     cluster: Cluster, namespace: str, near_and_far: Sources
 ) -> None:
     near, vip = near_and_far.pod, VIPS["ipv4"]
+    cluster.run("web", 2, namespace, ports=[{"containerPort": 80, "protocol": protocol} for protocol in ("UDP", "TCP")])
     give(cluster, policy("list", namespace, "deny", [NOBODY]))
     serve(cluster, namespace, vip=vip, policies=["list"])
     serve(cluster, namespace, "dns", vip, protocol="UDP", policies=["list"])
-    assert cluster.answers(near, vip, 80, "--udp")
+    cluster.reaches(near, cluster.pods("web", namespace), vip, 80, "--udp")
     with cluster.streams(1, near, vip, 6) as streams:
         give(cluster, policy("list", namespace, "deny", near_and_far.cidrs(near)))
         assert not gets_in(cluster, near, vip)
-        assert not cluster.answers(near, vip, 80, "--udp", "--timeout", "0.3", number=2)
+        assert cluster.count(near, 3, vip, 80, "--udp", "--timeout", "0.3")["answers"] == {}
     assert streams[0]["complete"]
 
 

@@ -42,6 +42,13 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
         ({"addresses": [{"ip": "10.0.0.1"}]}, "must name its ports, except with the protocol All"),
         ({"backends": [raw_backend("a", "10.0.0.1"), {"name": "b", "ip": "10.0.0.2"}]}, "either every backend has"),
         ({"mode": "dnat", "sourceAddress": "10.0.0.9"}, "is for the mode snat"),
+        ({"mode": "dsr", "policies": ["list"]}, "policies are for the modes snat, dnat and local"),
+        (
+            {"mode": "dsr", "addresses": [{"ip": "10.0.0.1", "ports": "80", "policies": ["list"]}]},
+            "policies are for the modes snat, dnat and local",
+        ),
+        ({"addresses": [{"ip": "10.0.0.1", "ports": "80", "policies": ["a.b"]}]}, "should match pattern"),
+        ({"policies": ['x" drop']}, "should match pattern"),
         ({"sourceAddress": "fd00::9"}, "is not of the farm's family ipv4"),
         ({"logPrefix": 'x" drop'}, "should match pattern"),
         ({"logPrefix": "x\n"}, "should match pattern"),
