@@ -222,11 +222,11 @@ class Policies:
         return max(min(open_) - 1, 0) if open_ else self._seen
 
     def take(self) -> dict[PolicyKey, Json | None]:
-        """The changes, now in work until ``done``; None for a policy that is gone."""
-        taken, self._pending = self._pending, {}
-        for key, change in taken.items():
-            self._in_work.setdefault(key, change)
-        return {key: change.raw for key, change in taken.items()}
+        """All changes that are not ``done``, those of an earlier attempt too; None for a policy that is gone."""
+        for key, change in self._pending.items():
+            self._in_work[key] = _Change(self._in_work.get(key, change).since, change.raw)
+        self._pending = {}
+        return {key: change.raw for key, change in self._in_work.items()}
 
     def turn(self, changed: Mapping[PolicyKey, Policy | None]) -> set[FarmKey]:
         """From now on the policies are so; returns the farms whose guards become others by it."""
@@ -269,17 +269,18 @@ class Policies:
                     elements.add(listener(GUARDS, claim, f"jump {chain}"))
         return Contents(frozenset(elements), tuple(chains.values()))
 
-    def trouble(self, key: FarmKey) -> str:
-        """In a sentence, why a farm lets nobody in; empty where it does as it shall."""
+    def trouble(self, key: FarmKey) -> tuple[str, str] | None:
+        """Why a farm lets nobody in, as a word for machines and a sentence; None where it does as it shall."""
         if (to := self._references.get(key)) is None:
-            return ""
+            return None
         for name in sorted(to.all()):
             found = self._policies.get(PolicyKey(to.namespace, name))
             if found is None:
-                return f"there is no NftlbPolicy {name!r} in its namespace; until there is, nobody gets in"
+                sentence = f"there is no NftlbPolicy {name!r} in its namespace; until there is, nobody gets in"
+                return "PolicyMissing", sentence
             if found.invalid:
-                return f"the NftlbPolicy {name!r} is not understood, and nobody gets in: {found.invalid}"
-        return ""
+                return "PolicyInvalid", f"the NftlbPolicy {name!r} is not understood, nobody gets in: {found.invalid}"
+        return None
 
     def _rules(self, namespace: str, named: Iterable[str], farm: objects.Farm) -> Iterator[str]:
         family: Family = "ipv6" if farm.ipv6 else "ipv4"

@@ -551,7 +551,7 @@ class Reconciler:
         self.progress.problems.pop(key, None)
         spec = self._farms[key].spec
         if trouble := self._policies.trouble(key):
-            self._fail(key, "PolicyMissing", trouble)
+            self._fail(key, *trouble)
         elif remark := choice.remarks(spec):
             self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
 

@@ -77,7 +77,9 @@ def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
     policies = Policies()
     policies.turn({PolicyKey("default", "list"): broken})
     assert rules(policies, policies=["list"]) == {"10.96.0.10 80": ("drop",)}
-    assert "'list' is not understood" in policies.trouble(KEY)
+    reason, sentence = policies.trouble(KEY) or ("", "")
+    assert reason == "PolicyInvalid"
+    assert "'list' is not understood" in sentence
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,7 @@ def test_the_watermark_stays_behind_what_is_not_done() -> None:
     policies.done()
     assert policies.watermark == 24
     policies.take()
+    assert list(policies.take()) == [key], "what was not done is taken again"
     policies.done()
     assert policies.watermark == 25
     policies.put(raw(generation=2, version=30))
