@@ -9,6 +9,7 @@ Where a policy is missing, or is not understood, the chain lets nobody in.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,6 +53,7 @@ _FAMILIES: dict[Family, _Nft] = {
 
 
 _NOTHING = Contents()
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class Policy(NamedTuple):
@@ -65,6 +67,8 @@ class Policy(NamedTuple):
 def policy(raw: Json) -> Policy:
     """An NftlbPolicy object as it is enforced. The largest take half a second: not in the event loop's thread."""
     key = PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    if not all(_LABEL.fullmatch(part) for part in key):
+        return Policy(invalid="its name and namespace must be of lower-case letters, digits and dashes, without a dot")
     try:
         spec = PolicySpec.model_validate(raw.get("spec"))
     except ValidationError as error:

@@ -15,7 +15,7 @@ from kube_nftlb.api.base import annotation_key, nftlb_field
 from kube_nftlb.api.crd import structural
 from kube_nftlb.api.farm import FarmSpec, FarmStatus
 from kube_nftlb.api.node import NodeStatus
-from kube_nftlb.api.policy import PolicySpec
+from kube_nftlb.api.policy import PolicySpec, PolicyStatus
 
 Object = Literal["farm", "policy", "node"]
 
@@ -23,6 +23,7 @@ _PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
     ("farm", "spec", FarmSpec, "What is wanted of an NftlbFarm."),
     ("farm", "status", FarmStatus, "What has become of an NftlbFarm; the operator writes it."),
     ("policy", "spec", PolicySpec, "What an NftlbPolicy says of clients."),
+    ("policy", "status", PolicyStatus, "What has become of an NftlbPolicy; the operator writes it."),
     ("node", "status", NodeStatus, "What a node's agent has done; it writes it to its NftlbNode."),
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.lab.addresses import CLIENT, Interfaces
-from tests.functional.cluster import Cluster, client_pod, eventually, farm, policy
+from tests.functional.cluster import Cluster, client_pod, eventually, farm, policy, service
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -404,3 +404,20 @@ def test_the_policies_are_told_in_columns(cluster: Cluster, namespace: str) -> N
         ),
         "type, ranges, farms and nodes are told",
     )
+
+
+def test_a_service_has_the_policies_that_its_annotation_names(
+    cluster: Cluster, namespace: str, near_and_far: Sources
+) -> None:
+    near, far = near_and_far.pod, near_and_far.far_pod
+    give(cluster, policy("list", namespace, "allow", near_and_far.cidrs(near)))
+    cluster.apply(service("web", namespace, {"policies": "list"}))
+    cluster.run("web", 2, namespace)
+    cluster.farm_has("web--http", namespace, 2)
+    vip = cluster.vip("web", namespace)
+    only(cluster, near_and_far, {near}, vip)
+    cluster.scale("web", 0, namespace)
+    cluster.farm_has("web--http", namespace, 0)
+    refused = {where: cluster.count(where, 3, vip, 80, "--timeout", "1")["failures"] for where in (near, far)}
+    assert refused[near]["refused"] == 3, "nobody is there to answer"
+    assert refused[far]["timeout"] == 3, "who is kept out does not even learn that"

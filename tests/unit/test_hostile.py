@@ -8,16 +8,17 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.agent import own_table, view
+from kube_nftlb.agent import own_table, policies, view
 from kube_nftlb.agent.nftables import State, changes, combined, creation
 from kube_nftlb.agent.reconcile import Problem
 from kube_nftlb.agent.watch import parse
 from kube_nftlb.api import crd
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.reference import rows
@@ -28,6 +29,8 @@ from kube_nftlb.operator.records import parse_farm, parse_node
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
 from tests.unit.operator.objects import a_slice, endpoint, service
 
+KEY = FarmKey("default", "web--http")
+DENYING = policies.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
 SCHEMA = crd.structural(FarmSpec)
 
 
@@ -116,7 +119,10 @@ def check_farm(farm: Farm) -> None:
     for present in (None, had["x"]):
         seen = view.farm_view(farm, present)
         check_wire([seen.wire()])
-        own = combined([own_table.BASE, own_table.farm_contents(seen)])
+        known = policies.Policies()
+        known.refer(KEY, policies.references(farm))
+        known.turn({policies.PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
+        own = combined([own_table.BASE, own_table.farm_contents(seen), known.guards(KEY, seen)])
         check_commands(creation(own_table.TABLE, own))
         check_commands(changes(own_table.TABLE, own, State()))
 
@@ -143,7 +149,7 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
     """So that the tests above do not pass because everything is refused."""
     accepted = 0
 
-    @always_the_same(100 if len(path) == 1 else 15)
+    @always_the_same(300 if len(path) == 1 else 15)
     @given(allowed(schema_of(path)))
     def check(value: Any) -> None:
         nonlocal accepted
@@ -155,6 +161,22 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
 
     check()
     assert accepted, f"no value of {path} was accepted"
+
+
+@always_the_same(200)
+@given(st.one_of(junk, st.fixed_dictionaries({"type": st.sampled_from(("allow", "deny")), "cidrs": junk})))
+@example({"type": "deny", "cidrs": TEXTS})
+@example({"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]})
+def test_of_a_policy_only_ranges_reach_nft(spec: Any) -> None:
+    raw = {"metadata": {"namespace": "default", "name": "list"}, "spec": spec}
+    check_commands(creation(own_table.TABLE, combined([own_table.BASE, policies.policy(raw).contents])))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
+    for namespace, name in (("default", text), (text, "list")):
+        found = policies.policy({"metadata": {"namespace": namespace, "name": name}, "spec": {"type": "deny"}})
+        check_commands(creation(own_table.TABLE, combined([own_table.BASE, found.contents])))
 
 
 @pytest.mark.parametrize("text", TEXTS)
