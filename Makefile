@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint format crds lock clean
+.PHONY: help demo test unit lint format crds reference lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -25,6 +25,7 @@ lint: .venv/ready ## Lint, types, import rules, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/kube-nftlb crds --check
+	$(BIN)/kube-nftlb reference --check
 
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .
@@ -32,6 +33,9 @@ format: .venv/ready ## Put the code in its usual form
 
 crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
 	$(BIN)/kube-nftlb crds
+
+reference: .venv/ready ## Write docs/reference.md anew from the models
+	$(BIN)/kube-nftlb reference
 
 lock: .venv/ready ## Pin the newest versions of all packages
 	$(BIN)/pip install --quiet uv

@@ -1,8 +1,11 @@
 """The command ``kube-nftlb``."""
 
 import asyncio
+import json
 import os
 import sys
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +14,8 @@ import typer
 from kube_nftlb import errors
 from kube_nftlb.lab.cli import app as lab_app
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
+
+_SOMETHING_REFUSED = 3
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Kubernetes Services, load balanced by nftlb."
@@ -89,13 +94,95 @@ def crds(
     """Write the CustomResourceDefinitions, generated from the models."""
     from kube_nftlb.api import crd
 
-    stale = []
-    for name, definition in crd.definitions().items():
-        path, text = directory / name, crd.render(definition)
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(str(path))
-        if not check:
-            path.write_text(text)
+    texts = {directory / name: crd.render(definition) for name, definition in crd.definitions().items()}
+    _write_generated(texts, "kube-nftlb crds", check=check)
+
+
+@app.command()
+def reference(
+    page: Annotated[Path, typer.Argument(help="Where the page goes.")] = Path("docs/reference.md"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail where the page is not up to date.")
+    ] = False,
+) -> None:
+    """Write the table of all fields and annotations, generated from the models."""
+    from kube_nftlb.commands import reference_page
+
+    _write_generated({page: reference_page.page()}, "kube-nftlb reference", check=check)
+
+
+@app.command()
+def explain(
+    field: Annotated[
+        str,
+        typer.Argument(
+            help="Such as farm.spec.limits.new, limits.new, est-connlimit or an annotation; all without it."
+        ),
+    ] = "",
+) -> None:
+    """Tell what a field or an annotation means, what it takes, and what nftlb calls it."""
+    from kube_nftlb.commands import explain as command
+
+    if field:
+        typer.echo(command.explain(field))
+    else:
+        command.print_all()
+
+
+class Output(StrEnum):
+    """What ``render`` can show."""
+
+    FARMS = "farms"
+    NFTLB = "nftlb"
+    NFT = "nft"
+
+
+@app.command(
+    epilog="Exit status: 0 where all went as asked, 3 where something was refused (standard error says what), "
+    "1 where nothing could be shown."
+)
+def render(
+    files: Annotated[
+        list[Path],
+        typer.Option("--file", "-f", help="Manifests in YAML or JSON; - is standard input. May be given many times."),
+    ],
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output",
+            "-o",
+            help="farms: the NftlbFarms. nftlb: what a node sends to nftlb. nft: the rules that nftlb makes of it, "
+            "in a network namespace of their own.",
+        ),
+    ] = Output.FARMS,
+) -> None:
+    """Show what manifests become, without a cluster: Services, EndpointSlices, NftlbFarms."""
+    from kube_nftlb.commands import manifests
+    from kube_nftlb.commands import render as command
+
+    rendered = command.render(manifests.read(files))
+    problems = rendered.problems
+    if output is Output.FARMS:
+        text = command.farms_yaml(rendered)
+    elif output is Output.NFTLB:
+        text = json.dumps(command.nftlb_document(rendered), indent=2) + "\n"
+    else:
+        from kube_nftlb.commands.ruleset import ruleset
+
+        made = ruleset(rendered.accepted)
+        text, problems = made.text, (*problems, *made.problems)
+    for note in rendered.notes:
+        typer.echo(f"note: {note}", err=True)
+    for problem in problems:
+        typer.echo(f"refused: {problem}", err=True)
+    typer.echo(text, nl=False)
+    if problems:
+        raise typer.Exit(_SOMETHING_REFUSED)
+
+
+def _write_generated(texts: Mapping[Path, str], command: str, *, check: bool) -> None:
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     if check and stale:
-        raise errors.UsageError(f"not up to date, run `kube-nftlb crds`: {', '.join(stale)}")
+        raise errors.UsageError(f"not up to date, run `{command}`: {', '.join(map(str, stale))}")
+    for path in stale:
+        path.write_text(texts[path])

@@ -20,9 +20,14 @@ from kubernetes.aio.client.configuration import Configuration
 from kube_nftlb import errors
 
 JsonObject = dict[str, Any]
+Transform = Callable[[JsonObject], JsonObject | None]
+"""What is kept of an object of a list; None where nothing is."""
 _T = TypeVar("_T")
 
 _LIST_PAGE = 2000
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_TIMEOUT_S = 300
 _WATCH_SILENCE_S = 90
 """A watch that says nothing for so long is broken: bookmarks come about every minute."""
@@ -115,16 +120,21 @@ class Kube:
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        metadata_only: bool = False,
+        transform: Transform = lambda item: item,
     ) -> Listing:
-        """All objects of a kind, in one namespace or all, read in pages.
+        """All objects of a kind, in one namespace or all, read in pages; or of each its metadata alone.
 
-        Objects of a list do not carry ``kind`` and ``apiVersion``; they are put in.
+        Objects of a list do not carry ``kind`` and ``apiVersion``; they are put in. ``transform`` makes each object
+        what is kept of it as soon as its page is read, so that a list never costs more memory than that and a page.
         """
         items: list[JsonObject] = []
         query = {"limit": str(_LIST_PAGE), **_selectors(label_selector, field_selector)}
         while True:
-            page = await self.request("GET", resource.path(namespace), query=query)
-            items.extend(page["items"])
+            page = await self.request(
+                "GET", resource.path(namespace), query=query, accept=_METADATA_LIST if metadata_only else _JSON
+            )
+            items.extend(kept for item in page["items"] or () if (kept := transform(item)) is not None)
             if not (token := page["metadata"].get("continue")):
                 break
             query["continue"] = token
@@ -141,6 +151,7 @@ class Kube:
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         """What happened since a resourceVersion, until the server ends the watch (a few minutes).
 
@@ -155,12 +166,17 @@ class Kube:
         }
         path = resource.path(namespace)
         response = await self._send(
-            "GET", path, query=query, timeout_s=_WATCH_TIMEOUT_S + 30, silence_s=_WATCH_SILENCE_S
+            "GET",
+            path,
+            query=query,
+            accept=_METADATA if metadata_only else _JSON,
+            timeout_s=_WATCH_TIMEOUT_S + 30,
+            silence_s=_WATCH_SILENCE_S,
         )
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())
-            async for line in response.content:
+            async for line in _lines(response.content.iter_any()):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise _error(event["object"].get("code", 500), json.dumps(event["object"]).encode())
@@ -234,12 +250,13 @@ class Kube:
         *,
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         timeout_s: float = 30,
     ) -> JsonObject:
         """One request, one JSON answer. Raises KubeError and its kind, or KubeUnreachableError."""
         response = await self._send(
-            method, path, query=query, body=body, content_type=content_type, timeout_s=timeout_s
+            method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
         )
         try:
             data = await response.read()
@@ -257,13 +274,14 @@ class Kube:
         *,
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         timeout_s: float,
         silence_s: float | None = None,
     ) -> aiohttp.ClientResponse:
         configuration = self._api.configuration
         url = configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": "application/json", "Content-Type": content_type, **self._api.default_headers}
+        headers = {"Accept": accept, "Content-Type": content_type, **self._api.default_headers}
         if (auth := (await configuration.auth_settings()).get("BearerToken")) is not None and auth["value"]:
             headers[auth["key"]] = auth["value"]
         try:
@@ -290,11 +308,14 @@ async def follow(
     namespace: str | None = None,
     label_selector: str | None = None,
     field_selector: str | None = None,
+    metadata_only: bool = False,
+    transform: Transform = lambda item: item,
 ) -> None:
     """List, then watch, for ever (a reflector, as Kubernetes' client libraries call it).
 
-    ``on_list`` gets the whole state, at the start and whenever continuity was lost; ``on_event`` what happens after it,
-    bookmarks included; ``on_trouble`` each failure, after which it tries again, more slowly each time, up to 5 s.
+    ``on_list`` gets the whole state, at the start and whenever continuity was lost, each object as ``transform`` left
+    it; ``on_event`` what happens after it, bookmarks included, as it is; ``on_trouble`` each failure, after which it
+    tries again, more slowly each time, up to 5 s. With ``metadata_only`` objects have nothing but their metadata.
     """
     delay_s = 0.1
     resource_version: str | None = None
@@ -302,10 +323,14 @@ async def follow(
     while True:
         try:
             if resource_version is None:
-                listing = await kube.list(resource, namespace, **selectors)
+                listing = await kube.list(
+                    resource, namespace, **selectors, metadata_only=metadata_only, transform=transform
+                )
                 resource_version = listing.resource_version
                 on_list(listing)
-            async for event in kube.watch(resource, resource_version, namespace=namespace, **selectors):
+            async for event in kube.watch(
+                resource, resource_version, namespace=namespace, **selectors, metadata_only=metadata_only
+            ):
                 resource_version = event.object["metadata"]["resourceVersion"]
                 on_event(event)
                 delay_s = 0.1
@@ -325,6 +350,20 @@ async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int 
         except errors.KubeUnreachableError:
             await asyncio.sleep(delay_s)
     return await call()
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What comes in, line by line; aiohttp itself gives up on a line of more than 128 KiB, and objects are larger."""
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            yield b"".join((*parts, line))
+            parts = []
+        if rest:
+            parts.append(rest)
+    if parts:
+        yield b"".join(parts)
 
 
 def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

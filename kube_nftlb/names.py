@@ -4,6 +4,7 @@ The farm names are the ones that the project's ancestor used, so that its users 
 """
 
 import hashlib
+from collections.abc import Iterable
 
 GROUP = "kube-nftlb.io"
 
@@ -57,9 +58,11 @@ def distinct_farm_name(base: str, service: str, port: str | None, family: str, *
 def nftlb_farm_name(namespace: str, farm: str) -> str:
     """What a farm is called in nftlb: its own name in the namespace ``default``, else ``<namespace>.<farm>``.
 
-    Neither has a dot of its own, so no two farms meet. Past ``NFTLB_FARM_NAME_MAX`` a hash stands for the end.
+    Neither has a dot of its own, so no two farms meet; one that has got past that rule never takes the name of another
+    namespace's farm. Past ``NFTLB_FARM_NAME_MAX`` a hash stands for the end.
     """
-    return shorten(farm if namespace == "default" else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
+    plain = namespace == "default" and "." not in farm
+    return shorten(farm if plain else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
 
 
 def address_name(nftlb_farm: str, ip: str, protocol: str, ports: str) -> str:
@@ -68,6 +71,11 @@ def address_name(nftlb_farm: str, ip: str, protocol: str, ports: str) -> str:
     The name changes with the address itself, because nftlb cannot change one in place.
     """
     return f"{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX - _HASH_CHARACTERS - 1)}-{_digest(ip, protocol, ports)}"
+
+
+def guard_chain(nftlb_farm: str, policies: Iterable[str]) -> str:
+    """The chain that asks these policies for a farm, in the agent's own table."""
+    return f"guard-{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX)}-{_digest(*policies)}"
 
 
 def shorten(name: str, limit: int) -> str:

@@ -1,7 +1,8 @@
 """The kernel's table of connections, where nftlb leaves something behind in it (netlink, conntrack(8))."""
 
 import socket
-from typing import Self
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
 
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
@@ -11,6 +12,8 @@ from kube_nftlb.nftlb import objects
 
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": socket.IPPROTO_SCTP}
 _ENOENT = 2
+
+_Change = Callable[[AsyncNFCTSocket, NFCTAttrTuple], Awaitable[None]]
 
 
 class Conntrack:
@@ -38,27 +41,62 @@ class Conntrack:
         A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
         connection goes on, but without its mark: with it, each packet would renew the session that leads there.
         """
+        return await self._each(farm, lambda entry: _mark(entry) in marks, self._released)
+
+    async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
+        """Forget a farm's connections to these addresses; how many that were. Their next packet is refused or reset."""
+        if not addresses:
+            return 0
+        return await self._each(farm, lambda entry: _answerer(entry) in addresses, self._forgotten)
+
+    async def _each(self, farm: objects.Farm, chosen: Callable[[Any], bool], change: _Change) -> int:
         family = socket.AF_INET6 if farm.ipv6 else socket.AF_INET
-        table = self._sockets[family]
-        released = 0
+        changed = 0
         for claim in farm.claims():
-            protocol = _PROTOCOLS[claim.protocol]
-            listener = NFCTAttrTuple(family, daddr=claim.ip, proto=protocol, dport=claim.port)
-            try:
-                found = [
-                    NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG"))
-                    async for entry in await table.dump(tuple_orig=listener)
-                    if (entry.get_attr("CTA_MARK") or 0) & objects.MARK_LAST in marks
-                ]
-                for connection in found:
-                    if protocol == socket.IPPROTO_UDP:
-                        await table.entry("del", tuple_orig=connection)
-                    else:
-                        await table.entry("set", mark=0, tuple_orig=connection)
-            except NetlinkError as error:
-                # One that ended meanwhile is no trouble; the others are found at the next attempt.
-                if error.code != _ENOENT:
-                    raise errors.KernelError(f"cannot change connections to {claim.ip}: {error}") from error
-                continue
-            released += len(found)
-        return released
+            for protocol in objects.PROTOCOLS[claim.protocol]:
+                number, port = _PROTOCOLS[protocol], claim.port or None
+                listener = NFCTAttrTuple(family, daddr=claim.ip, proto=number, dport=port)
+                # Asked for an IPv6 address the kernel tells of nothing, so all are looked through.
+                asked = listener if family == socket.AF_INET else None
+                try:
+                    found = [
+                        connection
+                        async for entry in await self._sockets[family].dump(tuple_orig=asked)
+                        if chosen(entry)
+                        and (connection := NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG")))
+                        and (connection.daddr, connection.proto) == (claim.ip, number)
+                        and port in (None, connection.dport)
+                    ]
+                    for connection in found:
+                        await change(self._sockets[family], connection)
+                except NetlinkError as error:
+                    # One that ended meanwhile is no trouble; the others are found at the next attempt.
+                    if error.code != _ENOENT:
+                        raise errors.KernelError(f"cannot change connections to {claim.ip}: {error}") from error
+                    continue
+                changed += len(found)
+        return changed
+
+    @staticmethod
+    async def _released(table: AsyncNFCTSocket, connection: NFCTAttrTuple) -> None:
+        if connection.proto == socket.IPPROTO_UDP:
+            await table.entry("del", tuple_orig=connection)
+        else:
+            await table.entry("set", mark=0, tuple_orig=connection)
+
+    @staticmethod
+    async def _forgotten(table: AsyncNFCTSocket, connection: NFCTAttrTuple) -> None:
+        await table.entry("del", tuple_orig=connection)
+
+
+def _mark(entry: Any) -> int:
+    """The backend's part of a connection's mark."""
+    mark: int = entry.get_attr("CTA_MARK") or 0
+    return mark & objects.MARK_LAST
+
+
+def _answerer(entry: Any) -> str:
+    """The address that answers a connection, which is the backend's once it was translated."""
+    ip = entry.get_attr("CTA_TUPLE_REPLY").get_attr("CTA_TUPLE_IP")
+    address: str = ip.get_attr("CTA_IP_V4_SRC") or ip.get_attr("CTA_IP_V6_SRC") or ""
+    return address

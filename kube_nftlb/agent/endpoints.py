@@ -1,11 +1,11 @@
 """Which of a farm's backends a node uses: the rules of kube-proxy (KEP-1669, KEP-2086, KEP-2433, KEP-3015). No I/O."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.values import TrafficPolicy
 
 
 class Endpoints(NamedTuple):
@@ -15,17 +15,17 @@ class Endpoints(NamedTuple):
     local: tuple[Backend, ...]
 
 
-def choose(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
-    """Both lists of a farm on a node; ``local`` is empty with the traffic policy Cluster, which has no use for it.
+def choose(backends: Sequence[Backend], policy: TrafficPolicy, facts: NodeFacts) -> Endpoints:
+    """Both lists on a node; ``local`` is empty with the traffic policy Cluster, which has no use for it.
 
     In each list backends that are ready; where there is none, those that serve while they terminate. Hints count for
     ``cluster`` alone, and only while every ready backend has some and one is meant for this node or zone.
     """
-    ready = [backend for backend in spec.backends if backend.ready]
-    cluster = _preferred(ready, facts) or _last_resort(spec.backends)
-    if spec.traffic_policy == "Cluster":
+    ready = [backend for backend in backends if backend.ready]
+    cluster = _preferred(ready, facts) or _last_resort(backends)
+    if policy == "Cluster":
         return Endpoints(tuple(cluster), ())
-    here = [backend for backend in spec.backends if backend.node_name == facts.name]
+    here = [backend for backend in backends if backend.node_name == facts.name]
     local = [backend for backend in here if backend.ready] or _last_resort(here)
     return Endpoints(tuple(cluster), tuple(local))
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.agent.conntrack import Conntrack
@@ -18,8 +19,18 @@ from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.nftables import State
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
-from kube_nftlb.nftlb.requests import PutFarm, Request, Step, after, drops_table, put_request, request
+from kube_nftlb.nftlb.kernel import Kernel, TimedSession
+from kube_nftlb.nftlb.requests import (
+    PutFarm,
+    Request,
+    Step,
+    after,
+    drops_table,
+    leaves_rules,
+    put_request,
+    request,
+    restarts,
+)
 
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
@@ -57,7 +68,17 @@ class NftlbEngine:
 
     def holders(self, farm: objects.Farm) -> set[str]:
         """Other farms in nftlb that listen where this one would: nftlb must not be sent it before they are gone."""
-        return {name for claim in farm.claims() if (name := self._holders.get(claim)) not in (None, farm.name)}
+        claims = list(farm.claims())
+        held = {name for claim in claims if (name := self._holders.get(claim)) not in (None, farm.name)}
+        return held | {name for name in self._rivals(claims) if name != farm.name}
+
+    def _rivals(self, claims: list[objects.Claim]) -> set[str]:
+        """Farms that listen on the whole of an address where these are ports of it, or the other way round."""
+        whole = {claim.ip for claim in claims if claim.protocol == "all"}
+        found = {self._holders.get(objects.Claim(claim.ip, "all", 0)) for claim in claims}
+        if whole:
+            found.update(name for claim, name in self._holders.items() if claim.ip in whole)
+        return {name for name in found if name is not None}
 
     async def apply(self, steps: Iterable[Step]) -> dict[str, str]:
         """Carry out steps in their order; what failed, by the farm's name. Raises NftlbUnreachableError.
@@ -66,23 +87,37 @@ class NftlbEngine:
         """
         failed: dict[str, str] = {}
         dropped = False
+        kept: dict[str, _Sessions] = {}
         for batch in _batches(steps):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
             dropped = dropped or any(drops_table(self.present.get(step.name), step) for step in remaining)
-            try:
-                await self._send(remaining)
-            except errors.NftlbError as error:
-                await self.sync()
-                if len(remaining) == 1:
-                    failed[remaining[0].name] = str(error)
-                else:
-                    for step in remaining:
-                        failed.update(await self.apply([step]))
+            messy = any(leaves_rules(self.present.get(step.name), step) for step in remaining)
+            restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
+            for name in (self.present.keys() if dropped or messy else restarted) - kept.keys():
+                kept[name] = await self._sessions(name)
+            failed.update(await self._attempt(remaining))
+            if messy:
+                await self._rebuild()
         if dropped:
-            await self.rebuild()
+            await self._rebuild()
+        for name, sessions in kept.items():
+            await self._restore(name, sessions)
         return failed
+
+    async def _attempt(self, batch: list[Step]) -> dict[str, str]:
+        try:
+            await self._send(batch)
+        except errors.NftlbError as error:
+            await self.sync()
+            if len(batch) == 1:
+                return {batch[0].name: str(error)}
+            failed: dict[str, str] = {}
+            for step in batch:
+                failed |= await self.apply([step])
+            return failed
+        return {}
 
     async def _send(self, batch: list[Step]) -> None:
         if all(isinstance(step, PutFarm) for step in batch):
@@ -92,6 +127,9 @@ class NftlbEngine:
             await self._client.change(request(step))
         for step in batch:
             self._note(step)
+        for name in {step.name for step in batch}:
+            # At once: what nftlb has left in the map is in the way of what it adds next.
+            await self.settle_sessions(name)
 
     def _note(self, step: Step) -> None:
         before = self.present.get(step.name)
@@ -143,9 +181,12 @@ class NftlbEngine:
             return "nftlb does not have it"
         wanted = layout.expected(farm)
         wanted = replace(
-            wanted, listeners=frozenset(entry for entry in wanted.listeners if entry.map == layout.NAT_MAP)
+            wanted, listeners=frozenset(entry for entry in wanted.listeners if entry.map in layout.NAT_MAPS)
         )
-        return wanted.difference(await self._kernel.rules_of(name, layout.family(farm), wanted.listeners))
+        found = await self._kernel.rules_of(name, layout.family(farm), wanted.listeners)
+        if farm.persistent:
+            found = replace(found, sessions=frozenset(await self._static_sessions(farm)))
+        return wanted.difference(found)
 
     async def _own_table_fault(self, table: str, wanted: State) -> str:
         rules = {chain.name: len(chain.rules) for chain in wanted.chains.values() if chain.rules}
@@ -155,8 +196,11 @@ class NftlbEngine:
         elements = Counter(name for name, _ in wanted.elements)
         for name, named in wanted.sets.items():
             found_elements = await self._kernel.element_count(table, name)
-            # Neighbouring intervals are merged, and each has an end of its own: only that there is something counts.
-            right = bool(found_elements) == bool(named.elements) if named.elements else found_elements == elements[name]
+            if named.held is not None or not named.elements:
+                right = found_elements == (elements[name] if named.held is None else named.held)
+            else:
+                # Neighbouring intervals may have been merged: only that there is something counts.
+                right = found_elements > 0
             if not (right or named.dynamic):
                 return f"the {named.kind} {name} of the table inet {table} was changed"
         return ""
@@ -170,41 +214,123 @@ class NftlbEngine:
                 return f"{len(missing)} of {len(wanted)} listeners are missing in the kernel"
             if extra := found - wanted:
                 return f"{len(extra)} listeners are in the kernel, and should not be"
-            chains = await self._kernel.base_rules(family)
-            needed = {chain for chain, map_ in layout.BASE_CHAINS.items() if any(entry.map == map_ for entry in wanted)}
-            if needed - chains:
-                return f"the look-up in the chain {min(needed - chains)} of the table {family} nftlb is missing"
+            if unused := {entry.map for entry in wanted} - await self._kernel.base_rules(family):
+                return f"the look-up in the map {min(unused)} of the table {family} nftlb is missing"
         return ""
 
     async def rebuild(self) -> None:
-        """Make nftlb write all its rules anew.
+        """Make nftlb write all its rules anew; the clients that it remembers are kept."""
+        kept = {name: await self._sessions(name) for name in self.present}
+        await self._rebuild()
+        for name, sessions in kept.items():
+            await self._restore(name, sessions)
+
+    async def _rebuild(self) -> None:
+        """As ``rebuild``, without the clients.
 
         Without its table a farm with addresses cannot be loaded; nftlb then recovers by loading everything from memory.
         """
         for family in layout.FAMILIES:
             await self._nft.run(f"table {family} {layout.TABLE} {{}}\ndelete table {family} {layout.TABLE}\n")
         if farm := next((farm for farm in self.present.values() if farm.addresses), None):
-            await self._client.change(put_request([farm]))
+            await self._client.change(put_request([objects.Farm(farm.name, {}, farm.addresses)]))
+        for name in self.present:
+            await self.settle_sessions(name)
 
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
         if self.present[name].ipv6:
             await self.rebuild()
             return
+        if self.present[name].persistent and len(self.present[name].addresses) > 1:
+            # nftlb cannot put it down, see docs/nftlb-defects.md.
+            await self.rebuild()
+            return
+        sessions = await self._sessions(name)
         for state in ("down", "up"):
             await self._client.change(put_request([objects.Farm(name, {"state": state})]))
+        await self.settle_sessions(name)
+        await self._restore(name, sessions)
+
+    async def _sessions(self, name: str) -> "_Sessions":
+        """The clients that a farm remembers."""
+        farm = self.present[name]
+        if not farm.persistent:
+            return _Sessions("", [])
+        family, persistence = layout.family(farm), farm.options["persistence"]
+        found = await self._kernel.timed_sessions(family, layout.sessions_map(name))
+        return _Sessions(persistence, [(layout.session_text(persistence, family, each.key), each) for each in found])
+
+    async def _restore(self, name: str, sessions: "_Sessions") -> None:
+        """Remember clients again, as long as their backend is there and they are known by the same fields."""
+        farm = self.present.get(name)
+        if farm is None or not sessions.clients or farm.options.get("persistence") != sessions.persistence:
+            return
+        family, map_ = layout.family(farm), layout.sessions_map(name)
+        ttl_ms = int(farm.options["persist-ttl"]) * 1000
+        marks = await self._kernel.full_marks(family, name)
+        there = await self._kernel.sessions(family, map_)
+        elements = [
+            f"{client} expires {min(each.left_ms, ttl_ms)}ms : {marks[own]:#x}"
+            for client, each in sessions.clients
+            if (own := each.mark & objects.MARK_LAST) in marks and each.key not in there
+        ]
+        if elements:
+            await self._nft.run(f"add element {family} {layout.TABLE} {map_} {{ {', '.join(elements)} }}")
+
+    async def settle_sessions(self, name: str) -> None:
+        """Bring the kernel's map of a farm's static sessions to what they are.
+
+        nftlb leaves those of a backend there that has gone or got another mark, and none of one that drains.
+        """
+        farm = self.present.get(name)
+        if farm is None or not farm.persistent:
+            return
+        family, map_ = layout.family(farm), layout.static_sessions_map(name)
+        wanted, found = layout.expected(farm).sessions, await self._static_sessions(farm)
+        commands = [f"delete element {family} {layout.TABLE} {map_} {{ {entry.client} }}" for entry in found - wanted]
+        if missing := wanted - found:
+            marks = await self._kernel.full_marks(family, name)
+            commands += [
+                f"add element {family} {layout.TABLE} {map_} {{ {entry.client} : {marks[entry.mark]:#x} }}"
+                for entry in missing
+                if entry.mark in marks
+            ]
+        if commands:
+            await self._nft.run("\n".join(commands))
+
+    async def _static_sessions(self, farm: objects.Farm) -> set[layout.StaticSession]:
+        family, persistence = layout.family(farm), farm.options["persistence"]
+        found = await self._kernel.sessions(family, layout.static_sessions_map(farm.name))
+        return {
+            layout.StaticSession(layout.session_text(persistence, family, key), mark) for key, mark in found.items()
+        }
 
     async def part(self, name: str, marks: set[int]) -> None:
-        """Part a farm from backends that are gone: its UDP flows, and clients that a session holds to one of them."""
+        """Part a farm from backends that are gone: its UDP flows, and clients that a session holds to one of them.
+
+        ``marks`` are those known to have gone; sessions tell of others.
+        """
         farm = self.present.get(name)
         if farm is None:
             return
-        gone = marks - {backend.mark for backend in farm.backends.values() if backend.state != "down"}
-        persistent = farm.options.get("persistence", "none") != "none"
-        if gone and (persistent or any(claim.protocol == "udp" for claim in farm.claims())):
+        alive = {backend.mark for backend in farm.backends.values() if backend.state != "down"}
+        persistent = farm.persistent
+        family, map_ = layout.family(farm), layout.sessions_map(name)
+        held = await self._kernel.sessions(family, map_) if persistent else {}
+        gone = (marks | set(held.values())) - alive
+        if not gone:
+            return
+        if persistent or _has_flows(farm):
             await self._conntrack.release(farm, gone)
         if persistent:
-            await self._purge_sessions(name, farm)
+            # Only now: with its mark a connection would have made a session anew.
+            held = await self._kernel.sessions(family, map_)
+            persistence = farm.options["persistence"]
+            if dead := [layout.session_text(persistence, family, key) for key, mark in held.items() if mark in gone]:
+                # One that ran out meanwhile makes nft refuse all of it; what is left is found at the next look.
+                with contextlib.suppress(errors.KernelError):
+                    await self._nft.run(f"delete element {family} {layout.TABLE} {map_} {{ {', '.join(dead)} }}")
 
     async def forget(self, farm: objects.Farm) -> None:
         """Forget the UDP flows to what a farm listened on; with them clients would be served by it for ever."""
@@ -214,23 +340,33 @@ class NftlbEngine:
     async def forget_flows(self, name: str, marks: set[int]) -> None:
         """Forget a farm's UDP flows to backends that are now somewhere else."""
         farm = self.present.get(name)
-        if farm is not None and any(claim.protocol == "udp" for claim in farm.claims()):
+        if farm is not None and _has_flows(farm):
             await self._conntrack.release(farm, marks)
 
-    async def _purge_sessions(self, name: str, farm: objects.Farm) -> None:
-        family = layout.family(farm)
-        alive = {backend.mark for backend in farm.backends.values() if backend.state != "down"}
-        dead = [key for key, mark in (await self._kernel.sessions(family, name)).items() if mark not in alive]
-        if dead:
-            persistence = farm.options["persistence"]
-            keys = ", ".join(layout.session_text(persistence, key) for key in dead)
-            await self._nft.run(f"delete element {family} {layout.TABLE} {layout.sessions_map(name)} {{ {keys} }}")
+    async def cut(self, name: str, addresses: frozenset[str]) -> None:
+        """End a farm's connections to these addresses, unless a backend is there that gets connections."""
+        farm = self.present.get(name)
+        if farm is not None:
+            in_use = {backend.options["ip-addr"] for backend in farm.backends.values() if backend.state != "down"}
+            await self._conntrack.cut(farm, addresses - in_use)
 
     def save(self, farms: Iterable[objects.Farm]) -> None:
         """Write nftlb's start-up file: with it, a restarted daemon has its farms before it answers."""
         temporary = self._startup_file.with_suffix(".new")
         temporary.write_text(json.dumps(objects.document(farms)))
         temporary.replace(self._startup_file)
+
+
+class _Sessions(NamedTuple):
+    """The clients that a farm remembered, as nft spells them, and by which fields it did."""
+
+    persistence: str
+    clients: list[tuple[str, TimedSession]]
+
+
+def _has_flows(farm: objects.Farm) -> bool:
+    """Whether clients reach it over UDP, where a flow has no end that anybody could see."""
+    return any("udp" in objects.PROTOCOLS[claim.protocol] for claim in farm.claims())
 
 
 def _batches(steps: Iterable[Step]) -> Iterator[list[Step]]:

@@ -17,7 +17,7 @@ from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.status import NodeReporter
 from kube_nftlb.agent.surroundings import Surroundings
-from kube_nftlb.agent.watch import watch_farms
+from kube_nftlb.agent.watch import watch_farms, watch_policies
 from kube_nftlb.events import Events, Source
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube import Kube
@@ -65,6 +65,7 @@ async def _run(settings: AgentSettings) -> None:
         tasks = [
             asyncio.create_task(surroundings.run(), name="surroundings"),
             asyncio.create_task(watch_farms(kube, reconciler, health_checks), name="watch"),
+            asyncio.create_task(watch_policies(kube, reconciler), name="watch-policies"),
             asyncio.create_task(reconciler.run(), name="reconcile"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(health_checks.run(), name="health-checks"),

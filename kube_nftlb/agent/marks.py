@@ -5,20 +5,21 @@ from collections.abc import Iterable, Mapping
 from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
 
 
-def allocate(wanted: Iterable[str], taken: Mapping[str, int]) -> dict[str, int]:
+def allocate(wanted: Iterable[str], taken: Mapping[str, int], asked: Mapping[str, int] | None = None) -> dict[str, int]:
     """A mark for each wanted backend of one farm.
 
-    A backend keeps the mark that nftlb has for it; a new one gets the lowest that is free. The marks of backends that
-    are going are not free before they are gone. Marks that are no good (out of range, or two backends with one) are
-    given anew. Raises ValueError past the number of marks there are.
+    ``asked`` are the marks that backends ask for; they get them. Any other backend keeps the mark that nftlb has for
+    it; a new one gets the lowest that is free. The marks of backends that are going are not free before they are gone.
+    Marks that are no good (out of range, asked for by another, or two backends with one) are given anew. Raises
+    ValueError past the number of marks there are.
     """
-    given: dict[str, int] = {}
-    used = set(taken.values())
-    kept: set[int] = set()
+    given: dict[str, int] = dict(asked or {})
+    used = {*taken.values(), *given.values()}
+    kept: set[int] = set(given.values())
     names = list(wanted)
     for name in names:
         mark = taken.get(name)
-        if mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in kept:
+        if name not in given and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in kept:
             given[name] = mark
             kept.add(mark)
     free = (mark for mark in range(MARK_FIRST, MARK_LAST + 1) if mark not in used)

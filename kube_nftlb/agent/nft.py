@@ -34,6 +34,8 @@ class Nft:
         for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):
             function.restype = ctypes.c_char_p
             function.argtypes = [ctypes.c_void_p]
+        library.nft_ctx_set_dry_run.argtypes = [ctypes.c_void_p, ctypes.c_bool]
+        library.nft_ctx_set_dry_run.restype = None
         library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
         return cls(library)
 
@@ -41,8 +43,17 @@ class Nft:
         """Run commands in the syntax of nft(8), all or none. Raises KernelError with what nft says."""
         await asyncio.to_thread(self._run, commands)
 
-    def _run(self, commands: str) -> None:
+    async def check(self, commands: str) -> bool:
+        """Whether the kernel would take these commands; nothing is changed."""
+        try:
+            await asyncio.to_thread(self._run, commands, dry=True)
+        except errors.KernelError:
+            return False
+        return True
+
+    def _run(self, commands: str, *, dry: bool = False) -> None:
         with self._lock:
+            self._library.nft_ctx_set_dry_run(self._context, dry)
             failed = self._library.nft_run_cmd_from_buffer(self._context, commands.encode())
             said = self._library.nft_ctx_get_error_buffer(self._context) or b""
             self._library.nft_ctx_get_output_buffer(self._context)

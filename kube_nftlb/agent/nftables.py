@@ -36,6 +36,8 @@ class NamedSet(NamedTuple):
     kind: str = "set"
     dynamic: bool = False
     """Whether packets add elements to it."""
+    held: int | None = None
+    """How many elements the kernel has for ``elements``, where that is known: an interval is more than one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,20 @@ PRIORITY = -160
 VERDICTS = "verdicts"
 """The maps from a listener to what happens to its new connections; each exists once per family, see ``listener``."""
 
+GUARDS = "guards"
+"""The maps from a listener to the chain that says whether a new connection's client gets in (``policies``)."""
+
 REFUSE = "goto refuse"
 """The verdict for a connection that nobody would answer: a TCP reset, or ICMP's port unreachable."""
 
 DROP = "drop"
+"""The verdict for a connection that is to be tried elsewhere: nobody answers."""
 
 RANGES = "ranges"
-"""The maps from a listener to the chain that lets only some clients' connections pass; looked up before VERDICTS."""
+"""The maps from a listener to the chain that lets the connections from some ranges pass (``steering``)."""
 
 MASQUERADE = "masquerade"
-"""The maps from a listener (address and port, one map per protocol and family) to who is masqueraded on the way to its
-backends; see ``masquerading``."""
+"""The maps from a listener to who is masqueraded on the way to its backends: ALWAYS, FROM_OUTSIDE or FROM_ITSELF."""
 ALWAYS = "goto masquerade-always"
 FROM_OUTSIDE = "goto masquerade-from-outside"
 """All but this node's pods: those that backends would answer by another way."""
@@ -39,59 +42,139 @@ FROM_ITSELF = "goto masquerade-from-itself"
 """The node's own processes."""
 
 HAIRPIN = "hairpin"
-"""The sets of a backend's address twice: as client and as backend, which would never see an answer to itself."""
+"""The sets of a backend's address twice, as client and as backend: it would never see an answer to itself."""
 LOCAL_PODS = "local-pods"
 """The sets of the ranges of this node's pods."""
 SERVICE_RANGES = "service-ranges"
 """The sets of the cluster's ranges for Services."""
 
-_ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
-_PROTOCOLS = ("tcp", "udp", "sctp")
+CONNECTIONS = "connections"
+"""The maps from a listener to what is done with each new connection that comes in."""
+RESETS = "resets"
+"""The same for each TCP reset of a client."""
+INVALIDS = "invalids"
+"""The same for each packet that belongs to no connection and opens none."""
+FORWARDED = "forwarded"
+"""The same for each new connection that is forwarded."""
+LEAVING = "leaving"
+"""The same for each new connection as it leaves the node."""
+SOURCES = "sources"
+"""The maps from a listener to the address that its connections' source is translated to."""
+BACKEND_SOURCES = "backend-sources"
+"""The same for a listener and the address of a backend."""
+
+_OPTIONS_PRIORITY = -155
+"""Behind ``PRIORITY``, so that what is kept out does not count, and before nftlb's."""
+_SOURCE_PRIORITY = 90
+_MASQUERADE_PRIORITY = 95
+"""Before nftlb masquerades (100): the first translation counts."""
+
+_ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+_LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+_LOOK_UPS = tuple(
+    look_up
+    for name in (RANGES, GUARDS, VERDICTS)
+    for look_up in (
+        *(f"ct state new meta l4proto . {family} daddr . th dport vmap @{name}-{family}" for family in _LISTENER_KEY),
+        *(
+            f"ct state new meta l4proto {{ tcp, udp, sctp }} {family} daddr vmap @{name}-all-{family}"
+            for family in _ADDRESS_TYPE
+        ),
+    )
+)
+_OPTION_LOOK_UPS = tuple(
+    f"{match} meta l4proto . {family} daddr . th dport vmap @{name}-{family}"
+    for name, match in (
+        (CONNECTIONS, "ct state new"),
+        (INVALIDS, "ct state invalid"),
+        (RESETS, "tcp flags rst"),
+    )
+    for family in _LISTENER_KEY
+)
 
 
-def _base() -> Contents:
-    sets: list[NamedSet] = []
-    look_ups: list[str] = []
-    not_served: list[str] = []
-    outside: list[str] = []
-    masquerading: list[str] = []
-    for family, address in _ADDRESS.items():
-        for name in (RANGES, VERDICTS):
-            declaration = f"type inet_proto . {address} . inet_service : verdict;"
-            sets.append(NamedSet(f"{name}-{family}", declaration, kind="map"))
-            look_ups.append(f"ct state new meta l4proto . {family} daddr . th dport vmap @{name}-{family}")
-        not_served.append(f"ct state new {family} daddr @{SERVICE_RANGES}-{family} goto refuse")
-        outside.append(f"{family} saddr @{LOCAL_PODS}-{family} return")
-        sets.append(NamedSet(f"{HAIRPIN}-{family}", f"type {address} . {address};"))
-        masquerading.append(
-            f"ct status dnat {family} saddr . {family} daddr @{HAIRPIN}-{family} goto masquerade-always"
+def _filter_hook(hook: str, priority: int) -> str:
+    return f"type filter hook {hook} priority {priority}; policy accept;"
+
+
+def _by_origin(statement: str) -> tuple[str, ...]:
+    """Rules that look up what a connection was opened to: nft must know the protocol to know what a port is."""
+    return tuple(
+        f"meta l4proto {protocol} "
+        + statement.format(family=family, key=f"meta l4proto . ct original {family} daddr . ct original proto-dst")
+        for protocol in ("tcp", "udp", "sctp")
+        for family in _LISTENER_KEY
+    )
+
+
+_VERDICT_MAPS = (RANGES, GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING, MASQUERADE)
+_NOT_SERVED = tuple(f"ct state new {family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
+_FROM_LOCAL_PODS = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
+
+BASE = Contents(
+    sets=tuple(
+        NamedSet(f"{name}-{family}", f"type {key}{value};", kind="map")
+        for family, key in _LISTENER_KEY.items()
+        for name, value in (
+            *((name, " : verdict") for name in _VERDICT_MAPS),
+            (SOURCES, f" : {_ADDRESS_TYPE[family]}"),
+            (BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
         )
-        for protocol in _PROTOCOLS:
-            name = f"{MASQUERADE}-{protocol}-{family}"
-            sets.append(NamedSet(name, f"type {address} . inet_service : verdict;", kind="map"))
-            asked_for = f"ct original {family} daddr . ct original proto-dst"
-            masquerading.append(f"ct status dnat meta l4proto {protocol} {asked_for} vmap @{name}")
-    chains = (
+    )
+    + tuple(
+        NamedSet(f"{name}-all-{family}", f"type {key} : verdict;", kind="map")
+        for name in (RANGES, GUARDS, VERDICTS, MASQUERADE)
+        for family, key in _ADDRESS_TYPE.items()
+    )
+    + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items()),
+    chains=(
         Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
-        Chain("prerouting", tuple(look_ups), f"type filter hook prerouting priority {PRIORITY}; policy accept;"),
-        Chain("output", tuple(look_ups), f"type filter hook output priority {PRIORITY}; policy accept;"),
-        # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a service.
-        Chain("forward", tuple(not_served), "type filter hook forward priority -5; policy accept;"),
-        Chain("output-translated", tuple(not_served), "type filter hook output priority -90; policy accept;"),
+        Chain("prerouting", _LOOK_UPS, f"type filter hook prerouting priority {PRIORITY}; policy accept;"),
+        Chain("output", _LOOK_UPS, f"type filter hook output priority {PRIORITY}; policy accept;"),
+        Chain("options", _OPTION_LOOK_UPS),
+        Chain("options-prerouting", ("jump options",), _filter_hook("prerouting", _OPTIONS_PRIORITY)),
+        Chain("options-output", ("jump options",), _filter_hook("output", _OPTIONS_PRIORITY)),
+        Chain("by-forward", _by_origin(f"{{key}} vmap @{FORWARDED}-{{family}}")),
+        Chain("by-departure", _by_origin(f"{{key}} vmap @{LEAVING}-{{family}}")),
+        Chain("forward", ("ct state new ct status dnat jump by-forward",), _filter_hook("forward", 0)),
+        Chain("departure", ("ct state new ct status dnat jump by-departure",), _filter_hook("postrouting", 0)),
+        Chain(
+            "source",
+            (
+                *_by_origin(
+                    f"ct status dnat snat {{family}} to {{key}} . {{family}} daddr map @{BACKEND_SOURCES}-{{family}}"
+                ),
+                *_by_origin(f"ct status dnat snat {{family}} to {{key}} map @{SOURCES}-{{family}}"),
+            ),
+            f"type nat hook postrouting priority {_SOURCE_PRIORITY}; policy accept;",
+        ),
+        # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service.
+        Chain("not-served", _NOT_SERVED, _filter_hook("forward", -5)),
+        Chain("not-served-output", _NOT_SERVED, _filter_hook("output", -90)),
         Chain("masquerade-always", ("masquerade fully-random",)),
-        Chain("masquerade-from-outside", (*outside, "masquerade fully-random")),
+        Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
         Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
-        # Before nftlb's own chain (100), which masquerades connections of the mode snat.
-        Chain("postrouting", tuple(masquerading), "type nat hook postrouting priority 90; policy accept;"),
+        Chain(
+            "masquerade",
+            (
+                *(
+                    f"ct status dnat {family} saddr . {family} daddr @{HAIRPIN}-{family} goto masquerade-always"
+                    for family in _ADDRESS_TYPE
+                ),
+                *_by_origin(f"ct status dnat {{key}} vmap @{MASQUERADE}-{{family}}"),
+                *(
+                    f"ct status dnat ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
+                    for family in _ADDRESS_TYPE
+                ),
+            ),
+            f"type nat hook postrouting priority {_MASQUERADE_PRIORITY}; policy accept;",
+        ),
         # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
         # such as nftlb's start.
         Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
         Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
-    )
-    return Contents(sets=tuple(sets), chains=chains)
-
-
-BASE = _base()
+    ),
+)
 
 ENVIRONMENT = "environment"
 """The owner of what is known of the node and the cluster; no farm's name in nftlb is that of a word without dashes."""
@@ -101,7 +184,9 @@ def environment(local_pods: Mapping[Family, Iterable[str]], service_ranges: Mapp
     """The ranges of this node's pods, and the cluster's ranges for Services."""
     return Contents(
         sets=tuple(
-            NamedSet(f"{name}-{table}", f"type {_ADDRESS[table]}; flags interval; auto-merge;", tuple(sorted(ranges)))
+            NamedSet(
+                f"{name}-{table}", f"type {_ADDRESS_TYPE[table]}; flags interval; auto-merge;", tuple(sorted(ranges))
+            )
             for name, by_family in ((LOCAL_PODS, local_pods), (SERVICE_RANGES, service_ranges))
             for table, ranges in (("ip", by_family.get("ipv4", ())), ("ip6", by_family.get("ipv6", ())))
         )
@@ -113,14 +198,12 @@ def table_family(ip: str) -> str:
     return "ip6" if ipaddress.ip_address(ip).version == 6 else "ip"
 
 
-def listener(claim: objects.Claim, verdict: str, name: str = VERDICTS) -> Element:
-    """What happens to new connections to a listener; ``name`` is RANGES or VERDICTS."""
-    return Element(f"{name}-{table_family(claim.ip)}", f"{claim.protocol} . {claim.ip} . {claim.port}", verdict)
-
-
-def masquerading(claim: objects.Claim, who: str) -> Element:
-    """Who is masqueraded on the way from a listener to a backend: ALWAYS, FROM_OUTSIDE or FROM_ITSELF."""
-    return Element(f"{MASQUERADE}-{claim.protocol}-{table_family(claim.ip)}", f"{claim.ip} . {claim.port}", who)
+def listener(name: str, claim: objects.Claim, value: str) -> Element:
+    """An element of one of the maps that are keyed by protocol, address and port, or by the address alone."""
+    family = table_family(claim.ip)
+    if claim.protocol == "all":
+        return Element(f"{name}-all-{family}", claim.ip, value)
+    return Element(f"{name}-{family}", f"{claim.protocol} . {claim.ip} . {claim.port}", value)
 
 
 def hairpin(ip: str) -> Element:
@@ -150,6 +233,10 @@ class OwnTable:
     def owned(self, owner: str) -> Contents:
         """What an owner has."""
         return self._owners.get(owner, Contents())
+
+    async def possible(self, commands: str) -> bool:
+        """Whether the kernel would take these commands; nothing is changed."""
+        return await self._nft.check(commands)
 
     async def create(self) -> None:
         """Make the table anew, with all that it is to have, in one transaction."""

@@ -4,6 +4,9 @@ The order: first what holds an address that another farm is to get; then what is
 transaction, its backends that go being put down in the same one; then the removals, whose order nobody notices.
 A step is made only for a difference: what is as it should be is not touched.
 
+A backend whose mark changes, or goes to another backend, is removed first and then made anew: nft refuses two backends
+with one mark. And before the persistence changes its sessions are removed, which the new one could not read.
+
 An IPv6 farm that goes is retired instead of removed, as long as other IPv6 farms are there and none of them needs its
 addresses: it is left without backends, which for a client is the same. nftlb 1.0.7 drops the whole table ip6 when an
 IPv6 farm is removed (docs/nftlb-defects.md).
@@ -12,7 +15,16 @@ IPv6 farm is removed (docs/nftlb-defects.md).
 from collections.abc import Iterator, Mapping
 
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
+from kube_nftlb.nftlb.requests import (
+    PutFarm,
+    RemoveAddress,
+    RemoveBackend,
+    RemoveFarm,
+    RemoveSession,
+    Step,
+    after,
+    restarts,
+)
 
 
 def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
@@ -33,25 +45,61 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             continue
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
-            needed = not news.isdisjoint(before.claims())
+            needed = objects.clash(news, list(before.claims()))
             if not needed and before.ipv6 and _has_company(before, present, wanted):
                 last.extend(_retirement(before))
             else:
                 (first if needed else last).extend(_removal(before))
             continue
-        if before is not None and _kinds(before) and not _kinds(before) <= _kinds(farm):
-            # nftlb translates for one protocol per farm, the last that it was told of.
+        if before is not None and _must_be_new(before, farm):
             first.extend(_removal(before))
             before = None
         if before is None:
             middle.append(PutFarm(farm))
             continue
-        if (patch := _patch(before, farm)) is not None:
-            middle.append(PutFarm(patch))
+        for step in _clearance(before, farm):
+            middle.append(step)
+            before = after(before, step)
+            assert before is not None  # noqa: S101 - only parts of it were removed
+        middle.extend(PutFarm(patch) for patch in _patches(before, farm))
         for address in _dropped(before, farm):
-            (last if news.isdisjoint(address.claims()) else first).append(RemoveAddress(name, address.name))
+            (first if objects.clash(news, list(address.claims())) else last).append(RemoveAddress(name, address.name))
+        last.extend(
+            RemoveSession(name, client)
+            for client, backend in before.sessions.items()
+            # With a backend nftlb removes its sessions.
+            if client not in farm.sessions and (backend in farm.backends or backend not in before.backends)
+        )
         last.extend(RemoveBackend(name, backend) for backend in before.backends if backend not in farm.backends)
     return first + middle + last
+
+
+def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
+    """What must go before the farm can be merged."""
+    if before.options.get("persistence") != farm.options.get("persistence"):
+        yield from (RemoveSession(farm.name, client) for client in before.sessions)
+    owners = {backend.mark: name for name, backend in farm.backends.items()}
+    moved = [
+        backend
+        for name, backend in before.backends.items()
+        if (name in farm.backends and farm.backends[name].mark != backend.mark)
+        or owners.get(backend.mark, name) != name
+    ]
+    if up := {each.name: objects.Backend(each.name, each.mark, "down", {}) for each in moved if each.state != "down"}:
+        yield PutFarm(objects.Farm(farm.name, {}, {}, up))
+    yield from (RemoveBackend(farm.name, backend.name) for backend in moved)
+
+
+def _must_be_new(before: objects.Farm, farm: objects.Farm) -> bool:
+    """Whether nftlb cannot get from one to the other.
+
+    It translates for one protocol per farm, the last that it was told of; and it cannot restart a farm with persistence
+    and several addresses (docs/nftlb-defects.md).
+    """
+    if _kinds(before) and not _kinds(before) <= _kinds(farm):
+        return True
+    several = len(before.addresses) > 1
+    return several and (before.persistent or farm.persistent) and restarts(before, PutFarm(farm))
 
 
 def _kinds(farm: objects.Farm) -> set[tuple[str, str]]:
@@ -72,12 +120,21 @@ def _retirement(farm: objects.Farm) -> list[Step]:
 
 
 def _removal(farm: objects.Farm) -> list[Step]:
-    """nftlb leaves the chains of a farm behind that it deletes with more than one address, so those go first."""
+    """nftlb leaves the chains of a farm behind that it deletes with more than one address, so those go first.
+
+    With persistence it leaves something behind in any case, and the engine clears that away.
+    """
+    if farm.persistent:
+        return [RemoveFarm(farm.name)]
     return [*(RemoveAddress(farm.name, address) for address in list(farm.addresses)[1:]), RemoveFarm(farm.name)]
 
 
-def _patch(before: objects.Farm, farm: objects.Farm) -> objects.Farm | None:
-    """What of a farm must be sent: options, addresses and backends that differ; None where nothing does."""
+def _patches(before: objects.Farm, farm: objects.Farm) -> list[objects.Farm]:
+    """What of a farm must be sent: options, addresses, backends and sessions that differ.
+
+    New addresses go alone where options change too: nftlb would restart the farm with them, and then leave elements of
+    the old addresses behind (docs/nftlb-defects.md).
+    """
     options = {key: value for key, value in farm.options.items() if before.options.get(key) != value}
     addresses = {address.name: address for address in _added(before, farm)}
     backends = {
@@ -86,9 +143,15 @@ def _patch(before: objects.Farm, farm: objects.Farm) -> objects.Farm | None:
     for name, backend in before.backends.items():
         if name not in farm.backends and backend.state != "down":
             backends[name] = objects.Backend(name, backend.mark, "down", {})
-    if not (options or addresses or backends):
-        return None
-    return objects.Farm(farm.name, options, addresses, backends)
+    sessions = {client: name for client, name in farm.sessions.items() if before.sessions.get(client) != name}
+    if options and addresses:
+        return [
+            objects.Farm(farm.name, options, {}, backends, sessions),
+            objects.Farm(farm.name, {}, addresses, {}),
+        ]
+    if options or addresses or backends or sessions:
+        return [objects.Farm(farm.name, options, addresses, backends, sessions)]
+    return []
 
 
 def _same(before: objects.Backend | None, backend: objects.Backend) -> bool:

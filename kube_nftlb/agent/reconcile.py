@@ -14,15 +14,16 @@ from typing import NamedTuple
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.agent import own_table, plan, view
+from kube_nftlb.agent import choice, features, options, own_table, plan, policies, steering, view
 from kube_nftlb.agent.backlog import Backlog
 from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.features import Feature
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.agent.view import View
+from kube_nftlb.agent.policies import Policies, PolicyKey
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.conflicts import Claims, FarmKey
+from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
@@ -74,13 +75,17 @@ class _Unchecked:
 
 
 class _Parting(NamedTuple):
-    """The marks of backends that went a moment ago, and until when to look for what they left."""
+    """What a farm parted from a moment ago, and until when to look for what is left of it.
+
+    That is the marks of backends that went, and the addresses of those whose connections are cut.
+    """
 
     marks: set[int]
+    cut: frozenset[str]
     until: float
 
 
-_NO_PARTING = _Parting(set(), 0)
+_NO_PARTING = _Parting(set(), frozenset(), 0)
 
 
 @dataclass(slots=True)
@@ -92,6 +97,9 @@ class Progress:
     last_error: str = ""
     nftlb_error: str = ""
     watermark: int = 0
+    policy_watermark: int = 0
+    policy_changed_at: int = 0
+    """The resourceVersion at which a policy was last to be programmed."""
     changed_at: int = 0
     """The resourceVersion at which something was last to be done."""
     pending: int = 0
@@ -112,6 +120,7 @@ class Reconciler:
         self._frozen: set[FarmKey] = set()
         self._keys: dict[str, FarmKey] = {}
         self._claims = Claims()
+        self._policies = Policies()
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
         self._unchecked: dict[FarmKey, _Unchecked] = {}
@@ -124,6 +133,8 @@ class Reconciler:
         self._learned = False
         self._facts = NodeFacts()
         self._environment = own_table.environment({}, {})
+        self._kernel_has: dict[Feature, bool] = {}
+        self._impossible: set[FarmKey] = set()
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
         self._foreign_change = False
@@ -144,21 +155,32 @@ class Reconciler:
         """
         key = FarmKey(farm.metadata.namespace, farm.metadata.name)
         known = self._farms.get(key)
-        if known is not None and _generation(known) == _generation(farm):
+        # Who controls a farm decides about its addresses, and does not count as a generation.
+        if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return
         self._farms[key] = farm
         self._frozen.discard(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._refused_until.pop(key, None)
         self.progress.problems.pop(key, None)
+        self._policies.refer(key, policies.references(farm))
         since = int(farm.metadata.resource_version or 0) if since is None else since
         self._mark({key, *self._claims.put(farm)}, since)
 
-    def refuse(self, key: FarmKey, problem: Problem, resource_version: int) -> None:
+    def refuse(
+        self,
+        key: FarmKey,
+        problem: Problem,
+        resource_version: int,
+        refers: policies.References | None = None,
+    ) -> None:
         """A farm was created or changed in a way that our model does not take, such as a newer version's.
 
-        What nftlb has of it stays as it is, and the problem is reported.
+        What nftlb has of it stays as it is, and the problem is reported. ``refers`` is what is to be believed of the
+        policies of a farm that was never understood.
         """
+        if key not in self._farms:
+            self._policies.refer(key, refers)
         self._frozen.add(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self.progress.problems[key] = problem
@@ -195,6 +217,26 @@ class Reconciler:
         self._learned = True
         self._facts, self._environment = facts, environment
         self._mark(self._farms, self._seen)
+
+    def replace_policies(self, raws: Iterable[policies.Json], resource_version: int) -> None:
+        """The complete list of policies. Before the first of these nothing is done at all."""
+        self._policies.replace_all(raws, resource_version)
+        self._wake.set()
+
+    def put_policy(self, raw: policies.Json) -> None:
+        """A policy was created or changed."""
+        self._policies.put(raw)
+        self._policies_seen(raw)
+
+    def remove_policy(self, raw: policies.Json) -> None:
+        """A policy was deleted; ``raw`` is its last state, with the resourceVersion of the deletion."""
+        metadata = raw["metadata"]
+        self._policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
+        self._policies_seen(raw)
+
+    def _policies_seen(self, raw: policies.Json) -> None:
+        self._policies.seen(int(raw["metadata"]["resourceVersion"]))
+        self._wake.set()
 
     @property
     def present(self) -> Mapping[str, objects.Farm]:
@@ -237,7 +279,7 @@ class Reconciler:
         await asyncio.sleep(seconds)
 
     async def _pass(self) -> None:
-        if not (self._listed and self._learned):
+        if not (self._listed and self._learned and self._policies.listed):
             self._wake.clear()
             await self._wake.wait()
             return
@@ -247,9 +289,9 @@ class Reconciler:
             await self._look_after()
         if self._unchecked and (self._overdue() or await self._quiet(CHECK_AFTER_S)):
             await self._check_some()
-        if self._dirty and self._adopted:
+        if self._todo and self._adopted:
             await self._work()
-        if self._dirty or self._unchecked:
+        if self._todo or self._unchecked:
             return
         self._save()
         self._report()
@@ -259,25 +301,35 @@ class Reconciler:
     async def _quiet(self, seconds: float) -> bool:
         """Wait for so long, or until something is dirty; whether nothing is."""
         self._wake.clear()
-        if self._dirty:
+        if self._todo:
             return False
         try:
             await asyncio.wait_for(self._wake.wait(), seconds)
         except TimeoutError:
             return True
-        return not self._dirty
+        return not self._todo
+
+    @property
+    def _todo(self) -> bool:
+        return bool(self._dirty) or self._policies.pending
 
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
-        self._late = {}
-        views = {names.nftlb_farm_name(*key): self._view(key) for key in list(self._farms)}
-        own = {name: seen.after for name, seen in views.items() if seen is not None}
-        self._table.expect({own_table.ENVIRONMENT: self._environment, **own})
-        if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
-            await self._table.create()
+        # Before the guards of farms that are gone go with them.
         orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
         await self._engine.apply(plan.steps(self.present, orphans))
+        self._late = {}
+        await self._take_policies()
+        await self._probe(list(self._farms))
+        known = [(name, key) for name, key in self._keys.items() if key in self._farms or key in self._frozen]
+        wanted = {name: self._view(key) for name, key in known}
+        own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
+        guards = self._guards(dict.fromkeys(self.present) | wanted)
+        self._table.expect({own_table.ENVIRONMENT: self._environment, **own, **self._policies.sets(), **guards})
+        if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
+            await self._table.create()
+        self._policies.done()
         lost = self._applied.keys() - self.present.keys()
         self._mark(self._farms, 0 if lost else self._seen)
         self._generation = await self._engine.generation()
@@ -289,6 +341,7 @@ class Reconciler:
     async def _work(self) -> None:
         started = time.perf_counter()
         await self._notice()
+        await self._update_policies()
         for key in list(self._dirty)[:CHUNK]:
             self._in_work[key] = self._dirty.pop(key)
         failed = await self._reconcile(list(self._in_work))
@@ -301,6 +354,37 @@ class Reconciler:
         self._unsaved = self._maybe_retired = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
+
+    async def _take_policies(self) -> set[FarmKey]:
+        """Work with the policies as they are now; the farms whose guards become others by it, which are then dirty."""
+        changed: dict[PolicyKey, policies.Policy | None] = {}
+        for key, raw in self._policies.take().items():
+            # In a thread, since the largest take half a second.
+            changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
+        turned = self._policies.turn(changed)
+        self._mark(turned, self._seen + 1)
+        return turned
+
+    async def _update_policies(self) -> None:
+        """Bring the policies that changed to the kernel, with all guards that this concerns, in one transaction."""
+        if not self._policies.pending:
+            return
+        sets = self._policies.sets()
+        turned = await self._take_policies()
+        # A dirty farm may still have a guard that asks a policy which is gone, and which it no longer refers to.
+        farms = {names.nftlb_farm_name(*key): None for key in turned | self._dirty.keys()}
+        gone = dict.fromkeys(sets, Contents())
+        await self._table.update(gone | self._policies.sets() | self._guards(farms))
+        self._policies.done()
+
+    def _guards(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, Contents]:
+        """What keeps clients from farms, by its owner, wherever nftlb listens for them now and is going to."""
+        guards = {}
+        for name, farm in wanted.items():
+            key = self._keys.get(name)
+            contents = self._policies.guards(key, farm, self.present.get(name)) if key is not None else Contents()
+            guards[policies.guards_owner(name)] = contents
+        return guards
 
     def _overdue(self) -> bool:
         oldest = next(iter(self._unchecked.values()))
@@ -324,23 +408,22 @@ class Reconciler:
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
         """Apply; what failed, by the farm's name in nftlb."""
         await self._table.update({own_table.ENVIRONMENT: self._environment})
-        views = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
-        self._add_holders(views)
-        own = {name: seen.after if seen is not None else Contents() for name, seen in views.items()}
+        await self._probe(keys)
+        wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
+        self._add_holders(wanted)
+        own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
         # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
         # often the first is already on its way.
         late = {name for name in own if name not in self.present and own[name] and own_table.only_refuses(own[name])}
         self._late = {name: contents for name, contents in self._late.items() if name not in own}
         self._late.update({name: own.pop(name) for name in late})
         # What keeps connections from a farm is there before the farm changes, and goes after that.
-        await self._table.update(
-            {
-                name: self._table.owned(name) | (seen.before if (seen := views[name]) is not None else Contents())
-                for name in own
-            }
-        )
-        failed = await self._apply({name: seen.farm if seen is not None else None for name, seen in views.items()})
-        await self._table.update(own)
+        before = {name: self._contents(name, wanted[name], self.present.get(name)) for name in own}
+        before |= self._guards(wanted)
+        await self._table.update({name: self._table.owned(name) | contents for name, contents in before.items()})
+        failed = await self._apply(wanted)
+        done = {name: farm for name, farm in wanted.items() if name not in failed}
+        await self._table.update(own | self._guards(done))
         return failed
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
@@ -356,11 +439,14 @@ class Reconciler:
             await self._engine.forget(farm)
         for name, marks in moved.items():
             await self._engine.forget_flows(name, marks)
-        for name, marks in gone.items():
-            await self._engine.part(name, marks)
-            self._partings[name] = _Parting(
-                marks | self._partings.get(name, _NO_PARTING).marks, time.monotonic() + PART_FOR_S
+        cut = {name: addresses for name in wanted if (addresses := self._cut_off(name))}
+        for name in gone.keys() | cut.keys():
+            earlier = self._partings.get(name, _NO_PARTING)
+            parting = _Parting(
+                earlier.marks | gone.get(name, set()), cut.get(name, frozenset()), time.monotonic() + PART_FOR_S
             )
+            self._partings[name] = parting
+            await self._part(name, parting)
         return failed
 
     def _closed(self, step: Step) -> objects.Farm | None:
@@ -372,6 +458,16 @@ class Reconciler:
                 farm = self.present[name]
                 return replace(farm, addresses={address: farm.addresses[address]})
         return None
+
+    async def _part(self, name: str, parting: _Parting) -> None:
+        if parting.marks:
+            await self._engine.part(name, parting.marks)
+        if parting.cut:
+            await self._engine.cut(name, parting.cut)
+
+    def _cut_off(self, name: str) -> frozenset[str]:
+        farm = self._farms.get(self._keys[name]) if name in self._keys else None
+        return choice.cut_off(farm.spec) if farm is not None else frozenset()
 
     def _moved(self, step: Step) -> set[int]:
         """The marks of backends that get another address or port under the name that they have."""
@@ -386,59 +482,86 @@ class Reconciler:
             and backend.options
         }
 
-    def _view(self, key: FarmKey) -> View | None:
-        """What there shall be of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
+    async def _probe(self, keys: Iterable[FarmKey]) -> None:
+        """Find out what the kernel has of what these farms need; once for as long as the agent runs."""
+        for key in keys:
+            for feature in features.needed(self._farms[key].spec) if key in self._farms else ():
+                if feature not in self._kernel_has:
+                    self._kernel_has[feature] = await self._table.possible(feature.probe)
+
+    def _contents(self, name: str, farm: objects.Farm | None, present: objects.Farm | None) -> Contents:
+        """What a farm has in the agent's own table while nftlb has of it what is ``present``."""
+        if farm is None:
+            return Contents()
+        key = self._keys.get(name)
+        if key is None or key in self._impossible or key in self._frozen:
+            # It stays as it is in nftlb, and so it does here.
+            return self._table.owned(name) or steering.refusal(farm)
+        asked = self._farms[key]
+        led = view.own_contents(asked, farm, present or objects.Farm(name), self._facts)
+        return led | options.contents(asked.spec, farm)
+
+    def _lacking(self, farm: Farm) -> str:
+        """In words, what the kernel lacks for a farm; else empty."""
+        return "; ".join(
+            feature.lacking for feature in features.needed(farm.spec) if not self._kernel_has.get(feature, False)
+        )
+
+    def _view(self, key: FarmKey) -> objects.Farm | None:
+        """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
         name = names.nftlb_farm_name(*key)
+        self._impossible.discard(key)
         if key in self._frozen:
-            return self._as_it_is(name)
+            return self.present.get(name)
         farm = self._farms.get(key)
         if farm is None:
             self._keys.pop(name, None)
+            self._policies.refer(key, None)
             return None
         if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
             return None
+        if lacking := self._lacking(farm):
+            self._impossible.add(key)
+            self._fail(key, "KernelLacks", lacking)
+            return self.present.get(name)
         try:
-            seen = view.node_view(farm, self.present.get(name), self._facts)
+            seen = view.farm_view(farm, self.present.get(name), self._facts)
         except ValueError as error:
+            self._impossible.add(key)
             self._fail(key, "NotPossible", str(error))
-            return self._as_it_is(name)
-        for holder in self._engine.holders(seen.farm):
+            return self.present.get(name)
+        for holder in self._engine.holders(seen):
             if self._keys.get(holder) in self._frozen:
                 # It stays as it is, because we do not understand what it is to become.
                 self._fail(key, "AddressHeld", f"the farm {holder} still has an address of it")
                 return None
         return seen
 
-    def _as_it_is(self, name: str) -> View | None:
-        farm, own = self.present.get(name), self._table.owned(name)
-        return View(farm, own, own) if farm is not None else None
-
-    def _add_holders(self, views: dict[str, View | None]) -> None:
+    def _add_holders(self, wanted: dict[str, objects.Farm | None]) -> None:
         """Farms that still listen, in nftlb, where another one is about to: they come along, and are done first."""
-        todo = [seen.farm for seen in views.values() if seen is not None]
+        todo = [farm for farm in wanted.values() if farm is not None]
         while todo:
-            for name in self._engine.holders(todo.pop()) - views.keys():
+            for name in self._engine.holders(todo.pop()) - wanted.keys():
                 key = self._keys.get(name)
-                views[name] = self._view(key) if key else None
-                if (seen := views[name]) is not None:
-                    todo.append(seen.farm)
+                wanted[name] = self._view(key) if key else None
+                if (farm := wanted[name]) is not None:
+                    todo.append(farm)
 
     async def _check(self, key: FarmKey, fault: str) -> None:
         """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
         name = names.nftlb_farm_name(*key)
-        seen = self._view(key)
-        if seen is None:
+        farm = self._view(key)
+        if farm is None:
             self._applied.pop(name, None)
             return
-        farm = seen.farm
         if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
             self._succeed(key, farm)
             return
         _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
         await self._engine.sync()
-        views: dict[str, View | None] = {name: seen}
-        self._add_holders(views)
-        await self._apply({name: seen.farm if seen is not None else None for name, seen in views.items()})
+        wanted: dict[str, objects.Farm | None] = {name: farm}
+        self._add_holders(wanted)
+        await self._apply(wanted)
         if name in self.present and await self._engine.fault(name):
             await self._engine.reload(name)
         if not (fault := self._unfinished(name, farm) or await self._engine.fault(name)):
@@ -457,8 +580,14 @@ class Reconciler:
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
         self._applied[farm.name] = farm
-        if key not in self._frozen:
-            self.progress.problems.pop(key, None)
+        if key in self._frozen or key in self._impossible:
+            return
+        self.progress.problems.pop(key, None)
+        spec = self._farms[key].spec
+        if trouble := self._policies.trouble(key):
+            self._fail(key, *trouble)
+        elif remark := choice.remarks(spec):
+            self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
 
     # Looking after what is there already.
 
@@ -496,7 +625,7 @@ class Reconciler:
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]
-            await self._engine.part(name, parting.marks)
+            await self._part(name, parting)
 
     async def _audit(self, now: float) -> None:
         """Compare some farms more, when their time has come."""
@@ -506,6 +635,8 @@ class Reconciler:
         for name in self._to_audit[:AUDIT_STEP]:
             if name in self.present and (fault := await self._engine.fault(name)):
                 await self._repair_farm(name, fault)
+            # A backend may have gone while no agent was there to part its clients from it.
+            await self._engine.part(name, set())
         del self._to_audit[:AUDIT_STEP]
 
     async def _bury_retired(self) -> None:
@@ -567,6 +698,8 @@ class Reconciler:
             self.progress.backlog.advanced(
                 self.progress.watermark, self.progress.changed_at, time.monotonic(), pending=bool(open_)
             )
+        self.progress.policy_watermark = self._policies.watermark
+        self.progress.policy_changed_at = self._policies.changed_at
         self._on_progress()
 
     def _save(self) -> None:

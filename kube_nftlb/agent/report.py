@@ -38,6 +38,7 @@ def node_status(
     return NodeStatus(
         # A failed farm that is not listed would count as programmed.
         watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
+        policy_watermark=str(progress.policy_watermark),
         farms=len(present),
         backends=sum(len(farm.backends) for farm in present.values()),
         failed=len(progress.problems),

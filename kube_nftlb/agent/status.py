@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import structlog
 
 from kube_nftlb import __version__, errors, metrics, names
-from kube_nftlb.agent.reconcile import Reconciler
+from kube_nftlb.agent.reconcile import Progress, Reconciler
 from kube_nftlb.agent.report import node_status
 from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
 from kube_nftlb.kube import NFTLB_NODES, NODES, JsonObject, Kube
@@ -52,7 +52,7 @@ class NodeReporter:
                 reconciler.progress, reconciler.served, self._versions, self._written, datetime.now(tz=UTC)
             )
             metrics.NODE_FARMS.set(status.farms)
-            if not self._worth_writing(status, reconciler.progress.changed_at, loop.time() - written_at):
+            if not self._worth_writing(status, reconciler.progress, loop.time() - written_at):
                 continue
             try:
                 await self._write(status)
@@ -63,14 +63,19 @@ class NodeReporter:
                 self._changed.set()
             await asyncio.sleep(INTERVAL_S)
 
-    def _worth_writing(self, status: NodeStatus, changed_at: int, age_s: float) -> bool:
-        if self._written is None:
+    def _worth_writing(self, status: NodeStatus, progress: Progress, age_s: float) -> bool:
+        before = self._written
+        if before is None:
             return True
-        if status.model_copy(update={"watermark": ""}) != self._written.model_copy(update={"watermark": ""}):
+        watermarks = {"watermark": status.watermark, "policy_watermark": status.policy_watermark}
+        if status != before.model_copy(update=watermarks):
             return True
-        if status.watermark == self._written.watermark:
+        if status == before:
             return False
-        return changed_at > int(self._written.watermark or 0) or age_s >= HEARTBEAT_S
+        news = progress.changed_at > int(before.watermark or 0) or progress.policy_changed_at > int(
+            before.policy_watermark or 0
+        )
+        return news or age_s >= HEARTBEAT_S
 
     async def _write(self, status: NodeStatus) -> None:
         if self._written is None:

@@ -57,13 +57,23 @@ def contents(
     backends that run on this node.
     """
     guards = _guards(farm, listeners)
-    if not endpoints.cluster and not endpoints.local:
-        refused = frozenset(own_table.listener(entry.claim, own_table.REFUSE) for entry in listeners)
-        return guards | Contents(refused)
+    if not any(backend.state == "up" for backend in farm.backends.values()):
+        return guards | refusal(farm)
     masqueraded = Contents(frozenset(_masquerading(spec, listeners, here)))
     if spec.traffic_policy == "Cluster" or endpoints.cluster == endpoints.local:
         return guards | masqueraded
     return guards | masqueraded | _steered(spec, farm, listeners, endpoints, marks)
+
+
+def refusal(farm: objects.Farm) -> Contents:
+    """What a farm without a usable backend has: its new connections are refused, wherever it listens.
+
+    nftlb would let them run into a timeout.
+    """
+    if any(backend.state == "up" for backend in farm.backends.values()):
+        return Contents()
+    claims = farm.claims()
+    return Contents(frozenset(own_table.listener(own_table.VERDICTS, claim, own_table.REFUSE) for claim in claims))
 
 
 def _guards(farm: objects.Farm, listeners: Sequence[Listener]) -> Contents:
@@ -78,7 +88,7 @@ def _guards(farm: objects.Farm, listeners: Sequence[Listener]) -> Contents:
         for ranges, number in numbers.items()
     )
     elements = (
-        own_table.listener(entry.claim, f"jump ranges-{numbers[entry.ranges]}-{farm.name}", own_table.RANGES)
+        own_table.listener(own_table.RANGES, entry.claim, f"jump ranges-{numbers[entry.ranges]}-{farm.name}")
         for entry in guarded
     )
     return Contents(frozenset(elements), chains)
@@ -99,14 +109,14 @@ def _steered(
     if not endpoints.local:
         # nftlb has all backends; who may not reach them is dropped.
         chain = Chain(f"near-{name}", (*(f"{source} return" for source in near), "drop"))
-        verdicts = {own_table.listener(claim, own_table.DROP) for claim in inside}
-        verdicts |= {own_table.listener(claim, f"goto {chain.name}") for claim in outside}
+        verdicts = {own_table.listener(own_table.VERDICTS, claim, own_table.DROP) for claim in inside}
+        verdicts |= {own_table.listener(own_table.VERDICTS, claim, f"goto {chain.name}") for claim in outside}
         return Contents(frozenset(verdicts), (chain,) if outside else ())
     if not outside or not marks:
         return Contents()
     pick = Chain(f"pick-{name}", tuple(_pick(spec, farm, table, marks)))
     chain = Chain(f"near-{name}", tuple(f"{source} goto {pick.name}" for source in near))
-    verdicts = {own_table.listener(claim, f"goto {chain.name}") for claim in outside}
+    verdicts = {own_table.listener(own_table.VERDICTS, claim, f"goto {chain.name}") for claim in outside}
     return Contents(frozenset(verdicts), (pick, chain), tuple(_sticky(spec, farm, table)))
 
 
@@ -146,10 +156,10 @@ def _masquerading(spec: FarmSpec, listeners: Iterable[Listener], here: Iterable[
         return
     for kind, claim, _ in listeners:
         if kind == "ClusterIP":
-            yield own_table.masquerading(claim, own_table.FROM_OUTSIDE)
+            yield own_table.listener(own_table.MASQUERADE, claim, own_table.FROM_OUTSIDE)
         elif spec.traffic_policy == "Cluster":
-            yield own_table.masquerading(claim, own_table.ALWAYS)
+            yield own_table.listener(own_table.MASQUERADE, claim, own_table.ALWAYS)
         else:
-            yield own_table.masquerading(claim, own_table.FROM_ITSELF)
+            yield own_table.listener(own_table.MASQUERADE, claim, own_table.FROM_ITSELF)
     for ip in here:
         yield own_table.hairpin(ip)

@@ -1,16 +1,13 @@
 """NftlbFarm -> what this node shall have of it, in nftlb and in the agent's own table. No I/O."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent import marks, steering
-from kube_nftlb.agent.endpoints import choose
+from kube_nftlb.agent import choice, marks, steering
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import nftlb_field
 from kube_nftlb.api.farm import Address, Farm, FarmSpec
 from kube_nftlb.nftlb import objects
@@ -19,75 +16,64 @@ _DEFAULT_SCHED_PARAM = "srcip"
 """nftlb makes no rules for the scheduler hash with the sched-param none that it itself defaults to."""
 
 
-class View(NamedTuple):
-    """A farm as a node has it: in nftlb, and in the agent's own table before and after nftlb has come to it."""
+def farm_view(
+    farm: Farm,
+    present: objects.Farm | None,
+    facts: NodeFacts = NodeFacts(),  # noqa: B008 - immutable
+) -> objects.Farm:
+    """The farm for nftlb on the node of ``facts``.
 
-    farm: objects.Farm
-    before: Contents
-    after: Contents
-
-
-def node_view(farm: Farm, present: objects.Farm | None, facts: NodeFacts) -> View:
-    """A farm on the node of ``facts``; backends keep the marks that ``present``, what nftlb has, gave them.
-
-    nftlb schedules the node's own backends with the traffic policy Local, else the cluster's. Those that are for the
-    node's own clients alone are off in nftlb, where they can be chosen by their mark. Raises ValueError where a farm
-    has more backends than there are marks.
+    It has the backends chosen, with the marks that ``present``, what nftlb has, gave them. Raises ValueError where a
+    farm has more backends than there are marks.
     """
-    spec = farm.spec
-    endpoints = choose(spec, facts)
-    scheduled = endpoints.local or endpoints.cluster
-    backends = {_short(backend): backend for backend in (*scheduled, *endpoints.cluster)}
-    known = present.backends if present is not None else {}
-    given = marks.allocate(backends, {name: backend.mark for name, backend in known.items()})
-    up = {_short(backend) for backend in scheduled}
     name = names.nftlb_farm_name(farm.metadata.namespace, farm.metadata.name)
-    listened = [(address, each) for address in spec.addresses for each in _addresses(name, spec, address, facts)]
-    seen = objects.Farm(
+    spec = farm.spec
+    backends = {_short(each.backend.name): each for each in choice.chosen(spec, facts)}
+    asked = {short: each.backend.mark for short, each in backends.items() if each.backend.mark is not None}
+    given = marks.allocate(backends, {b.name: b.mark for b in present.backends.values()} if present else {}, asked)
+    had = {b.name: b.options for b in present.backends.values()} if present else {}
+    return objects.Farm(
         name,
         _options(spec, present),
-        {each.name: each for _, each in listened},
+        {each.name: each for address in spec.addresses for each in _addresses(name, spec, address, facts)},
         {
-            short: objects.Backend(
-                short,
-                given[short],
-                "up" if short in up else "off",
-                _wire_values(backend, known[short].options if short in known else {}),
-            )
-            for short, backend in backends.items()
+            short: objects.Backend(short, given[short], each.state, _wire_values(each.backend, had.get(short, {})))
+            for short, each in backends.items()
         },
+        {session.client: short for session in spec.sessions if (short := _short(session.backend)) in backends},
     )
+
+
+def own_contents(farm: Farm, seen: objects.Farm, present: objects.Farm, facts: NodeFacts) -> Contents:
+    """What a farm has in the agent's own table, where nftlb has or shall have it as it is ``seen``.
+
+    Connections are led to those backends alone that nftlb has at ``present``; give the same twice for afterwards.
+    """
+    spec = farm.spec
+    endpoints = choice.candidates(spec, facts)
     listeners = [
         steering.Listener(address.type, claim, steering.allowed(address, facts))
-        for address, each in listened
+        for address in spec.addresses
+        for each in _addresses(seen.name, spec, address, facts)
         for claim in each.claims()
     ]
-    choice = [(_short(backend), backend.weight) for backend in endpoints.cluster]
-    here = sorted({backend.ip for backend in backends.values() if backend.node_name == facts.name})
-
-    def own(present_only: bool) -> Contents:
-        usable = [
-            (given[short], weight)
-            for short, weight in choice
-            if not present_only or (short in known and known[short].state != "down")
-        ]
-        return steering.contents(spec, seen, listeners, endpoints, usable, here)
-
-    return View(seen, own(present_only=True), own(present_only=False))
+    usable = [
+        (seen.backends[short].mark, backend.weight)
+        for backend in endpoints.cluster
+        if (short := _short(backend.name)) in present.backends and present.backends[short].state != "down"
+    ]
+    here = sorted({backend.ip for backend in spec.backends if backend.node_name == facts.name and backend.ready})
+    return steering.contents(spec, seen, listeners, endpoints, usable, here)
 
 
-def farm_view(farm: Farm, present: objects.Farm | None, facts: NodeFacts = NodeFacts()) -> objects.Farm:  # noqa: B008 - immutable
-    """What nftlb shall have of a farm; see ``node_view``."""
-    return node_view(farm, present, facts).farm
-
-
-def _short(backend: Backend) -> str:
-    return names.shorten(backend.name, names.NFTLB_OBJECT_NAME_MAX)
+def _short(backend: str) -> str:
+    """A backend's name in nftlb."""
+    return names.shorten(backend, names.NFTLB_OBJECT_NAME_MAX)
 
 
 def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
     had = present.options if present is not None else {}
-    options = {**_wire_values(spec, had), **_wire_values(spec.limits, had), "state": "up"}
+    options = {**_wire_values(spec, had), "state": "up"}
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options

@@ -1,16 +1,18 @@
-"""NftlbFarms from the API server to the reconciler."""
+"""NftlbFarms and NftlbPolicies from the API server to the reconciler."""
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from kube_nftlb import errors
+from kube_nftlb.agent.policies import raw_references
 from kube_nftlb.agent.probes import HealthCheckPorts
 from kube_nftlb.agent.reconcile import Problem, Reconciler
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.kube import FARMS, Kube, Listing, WatchEvent, follow
+from kube_nftlb.kube import FARMS, POLICIES, Kube, Listing, WatchEvent, follow
 
 _log = structlog.get_logger()
 
@@ -28,7 +30,7 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
         reconciler.replace_all(farms, version)
         health_checks.replace_all(farms)
         for raw, problem in invalid:
-            reconciler.refuse(_key(raw), problem, version)
+            reconciler.refuse(_key(raw), problem, version, raw_references(raw))
 
     def on_event(event: WatchEvent) -> None:
         version = int(event.object["metadata"]["resourceVersion"])
@@ -41,13 +43,29 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
                 reconciler.put(farm)
                 health_checks.put(farm)
             else:
-                reconciler.refuse(_key(event.object), farm, version)
+                reconciler.refuse(_key(event.object), farm, version, raw_references(event.object))
         reconciler.seen(version)
 
-    def on_trouble(error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch farms", error=str(error))
+    await follow(kube, FARMS, on_list=on_list, on_event=on_event, on_trouble=_trouble("farms"))
 
-    await follow(kube, FARMS, on_list=on_list, on_event=on_event, on_trouble=on_trouble)
+
+async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
+    """Tell the reconciler of all policies, and of each change, for ever."""
+
+    def on_list(listing: Listing) -> None:
+        reconciler.replace_policies(listing.items, int(listing.resource_version))
+
+    def on_event(event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            reconciler.remove_policy(event.object)
+        elif event.type != "BOOKMARK":
+            reconciler.put_policy(event.object)
+
+    await follow(kube, POLICIES, on_list=on_list, on_event=on_event, on_trouble=_trouble("policies"))
+
+
+def _trouble(what: str) -> Callable[[errors.KubeNftlbError], None]:
+    return lambda error: _log.warning("cannot watch", what=what, error=str(error))
 
 
 def parse(raw: dict[str, Any]) -> Farm | Problem:

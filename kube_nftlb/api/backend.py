@@ -36,44 +36,47 @@ class Backend(Model):
     ] = 1
     priority: Annotated[
         int,
-        Nftlb("priority", unset="1"),
-        Annotation(),
-        Field(description="It is used where it is not above the farm's priority; else it is spare.", ge=1, le=100),
+        Annotation("priority"),
+        Field(
+            description="1 is used first. A backend of a priority above the farm's is spare: it gets connections when "
+            "a backend before it does not, as the farm's priority says.",
+            ge=1,
+            le=100,
+        ),
     ] = 1
     source_address: Annotated[
         IpAddress | None,
-        Nftlb("source-addr"),
-        Annotation(),
+        Annotation("source-addr"),
         Field(description="The address that it sees as its client, in the mode snat; absent: the farm's."),
     ] = None
     mark: Annotated[
         int | None,
         Annotation("mark"),
         Field(
-            description="The number that its connections carry in the lowest 12 bits of their mark; absent: the agent "
-            "gives one.",
+            description="The number that its connections carry in the lowest 12 bits of their mark, unique in the "
+            "farm; absent: the agent gives one.",
             ge=2,
             le=4095,
         ),
     ] = None
     established: Annotated[
         int | None,
-        Nftlb("est-connlimit", unset="0"),
-        Annotation(),
+        Annotation("est-connlimit"),
         Field(description="How many connections it may have at once; absent: any number.", ge=1, le=1000000),
     ] = None
     established_log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("est-connlimit-log-prefix"),
-        Annotation(),
+        Annotation("est-connlimit-log-prefix"),
         Field(description="What a line begins with that the kernel logs where that limit is passed."),
     ] = None
     state: Annotated[
         State,
         Annotation("state"),
         Field(
-            description="up: gets connections. drain and off: gets no new ones, keeps those it has and the clients "
-            "that a session holds to it. down: taken out."
+            description="up: gets connections. drain: gets no new clients; those that a session holds to it still "
+            "come, and open connections go on. off: gets no new connections, and its sessions are forgotten; open TCP "
+            "connections go on. down: as off, and its open connections are cut. Where no backend is up, all new "
+            "connections are refused."
         ),
     ] = "up"
     ready: Annotated[bool, Field(description="Whether it gets connections (EndpointSlice condition ready).")] = True

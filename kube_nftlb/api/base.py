@@ -28,10 +28,16 @@ class ForeignModel(BaseModel):
 class OwnerReference(ForeignModel):
     """metadata.ownerReferences[]."""
 
+    api_version: str = ""
     kind: str
     name: str
     uid: str
     controller: bool | None = None
+
+    @property
+    def controls_as_service(self) -> bool:
+        """Whether a Service controls the object, and not another kind of that name."""
+        return self.controller is True and self.kind == "Service" and self.api_version == "v1"
 
 
 class Metadata(ForeignModel):

@@ -1,17 +1,21 @@
 """Which farm gets an address that several claim. Pure; the operator and every agent come to the same verdict.
 
-A farm claims each (IP, port, protocol) that it listens on. The rule: take the farms in the order of ``rank``; one is
+A farm claims each (IP, port, protocol) that it listens on; one of the protocol All every port of its IPs, in each
+protocol. The rule: take the farms in the order of ``rank``; one is
 accepted when no farm accepted before it has any of its claims, else it is refused as a whole and claims nothing, so
 that its other addresses are free for farms of a lower rank. The verdict depends on nothing but the set of farms.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import expand_ports
 
 Claim = tuple[str, int, str]
-"""IP (or what stands for the IPs of all nodes), port, protocol."""
+"""IP (or what stands for the IPs of all nodes), port, protocol; the port 0 stands for every port."""
+
+_ALL = "All"
 
 Rank = tuple[bool, float, str, str]
 
@@ -36,9 +40,10 @@ def farm_key(farm: Farm) -> FarmKey:
 def rank(farm: Farm) -> Rank:
     """Sorts the winner first: a Service's farm before a hand-written one, older before younger, then by name.
 
-    A farm is a Service's when its controller ownerReference says so. Without a creationTimestamp it is the youngest.
+    A farm is a Service's when its controller ownerReference says so (v1, Service): the operator takes that from farms
+    that it has not made. Without a creationTimestamp it is the youngest.
     """
-    owned = any(owner.controller and owner.kind == "Service" for owner in farm.metadata.owner_references)
+    owned = any(owner.controls_as_service for owner in farm.metadata.owner_references)
     created = farm.metadata.creation_timestamp
     age = created.timestamp() if created is not None else float("inf")
     return (not owned, age, farm.metadata.namespace, farm.metadata.name)
@@ -50,7 +55,7 @@ def claims_of(farm: Farm) -> tuple[Claim, ...]:
     return tuple(
         (address.ip or f"nodes ({farm.spec.family})", port, protocol)
         for address in farm.spec.addresses
-        for port in expand_ports(address.ports)
+        for port in expand_ports(address.ports) or (0,)
     )
 
 
@@ -64,6 +69,7 @@ class Claims:
     def __init__(self) -> None:
         self._entries: dict[FarmKey, _Entry] = {}
         self._claimants: dict[Claim, tuple[FarmKey, ...]] = {}
+        self._on_ip: dict[str, set[FarmKey]] = {}
         self._losses: dict[FarmKey, tuple[FarmKey, Claim]] = {}
 
     def put(self, farm: Farm) -> set[FarmKey]:
@@ -75,9 +81,10 @@ class Claims:
         neighbours = self._drop(key)
         self._entries[key] = entry
         for claim in entry.claims:
-            others = self._claimants.get(claim, ())
-            self._claimants[claim] = (*others, key)
-            neighbours.update(others)
+            neighbours.update(self._rivals(claim))
+            self._claimants[claim] = (*self._claimants.get(claim, ()), key)
+            self._on_ip.setdefault(claim[0], set()).add(key)
+        neighbours.discard(key)
         return self._judge(key, neighbours)
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
@@ -85,7 +92,7 @@ class Claims:
         return self._judge(key, self._drop(key))
 
     def winner_over(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
-        """None where the farm is accepted, or unknown; else the accepted farm it loses to, and its first such claim."""
+        """None where the farm is accepted, or unknown; else the accepted farm it loses to, and what that farm has."""
         return self._losses.get(key)
 
     def _drop(self, key: FarmKey) -> set[FarmKey]:
@@ -93,13 +100,23 @@ class Claims:
         entry = self._entries.pop(key, None)
         neighbours: set[FarmKey] = set()
         for claim in entry.claims if entry is not None else ():
-            others = tuple(other for other in self._claimants[claim] if other != key)
-            if others:
+            if others := tuple(other for other in self._claimants[claim] if other != key):
                 self._claimants[claim] = others
-                neighbours.update(others)
             else:
                 del self._claimants[claim]
+            if (on_ip := self._on_ip.get(claim[0])) is not None:
+                on_ip.discard(key)
+                if not on_ip:
+                    del self._on_ip[claim[0]]
+            neighbours.update(self._rivals(claim))
         return neighbours
+
+    def _rivals(self, claim: Claim) -> Iterable[FarmKey]:
+        """The farms that have a claim which this one meets."""
+        ip, port, _ = claim
+        if port == 0:
+            return self._on_ip.get(ip, ())
+        return (*self._claimants.get(claim, ()), *self._claimants.get((ip, 0, _ALL), ()))
 
     def _judge(self, changed: FarmKey, neighbours: set[FarmKey]) -> set[FarmKey]:
         if not neighbours:
@@ -108,13 +125,19 @@ class Claims:
         group = self._connected({changed, *neighbours})
         before = {key: self._losses.pop(key, None) for key in (*group, changed)}
         holders: dict[Claim, FarmKey] = {}
+        first_on_ip: dict[str, Claim] = {}
         for key in sorted(group, key=lambda member: self._entries[member].rank):
-            claims = self._entries[key].claims
-            lost = next((claim for claim in claims if claim in holders), None)
-            if lost is not None:
-                self._losses[key] = (holders[lost], lost)
+            for claim in self._entries[key].claims:
+                ip, port, _ = claim
+                whole = (ip, 0, _ALL)
+                obstacle = first_on_ip.get(ip, whole) if port == 0 else whole if whole in holders else claim
+                if (holder := holders.get(obstacle)) is not None:
+                    self._losses[key] = (holder, obstacle)
+                    break
             else:
-                holders.update(dict.fromkeys(claims, key))
+                for claim in self._entries[key].claims:
+                    holders[claim] = key
+                    first_on_ip.setdefault(claim[0], claim)
         return {key for key, verdict in before.items() if key != changed and verdict != self._losses.get(key)}
 
     def _connected(self, seeds: set[FarmKey]) -> set[FarmKey]:
@@ -126,6 +149,5 @@ class Claims:
                 continue
             group.add(key)
             for claim in self._entries[key].claims:
-                if len(claimants := self._claimants[claim]) > 1:
-                    todo.extend(other for other in claimants if other not in group)
+                todo.extend(other for other in self._rivals(claim) if other not in group)
         return group

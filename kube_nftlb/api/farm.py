@@ -1,9 +1,11 @@
 """NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
 
+import re
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from kube_nftlb.api import clients
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import (
     Annotation,
@@ -19,7 +21,10 @@ from kube_nftlb.api.base import (
     validation,
 )
 from kube_nftlb.api.limits import Limits
+from kube_nftlb.api.policy import PolicyName
 from kube_nftlb.api.values import (
+    IPV4_HELPERS,
+    KERNEL_HELPERS,
     AddressType,
     Cidr,
     FarmMark,
@@ -29,6 +34,7 @@ from kube_nftlb.api.values import (
     LogPrefix,
     Masquerade,
     Mode,
+    Persistence,
     Ports,
     Protocol,
     Scheduler,
@@ -73,6 +79,14 @@ class Address(Model):
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ] = ()
+    policies: Annotated[
+        tuple[PolicyName, ...],
+        Field(
+            description="Names of NftlbPolicies that count for this address alone, besides the farm's own.",
+            max_length=POLICIES_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
 
 
 class Session(Model):
@@ -82,10 +96,11 @@ class Session(Model):
         str,
         Field(
             description="The client as the farm's persistence knows it: an IP address for srcip, a MAC address for "
-            "srcmac, a port for srcport.",
+            "srcmac, a port for srcport, in lower case; for several fields their values in the same order, as in "
+            "'10.0.0.1 . 4000'.",
             min_length=1,
-            max_length=45,
-            pattern=r"^[0-9a-f.:]+$",
+            max_length=80,
+            pattern=r"^[0-9a-f.:]+( \. [0-9a-f.:]+)*$",
         ),
     ]
     backend: Annotated[str, Field(description="The name of its backend.", min_length=1, max_length=253)]
@@ -113,28 +128,80 @@ class FarmSpec(Model):
                 "every address must name its ports, except with the protocol All, which has none",
             ),
             Cel(
-                "self.backends.all(b, has(b.port)) || self.backends.all(b, !has(b.port))",
-                "either every backend has a port, or none has: then the port that the client asked for is kept",
+                "(self.protocol != 'All' && self.backends.all(b, has(b.port))) || self.backends.all(b, !has(b.port))",
+                "either every backend has a port, or none has: then the port that the client asked for is kept, "
+                "as it always is with the protocol All",
             ),
             Cel(
                 "self.schedParam == 'none' || self.scheduler == 'hash'",
                 "schedParam is for the scheduler hash; with any other it must be none",
             ),
             Cel(
-                "!self.persistence.contains(' ') || self.scheduler in ['hash', 'symhash']",
-                "a persistence by several fields needs the scheduler hash or symhash",
+                "self.family == 'ipv4' || !self.persistence.contains(' ') || !self.persistence.contains('ip')",
+                "with ipv6 a persistence by an address is by that address alone: nftlb ends at a longer key",
             ),
             Cel(
-                "!self.persistence.contains(' ') || self.family == 'ipv4'",
-                "a persistence by several fields is for ipv4: nftlb dies of it with ipv6",
+                "self.family == 'ipv4' || !(self.schedParam.startsWith('srcip dstip ')"
+                " && self.schedParam.contains('port') && self.schedParam.endsWith('srcmac dstmac'))",
+                "with ipv6 nftlb ends at a schedParam of both addresses, both MAC addresses and a port",
+            ),
+            Cel(
+                "self.protocol != 'All' || !(self.schedParam + self.persistence).contains('port')",
+                "with the protocol All schedParam and persistence cannot have ports: nftlb would look at TCP's alone",
             ),
             Cel(
                 "!has(self.sourceAddress) || self.mode == 'snat'",
                 "sourceAddress is for the mode snat; in all others backends see the client's address",
             ),
             Cel(
+                "self.backends.all(b, !has(b.sourceAddress) || !isIP(b.sourceAddress) || (self.mode == 'snat' && "
+                "ip(b.sourceAddress).family() == (self.family == 'ipv6' ? 6 : 4)))",
+                "a backend's sourceAddress is for the mode snat, and of the farm's family",
+            ),
+            Cel(
+                "!has(self.sourceAddress) || !isIP(self.sourceAddress) || "
+                "ip(self.sourceAddress).family() == (self.family == 'ipv6' ? 6 : 4)",
+                "sourceAddress must be of the farm's family (ipv4 or ipv6)",
+            ),
+            Cel(
+                "self.protocol != 'All' || (self.helper == 'none' && self.log == 'none' && !has(self.sourceAddress) && "
+                "!has(self.limits.new) && !has(self.limits.reset) && !has(self.limits.established) && "
+                "!self.limits.tcpStrict)",
+                "the protocol All goes without helper, log, sourceAddress and limits",
+            ),
+            Cel(
+                "self.mode in ['snat', 'dnat'] || (self.helper == 'none' && self.log == 'none' && !has(self.mark))",
+                "helper, log and mark are for the modes snat and dnat",
+            ),
+            Cel(
+                "self.mode in ['snat', 'dnat', 'local'] || (!has(self.limits.new) && !has(self.limits.reset) && "
+                "!has(self.limits.established) && !self.limits.tcpStrict)",
+                "limits are for the modes snat, dnat and local",
+            ),
+            Cel(
+                "!(self.helper in ['amanda', 'netbios-ns', 'snmp', 'tftp']) || self.protocol == 'UDP'",
+                "the helpers amanda, netbios-ns, snmp and tftp are for the protocol UDP",
+            ),
+            Cel(
+                "!(self.helper in ['ftp', 'irc', 'pptp', 'sane']) || self.protocol == 'TCP'",
+                "the helpers ftp, irc, pptp and sane are for the protocol TCP",
+            ),
+            Cel(
+                "!(self.helper in ['h323', 'sip']) || self.protocol in ['TCP', 'UDP']",
+                "the helpers h323 and sip are for the protocols TCP and UDP",
+            ),
+            Cel(
+                "!(self.helper in ['irc', 'netbios-ns', 'pptp', 'snmp']) || self.family == 'ipv4'",
+                "the helpers irc, netbios-ns, pptp and snmp are for ipv4",
+            ),
+            Cel(
                 "size(self.sessions) == 0 || self.persistence != 'none'",
                 "sessions are for farms with a persistence, which says what a client is known by",
+            ),
+            Cel(
+                "self.mode in ['snat', 'dnat', 'local'] || (size(self.policies) == 0 && "
+                "self.addresses.all(a, size(a.policies) == 0))",
+                "policies are for the modes snat, dnat and local; in the others packets pass before they are looked at",
             ),
         )
     )
@@ -192,10 +259,13 @@ class FarmSpec(Model):
         FieldSet,
         Nftlb("sched-param"),
         Annotation(),
-        Field(description="What the scheduler hash hashes; none means srcip."),
+        Field(
+            description="What the scheduler hash hashes; none means srcip. Connections of the node itself have no MAC "
+            "address, so a hash of one does not schedule them."
+        ),
     ] = "none"
     persistence: Annotated[
-        FieldSet,
+        Persistence,
         Nftlb("persistence"),
         Annotation(),
         Field(
@@ -212,7 +282,8 @@ class FarmSpec(Model):
         tuple[Session, ...],
         Annotation("sessions"),
         Field(
-            description="Clients that always get the same backend, whatever the scheduler says.",
+            description="Clients that always get the same backend, whatever the scheduler says, as long as it is up "
+            "or draining; else they are scheduled.",
             max_length=SESSIONS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["client"]},
         ),
@@ -220,41 +291,49 @@ class FarmSpec(Model):
     helper: Annotated[
         Helper,
         Annotation("helper"),
-        Field(description="The protocol whose further connections are recognised and led to the same backend."),
+        Field(
+            description="The protocol whose further connections the kernel is to recognise and translate (a conntrack "
+            "helper), such as the data connections of ftp. amanda, netbios-ns, snmp and tftp are for UDP; ftp, irc, "
+            "pptp and sane for TCP; h323 and sip for either. irc, netbios-ns, pptp and snmp are for ipv4."
+        ),
     ] = "none"
     log: Annotated[
         Log,
-        Nftlb("log", unset="none"),
-        Annotation(),
-        Field(description="Which packets the kernel logs: those that come in, those forwarded, those that go out."),
+        Annotation("log"),
+        Field(
+            description="Where the kernel logs each new connection: input, as it comes in, before its address is "
+            "translated; forward, as it is forwarded to its backend; output, as it leaves the node."
+        ),
     ] = "none"
     log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("log-prefix"),
-        Annotation(),
-        Field(description="What a line of that log begins with; nftlb's own prefix where absent."),
+        Annotation("log-prefix"),
+        Field(description="What a line of that log begins with, behind IN-, FWD- or OUT-; absent: the farm's name."),
     ] = None
     source_address: Annotated[
         IpAddress | None,
-        Nftlb("source-addr"),
-        Annotation(),
-        Field(description="The address that backends see as their client, in the mode snat; absent: the node's."),
+        Annotation("source-addr"),
+        Field(
+            description="The address that backends see as their client, in the mode snat; absent: the node's. Answers "
+            "to it must come back to the node."
+        ),
     ] = None
     mark: Annotated[
         FarmMark | None,
         Nftlb("mark", unset="0x0"),
         Annotation(),
         Field(
-            description="Bits that the farm's connections and packets carry besides the backend's mark, for routing "
-            "rules and the like: a hexadecimal number from 0x1000 to 0x7ffff000 whose last three digits are 0."
+            description="Bits that the marks of the farm's connections and their packets carry besides the backend's "
+            "mark, for routing rules and the like: a hexadecimal number from 0x1000 to 0xffff000 whose last three "
+            "digits are 0. Packets of processes on the node itself carry none."
         ),
     ] = None
     priority: Annotated[
         int,
-        Nftlb("priority", unset="1"),
-        Annotation(),
+        Annotation("priority"),
         Field(
-            description="How many backends' priorities are used at least: backends of a priority above it are spare.",
+            description="Backends up to this priority get connections; those above it are spare. For each one that "
+            "cannot, one further priority is used, and where none of those has a backend that can, the next that has.",
             ge=1,
             le=100,
         ),
@@ -282,15 +361,17 @@ class FarmSpec(Model):
         State,
         Annotation("state"),
         Field(
-            description="up: serves. drain: new connections are refused, open ones go on. down and off: nothing is "
-            "listened on."
+            description="up: serves. drain: new connections are refused, open ones go on, and clients are remembered. "
+            "off: new connections are refused, open TCP connections go on, and clients are forgotten. down: as off, "
+            "and open connections are cut. In all of them the addresses stay the farm's."
         ),
     ] = "up"
     policies: Annotated[
-        tuple[Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")], ...],
+        tuple[PolicyName, ...],
         Annotation("policies"),
         Field(
-            description="Names of NftlbPolicies of the same namespace that say which clients get in.",
+            description="Names of NftlbPolicies of the same namespace that say which clients get in. While one of them "
+            "does not exist, nobody gets in.",
             max_length=POLICIES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
@@ -318,15 +399,21 @@ class FarmSpec(Model):
         """The CEL rules once more, for farms that reach an agent past the API server's checks (an older CRD)."""
         self._check_families()
         self._check_ports()
+        self._check_protocol()
         self._check_choices()
+        self._check_sessions()
         return self
+
+    def _source_addresses(self) -> list[str]:
+        every = (self.source_address, *(backend.source_address for backend in self.backends))
+        return [ip for ip in every if ip is not None]
 
     def _check_families(self) -> None:
         version = ":" if self.family == "ipv6" else "."
         named = [
             *(("address", address.ip) for address in self.addresses if address.ip),
             *(("backend", backend.ip) for backend in self.backends),
-            *(("sourceAddress", ip) for ip in (self.source_address,) if ip is not None),
+            *(("sourceAddress", ip) for ip in self._source_addresses()),
         ]
         for what, ip in named:
             if version not in ip or (version == "." and ":" in ip):
@@ -345,24 +432,55 @@ class FarmSpec(Model):
             raise ValueError("two addresses name the same IP and port")
         if len({backend.port is None for backend in self.backends}) > 1:
             raise ValueError("either every backend has a port, or none has")
+        if self.protocol == "All" and any(backend.port is not None for backend in self.backends):
+            raise ValueError("with the protocol All no backend has a port: the one that the client asked for is kept")
+
+    def _check_protocol(self) -> None:
+        if self.helper != "none" and (self.helper, self.protocol) not in KERNEL_HELPERS:
+            raise ValueError(f"the helper {self.helper} is not for the protocol {self.protocol}")
+        if self.helper in IPV4_HELPERS and self.family != "ipv4":
+            raise ValueError(f"the helper {self.helper} is for ipv4")
+        limits = self.limits
+        limited = limits.new or limits.reset or limits.established or limits.tcp_strict
+        if self.protocol == "All" and (self.log != "none" or self._source_addresses() or limited):
+            raise ValueError("the protocol All goes without helper, log, sourceAddress and limits")
+        if limited and self.mode not in ("snat", "dnat", "local"):
+            raise ValueError(f"limits are for the modes snat, dnat and local, not {self.mode}")
 
     def _check_choices(self) -> None:
         if self.sched_param != "none" and self.scheduler != "hash":
             raise ValueError(f"schedParam {self.sched_param!r} is for the scheduler hash, not {self.scheduler}")
-        if " " in self.persistence:
-            if self.scheduler not in ("hash", "symhash"):
-                raise ValueError(
-                    f"persistence {self.persistence!r} needs the scheduler hash or symhash, not {self.scheduler}"
-                )
-            if self.family != "ipv4":
-                raise ValueError(f"persistence {self.persistence!r} is for the family ipv4")
-        if self.source_address is not None and self.mode != "snat":
+        fields = self.persistence.split()
+        if self.family == "ipv6" and len(fields) > 1 and not {"srcip", "dstip"}.isdisjoint(fields):
+            raise ValueError(f"persistence {self.persistence!r} is for the family ipv4")
+        hashed = set(self.sched_param.split())
+        if self.family == "ipv6" and hashed >= {"srcip", "dstip", "srcmac", "dstmac"} and len(hashed) > 4:
+            raise ValueError(f"schedParam {self.sched_param!r} is for the family ipv4")
+        if self.protocol == "All" and not {"srcport", "dstport"}.isdisjoint((*fields, *hashed)):
+            raise ValueError("schedParam and persistence cannot have ports with the protocol All")
+        if self.mode != "snat" and self._source_addresses():
             raise ValueError(f"sourceAddress is for the mode snat, not {self.mode}")
-        if self.sessions and self.persistence == "none":
-            raise ValueError("sessions are for farms with a persistence")
+        if self.mode not in ("snat", "dnat") and (self.helper != "none" or self.log != "none" or self.mark):
+            raise ValueError(f"helper, log and mark are for the modes snat and dnat, not {self.mode}")
+        guarded = self.policies or any(address.policies for address in self.addresses)
+        if guarded and self.mode not in ("snat", "dnat", "local"):
+            raise ValueError(f"policies are for the modes snat, dnat and local, not {self.mode}")
         names = [backend.name for backend in self.backends]
         if len(set(names)) != len(names):
             raise ValueError("two backends have one name")
+        marks = [backend.mark for backend in self.backends if backend.mark is not None]
+        if len(set(marks)) != len(marks):
+            twice = next(mark for mark in marks if marks.count(mark) > 1)
+            raise ValueError(f"two backends have the mark {twice}")
+
+    def _check_sessions(self) -> None:
+        if self.sessions and self.persistence == "none":
+            raise ValueError("sessions are for farms with a persistence")
+        for session in self.sessions:
+            clients.check(session.client, self.persistence, self.family)
+        named = [session.client for session in self.sessions]
+        if len(set(named)) != len(named):
+            raise ValueError("two sessions have one client")
 
 
 class FarmStatus(Model):
@@ -371,7 +489,10 @@ class FarmStatus(Model):
     observed_generation: Annotated[int, Field(description="The metadata.generation that this status is about.")] = 0
     resource_version: Annotated[
         str,
-        Field(description="The resourceVersion at which that generation was first seen; nodes past it have the farm."),
+        Field(
+            description="The resourceVersion at which that generation was first seen; nodes past it have the farm.",
+            max_length=20,
+        ),
     ] = ""
     ready_backends: Annotated[int, Field(description="Backends that are ready.", ge=0)] = 0
     total_backends: Annotated[int, Field(description="All backends.", ge=0)] = 0
@@ -389,9 +510,22 @@ class FarmStatus(Model):
     ] = ()
 
 
+_OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
 class Farm(ForeignModel):
     """An NftlbFarm object."""
 
     metadata: Metadata
     spec: FarmSpec
     status: FarmStatus = FarmStatus()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Both become part of names in nftlb, where the dot stands between them."""
+        for what, name in (("name", self.metadata.name), ("namespace", self.metadata.namespace)):
+            if not _OBJECT_NAME.fullmatch(name):
+                raise ValueError(
+                    f"the {what} {name[:63]!r} must be of lower-case letters, digits and dashes, without a dot"
+                )
+        return self

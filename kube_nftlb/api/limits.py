@@ -4,88 +4,95 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kube_nftlb.api.base import Annotation, Model, Nftlb
+from kube_nftlb.api.base import Annotation, Model
 from kube_nftlb.api.values import LogPrefix, Rate, Verdict
+
+Burst = Annotated[int, Field(ge=1, le=1000000)]
 
 
 class Limits(Model):
-    """Limits of a farm, each for one client address, and what happens where one is passed."""
+    """Limits of a farm, each for one client address, and what happens where one is passed.
+
+    Up to 65,536 client addresses per limit are told apart; the limit does not hold for those beyond.
+    """
 
     new: Annotated[
         Rate | None,
-        Nftlb("new-rtlimit", unset="0/second"),
-        Annotation(),
-        Field(description="New connections, such as 100/second; absent: any number."),
+        Annotation("new-rtlimit"),
+        Field(
+            description="New connections, such as 100/second; with UDP each packet counts until the first answer; "
+            "absent: any number."
+        ),
     ] = None
     new_burst: Annotated[
-        int | None,
-        Nftlb("new-rtlimit-burst", unset="0"),
-        Annotation(),
-        Field(description="How many new connections may come at once before that rate counts.", ge=1, le=1000000),
-    ] = None
+        Burst,
+        Annotation("new-rtlimit-burst"),
+        Field(description="How many new connections may come at once before that rate counts."),
+    ] = 5
     new_log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("new-rtlimit-log-prefix"),
-        Annotation(),
+        Annotation("new-rtlimit-log-prefix"),
         Field(description="What a line begins with that the kernel logs for a new connection above the rate."),
     ] = None
     reset: Annotated[
         Rate | None,
-        Nftlb("rst-rtlimit", unset="0/second"),
-        Annotation(),
+        Annotation("rst-rtlimit"),
         Field(description="TCP resets, such as 10/second; absent: any number."),
     ] = None
     reset_burst: Annotated[
-        int | None,
-        Nftlb("rst-rtlimit-burst", unset="0"),
-        Annotation(),
-        Field(description="How many TCP resets may come at once before that rate counts.", ge=1, le=1000000),
-    ] = None
+        Burst,
+        Annotation("rst-rtlimit-burst"),
+        Field(description="How many TCP resets may come at once before that rate counts."),
+    ] = 5
     reset_log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("rst-rtlimit-log-prefix"),
-        Annotation(),
+        Annotation("rst-rtlimit-log-prefix"),
         Field(description="What a line begins with that the kernel logs for a TCP reset above the rate."),
     ] = None
     established: Annotated[
         int | None,
-        Nftlb("est-connlimit", unset="0"),
-        Annotation(),
-        Field(description="Connections at once; absent: any number.", ge=1, le=1000000),
+        Annotation("est-connlimit"),
+        Field(
+            description="Connections at once, those that ended a few milliseconds ago included; absent: any number.",
+            ge=1,
+            le=1000000,
+        ),
     ] = None
     established_log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("est-connlimit-log-prefix"),
-        Annotation(),
+        Annotation("est-connlimit-log-prefix"),
         Field(description="What a line begins with that the kernel logs for a connection above that number."),
     ] = None
     tcp_strict: Annotated[
         bool,
-        Nftlb("tcp-strict", unset="off"),
-        Annotation(),
-        Field(description="Whether TCP packets with flags that no honest client sends are dropped."),
+        Annotation("tcp-strict"),
+        Field(
+            description="Whether packets are dropped that belong to no connection and open none (conntrack's state "
+            "invalid), such as a TCP packet with flags that no honest client sends."
+        ),
     ] = False
     tcp_strict_log_prefix: Annotated[
         LogPrefix | None,
-        Nftlb("tcp-strict-log-prefix"),
-        Annotation(),
+        Annotation("tcp-strict-log-prefix"),
         Field(description="What a line begins with that the kernel logs for such a packet."),
     ] = None
-    ban_seconds: Annotated[
+    forget_seconds: Annotated[
         int | None,
-        Nftlb("limits-ttl", unset="120"),
-        Annotation(),
-        Field(description="Seconds for which nftlb remembers a client that passed a limit.", ge=1, le=86400),
+        Annotation("limits-ttl"),
+        Field(
+            description="Seconds of silence after which a client counts as a new one, with a whole burst, for the "
+            "rates new and reset; absent: 120, or the time of the rate (a week for 5/week) where that is longer.",
+            ge=1,
+            le=604800,
+        ),
     ] = None
     log_rate: Annotated[
         Rate | None,
-        Nftlb("log-rtlimit", unset="0/second"),
-        Annotation(),
-        Field(description="How many lines are logged at most, such as 10/minute; absent: every one."),
+        Annotation("log-rtlimit"),
+        Field(description="How many lines each limit logs at most, such as 10/minute; absent: every one."),
     ] = None
     verdict: Annotated[
-        Verdict | None,
-        Nftlb("verdict", unset="log drop accept"),
-        Annotation(),
-        Field(description="What happens to a packet above a limit; absent: it is logged and dropped."),
-    ] = None
+        Verdict,
+        Annotation("verdict"),
+        Field(description="What happens to a packet above a limit: it is logged, dropped, or both."),
+    ] = "log drop"

@@ -31,7 +31,14 @@ class NodeStatus(Model):
 
     watermark: Annotated[
         str,
-        Field(description="The resourceVersion up to which all NftlbFarms are in the node's kernel, or failed."),
+        Field(
+            description="The resourceVersion up to which all NftlbFarms are in the node's kernel, or failed.",
+            max_length=20,
+        ),
+    ] = ""
+    policy_watermark: Annotated[
+        str,
+        Field(description="The resourceVersion up to which all NftlbPolicies are in the node's kernel."),
     ] = ""
     farms: Annotated[int, Field(description="Farms that nftlb has.", ge=0)] = 0
     backends: Annotated[int, Field(description="Backends that nftlb has, over all farms.", ge=0)] = 0

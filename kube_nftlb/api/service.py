@@ -14,6 +14,7 @@ class ServicePort(ForeignModel):
     protocol: str = "TCP"
     port: int
     node_port: int | None = None
+    target_port: int | str | None = None
 
 
 class ClientIPConfig(ForeignModel):

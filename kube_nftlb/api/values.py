@@ -23,8 +23,27 @@ Log = Literal[
     "forward output",
     "input forward output",
 ]
+
+KERNEL_HELPERS: Final = {
+    ("amanda", "UDP"): "amanda",
+    ("ftp", "TCP"): "ftp",
+    ("h323", "TCP"): "Q.931",
+    ("h323", "UDP"): "RAS",
+    ("irc", "TCP"): "irc",
+    ("netbios-ns", "UDP"): "netbios-ns",
+    ("pptp", "TCP"): "pptp",
+    ("sane", "TCP"): "sane",
+    ("sip", "TCP"): "sip",
+    ("sip", "UDP"): "sip",
+    ("snmp", "UDP"): "snmp",
+    ("tftp", "UDP"): "tftp",
+}
+"""What the kernel calls a helper, by our name for it and the protocol that it is for (net/netfilter/nf_conntrack_*)."""
+
+IPV4_HELPERS: Final = ("irc", "netbios-ns", "pptp", "snmp")
+
 State = Literal["up", "down", "off", "drain"]
-Verdict = Literal["log", "drop", "accept"]
+Verdict = Literal["log drop", "log", "drop"]
 AddressType = Literal["ClusterIP", "ExternalIP", "LoadBalancer", "NodePort"]
 TrafficPolicy = Literal["Cluster", "Local"]
 Masquerade = Literal["Never", "AsNeeded"]
@@ -54,16 +73,41 @@ def _known_fields(value: str) -> str:
 FieldSet = Annotated[str, AfterValidator(_known_fields), Field(json_schema_extra={"enum": list(FIELD_SETS)})]
 """One of FIELD_SETS."""
 
+_KEY_BYTES: Final = {"srcip": 4, "dstip": 4, "srcport": 4, "dstport": 4, "srcmac": 8, "dstmac": 8}
+_KEY_BYTES_MAX = 20
+
+PERSISTENCE_SETS: Final = tuple(
+    fields
+    for fields in FIELD_SETS
+    if fields == "none" or sum(_KEY_BYTES[field] for field in fields.split()) <= _KEY_BYTES_MAX
+)
+"""Those that clients can be remembered by: with a longer key nftlb ends (docs/nftlb-defects.md)."""
+
+
+def _known_persistence(value: str) -> str:
+    if _known_fields(value) not in PERSISTENCE_SETS:
+        raise ValueError(f"{value!r} makes a key that is too long for nftlb: leave out a MAC address, or more")
+    return value
+
+
+Persistence = Annotated[
+    str, AfterValidator(_known_persistence), Field(json_schema_extra={"enum": list(PERSISTENCE_SETS)})
+]
+"""One of PERSISTENCE_SETS."""
+
 LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
 
 LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN)]
-"""What stands before each line of a log. nftlb puts it between quotes into a command, so it must have none itself."""
+"""What stands before each line of a log, between quotes in a command, so it must have none itself."""
 
 Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|minute|hour|day|week)$")]
 """A number of events and the time that they may take, such as ``100/second``."""
 
-FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x([1-7][0-9a-f]{4}|[1-9a-f][0-9a-f]{0,3})000$")]
-"""Bits of a connection mark that are neither a backend's (the lowest 12) nor the one that asks for masquerading."""
+FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x[1-9a-f][0-9a-f]{0,3}000$")]
+"""Bits of a connection mark that are neither a backend's (the lowest 12) nor among the highest 4.
+
+The highest bit asks for masquerading, and nftlb has no room for the eighth digit (docs/nftlb-defects.md).
+"""
 
 
 def _canonical_cidr(text: str) -> str:

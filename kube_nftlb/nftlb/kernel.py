@@ -5,9 +5,10 @@ pyroute2 asks the kernel for one chain or one element where libnftables would fi
 libnftables about each other's tables.
 """
 
+import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST
 from pyroute2.netlink.exceptions import NetlinkError
@@ -18,7 +19,19 @@ from kube_nftlb.nftlb import layout
 from kube_nftlb.nftlb.layout import FarmRules, Listener, Target
 
 _ENOENT = 2
+_HEADERS_LENGTH = 20
+"""Of a netlink message and of nfnetlink in it, in bytes."""
+_ATTRIBUTE_TYPE_MASK = 0x3FFF
+_ELEM_LIST_ELEMENTS = 3
 _PROTO = {"inet": 1, "ip": 2, "ip6": 10}
+
+
+class TimedSession(NamedTuple):
+    """A client as the kernel has it, the whole mark of its backend, and how many ms it is still remembered."""
+
+    key: bytes
+    mark: int
+    left_ms: int
 
 
 class Kernel:
@@ -58,8 +71,18 @@ class Kernel:
                     targets.add(layout.parse_target(key, data))
         return FarmRules(frozenset(listeners), frozenset(scheduled - {0}), frozenset(targets))
 
+    async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
+        """The connection marks of a farm's backends with all bits, by the part that is the backend's own."""
+        marks = [
+            key
+            for expression in await self._expressions(family, layout.nat_chain(farm))
+            if (lookup := _lookup(expression))
+            async for key, _ in self._elements(family, lookup)
+        ]
+        return {layout.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
+
     async def listeners(self, family: layout.Family) -> set[Listener]:
-        """Every element of the four maps."""
+        """Every element of the maps of listeners."""
         found = set()
         for name in layout.MAPS:
             async for key, chain in self._elements(family, layout.map_name(name, family)):
@@ -67,18 +90,26 @@ class Kernel:
         return found
 
     async def base_rules(self, family: layout.Family) -> set[str]:
-        """The base chains that look up a map, as they must for that map to have any effect."""
-        found = set()
-        for chain, name in layout.BASE_CHAINS.items():
-            for expression in await self._expressions(family, chain):
-                if _lookup(expression) == layout.map_name(name, family):
-                    found.add(chain)
-        return found
+        """The maps of listeners that their base chain looks up, as it must for that map to have any effect."""
+        chains = {
+            chain: [_lookup(expression) for expression in await self._expressions(family, chain)]
+            for chain in set(layout.BASE_CHAINS.values())
+        }
+        return {name for name, chain in layout.BASE_CHAINS.items() if layout.map_name(name, family) in chains[chain]}
 
-    async def sessions(self, family: layout.Family, farm: str) -> dict[bytes, int]:
-        """A farm's persistence map: client as the kernel has it, and the mark of its backend."""
-        name = layout.sessions_map(farm)
-        return {key: layout.parse_mark(data) async for key, data in self._elements(family, name)}
+    async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
+        """A farm's map of sessions: client as the kernel has it, and the mark of its backend."""
+        return {key: layout.parse_mark(data) async for key, data in self._elements(family, map_)}
+
+    async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
+        """What packets have made of a farm's map of sessions."""
+        return [
+            TimedSession(key, int.from_bytes(data.get_attr("NFTA_DATA_VALUE"), "little"), left)
+            async for element in self._raw_elements(family, map_, layout.TABLE)
+            if (data := element.get_attr("NFTA_SET_ELEM_DATA")) is not None
+            and (left := element.get_attr("NFTA_SET_ELEM_EXPIRATION"))
+            for key in [bytes(element.get_attr("NFTA_SET_ELEM_KEY").get_attr("NFTA_DATA_VALUE"))]
+        ]
 
     async def rule_counts(self, table: str) -> Counter[str]:
         """How many rules each chain of the inet table ``table`` has; chains without rules are not told of."""
@@ -100,7 +131,7 @@ class Kernel:
         flags = NLM_F_REQUEST | NLM_F_DUMP
         return sum(
             [
-                len(answer.get_attr("NFTA_SET_ELEM_LIST_ELEMENTS") or ())
+                _count_elements(answer)
                 async for answer in self._ask("inet", message, nftsocket.NFT_MSG_GETSETELEM, flags)
             ]
         )
@@ -144,13 +175,17 @@ class Kernel:
         ]
 
     async def _elements(self, family: str, name: str, table: str = layout.TABLE) -> AsyncIterator[tuple[bytes, Any]]:
+        async for element in self._raw_elements(family, name, table):
+            # The end of a range of keys is an element of its own, with a key alone.
+            if element.get_attr("NFTA_SET_ELEM_DATA") is not None:
+                yield _element(element)
+
+    async def _raw_elements(self, family: str, name: str, table: str) -> AsyncIterator[Any]:
         message = nftsocket.nft_set_elem_list_msg()
         message["attrs"] = [("NFTA_SET_ELEM_LIST_TABLE", table), ("NFTA_SET_ELEM_LIST_SET", name)]
         async for answer in self._ask(family, message, nftsocket.NFT_MSG_GETSETELEM, NLM_F_REQUEST | NLM_F_DUMP):
             for element in answer.get_attr("NFTA_SET_ELEM_LIST_ELEMENTS") or ():
-                # The end of a range of keys is an element of its own, with a key alone.
-                if element.get_attr("NFTA_SET_ELEM_DATA") is not None:
-                    yield _element(element)
+                yield element
 
     async def _ask(self, family: str, message: Any, kind: int, flags: int) -> AsyncIterator[Any]:
         """The kernel's answers; none where there is no such table, chain, map or element."""
@@ -160,6 +195,23 @@ class Kernel:
         except NetlinkError as error:
             if error.code != _ENOENT:
                 raise errors.KernelError(f"nftables refused to tell: {error}") from error
+
+
+def _count_elements(answer: Any) -> int:
+    """How many elements a message has, without decoding them: pyroute2 takes half a second for ten thousand."""
+    end = answer.offset + answer["header"]["length"]
+    for kind, start, stop in _attributes(answer.data, answer.offset + _HEADERS_LENGTH, end):
+        if kind == _ELEM_LIST_ELEMENTS:
+            return sum(1 for _ in _attributes(answer.data, start, stop))
+    return 0
+
+
+def _attributes(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The attributes in a part of a netlink message: type, where the value starts, where it ends."""
+    while position + 4 <= end:
+        length, kind = struct.unpack_from("=HH", data, position)
+        yield kind & _ATTRIBUTE_TYPE_MASK, position + 4, position + length
+        position += (length + 3) & ~3
 
 
 def _lookup(expression: Any) -> str | None:

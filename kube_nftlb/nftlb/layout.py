@@ -4,8 +4,10 @@ For a farm F of the family ip (ip6 has the same with a 6 behind the maps' names)
 
 - elements ``protocol . address . port`` in the maps filter-proto-services and nat-proto-services lead to the chains
   ``filter-F`` and ``nat-F``; with intra-connect also in output-filter-proto-services and output-nat-proto-services;
+  with the protocol all they are ``protocol . address``, for each protocol, in maps without the ``proto-``;
 - ``filter-F`` gives a new connection the mark of a backend, out of an anonymous map of all that are up;
-- ``nat-F`` holds an anonymous map from marks to addresses, of all backends that are up or off.
+- ``nat-F`` holds an anonymous map from marks to addresses, of all backends that are up or off;
+- with persistence the maps ``static-sessions-F`` and ``persist-F`` lead from a client to a mark.
 """
 
 import ipaddress
@@ -19,24 +21,31 @@ TABLE = "nftlb"
 Family = Literal["ip", "ip6"]
 FAMILIES: tuple[Family, ...] = ("ip", "ip6")
 
-NAT_MAP = "nat-proto-services"
-_PREROUTING_MAPS = (("filter-proto-services", "filter"), (NAT_MAP, "nat"))
-_OUTPUT_MAPS = (("output-filter-proto-services", "filter"), ("output-nat-proto-services", "nat"))
-MAPS = tuple(name for name, _ in _PREROUTING_MAPS + _OUTPUT_MAPS)
+NAT_MAPS = frozenset(("nat-proto-services", "nat-services"))
+"""Those of the maps that lead to a farm's chain ``nat-F``, for connections from outside."""
+
+_PREROUTING_MAPS = (("filter", "filter"), ("nat", "nat"))
+_OUTPUT_MAPS = (("output-filter", "filter"), ("output-nat", "nat"))
+_BY_PORT, _WHOLE = "-proto-services", "-services"
 
 BASE_CHAINS = {
-    "filter": "filter-proto-services",
-    "prerouting": NAT_MAP,
-    "output-filter": "output-filter-proto-services",
-    "output-nat": "output-nat-proto-services",
+    f"{prefix}{kind}": chain
+    for prefix, chain in (
+        ("filter", "filter"),
+        ("nat", "prerouting"),
+        ("output-filter", "output-filter"),
+        ("output-nat", "output-nat"),
+    )
+    for kind in (_BY_PORT, _WHOLE)
 }
-"""The chains that hold the look-up in a map, once a farm needs it."""
+"""The chain that looks each map up, once a farm needs it."""
+MAPS = tuple(BASE_CHAINS)
 
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 
 
 class Listener(NamedTuple):
-    """An element of one of the four maps: the map, its key, and the chain that it leads to."""
+    """An element of one of the maps: the map, its key, and the chain that it leads to; the port is 0 for every port."""
 
     map: str
     protocol: int
@@ -53,6 +62,13 @@ class Target(NamedTuple):
     port: int
 
 
+class StaticSession(NamedTuple):
+    """An element of a farm's map of static sessions."""
+
+    client: str
+    mark: int
+
+
 @dataclass(frozen=True, slots=True)
 class FarmRules:
     """What the kernel has of a farm, or should have."""
@@ -60,6 +76,7 @@ class FarmRules:
     listeners: frozenset[Listener]
     scheduled: frozenset[int]
     targets: frozenset[Target]
+    sessions: frozenset[StaticSession] = frozenset()
 
     def difference(self, kernel: "FarmRules") -> str:
         """In words, the first way in which the kernel differs from this; empty where it does not."""
@@ -67,6 +84,7 @@ class FarmRules:
             ("listener", self.listeners, kernel.listeners),
             ("scheduled mark", self.scheduled, kernel.scheduled),
             ("target", self.targets, kernel.targets),
+            ("static session", self.sessions, kernel.sessions),
         ):
             if missing := wanted - found:
                 return f"{what} {_words(min(missing))} is missing in the kernel"
@@ -100,53 +118,78 @@ def sessions_map(farm: str) -> str:
     return f"persist-{farm}"
 
 
+def static_sessions_map(farm: str) -> str:
+    """The map of a farm's static sessions: client to mark."""
+    return f"static-sessions-{farm}"
+
+
 def expected(farm: objects.Farm) -> FarmRules:
     """What the kernel has of a farm when nftlb has done as it was told."""
     maps = _PREROUTING_MAPS + (_OUTPUT_MAPS if farm.options.get("intra-connect") == "on" else ())
     listeners = frozenset(
-        Listener(map_, _PROTOCOLS[claim.protocol], claim.ip, claim.port, f"{kind}-{farm.name}")
+        Listener(
+            f"{prefix}{_WHOLE if claim.protocol == 'all' else _BY_PORT}",
+            _PROTOCOLS[protocol],
+            claim.ip,
+            claim.port,
+            f"{kind}-{farm.name}",
+        )
         for claim in farm.claims()
-        for map_, kind in maps
+        for protocol in objects.PROTOCOLS[claim.protocol]
+        for prefix, kind in maps
     )
     if farm.options.get("state", "up") != "up":
         return FarmRules(frozenset(), frozenset(), frozenset())
     backends = farm.backends.values()
     scheduled = frozenset(backend.mark for backend in backends if backend.state == "up")
-    # With nobody to schedule nftlb leaves the whole map out, and backends that are off with it.
-    targets = frozenset(
-        Target(backend.mark, backend.options["ip-addr"], int(backend.options["port"]))
-        for backend in backends
-        if backend.state == "up" or (backend.state == "off" and scheduled)
+    # One backend without a port is enough for nftlb to keep the port of all, and so is the protocol all.
+    ported = all(backend.options.get("port") for backend in backends) and not any(
+        address.protocol == "all" for address in farm.addresses.values()
     )
-    return FarmRules(listeners, scheduled, targets)
+    led_to = {backend.name: backend for backend in backends if backend.state != "down"}
+    targets = frozenset(
+        Target(backend.mark, backend.options["ip-addr"], int(backend.options["port"]) if ported else 0)
+        for backend in led_to.values()
+    )
+    sessions = frozenset(
+        StaticSession(client, led_to[name].mark) for client, name in farm.sessions.items() if name in led_to
+    )
+    return FarmRules(listeners, scheduled, targets, sessions)
 
 
 def listener_key(listener: Listener) -> bytes:
     """A map's key as the kernel has it: each part padded to 4 bytes."""
     ip = ipaddress.ip_address(listener.ip).packed
-    return bytes([listener.protocol, 0, 0, 0]) + ip + listener.port.to_bytes(2, "big") + b"\0\0"
+    port = b"" if _whole(listener.map) else listener.port.to_bytes(2, "big") + b"\0\0"
+    return bytes([listener.protocol, 0, 0, 0]) + ip + port
 
 
 def parse_listener(map_: str, key: bytes, chain: str) -> Listener:
     """The element that a key and a chain make."""
+    if _whole(map_):
+        return Listener(map_, key[0], str(ipaddress.ip_address(key[4:])), 0, chain)
     return Listener(map_, key[0], str(ipaddress.ip_address(key[4:-4])), int.from_bytes(key[-4:-2], "big"), chain)
 
 
-def session_text(persistence: str, key: bytes) -> str:
-    """A key of a farm's persistence map, as nft(8) spells it; every part of it is padded to 4 bytes."""
+def _whole(map_: str) -> bool:
+    return not map_.endswith(_BY_PORT)
+
+
+_FIELD_BYTES = {"port": 2, "mac": 6}
+
+
+def session_text(persistence: str, table: Family, key: bytes) -> str:
+    """A key of a farm's maps of sessions, as nft(8) spells it; each part is padded to 4 bytes if there are several."""
     parts = []
     for word in persistence.split():
+        size = _FIELD_BYTES.get(word[3:], 16 if table == "ip6" else 4)
+        part, key = key[:size], key[-(-size // 4) * 4 :]
         if word.endswith("ip"):
-            # What is not the address is one port of 4 bytes.
-            size = len(key) - 4 * (len(persistence.split()) - 1)
-            parts.append(str(ipaddress.ip_address(key[:size])))
-            key = key[size:]
+            parts.append(str(ipaddress.ip_address(part)))
         elif word.endswith("port"):
-            parts.append(str(int.from_bytes(key[:2], "big")))
-            key = key[4:]
+            parts.append(str(int.from_bytes(part, "big")))
         else:
-            parts.append(key[:6].hex(":"))
-            key = key[8:]
+            parts.append(part.hex(":"))
     return " . ".join(parts)
 
 

@@ -4,7 +4,7 @@ Every value is a string on the wire, ``name`` comes first in each object, and on
 on: the farm's own virtual-addr, virtual-ports, family and protocol act on an address nobody asked for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -24,17 +24,35 @@ _NOT_SHOWN = {"intra-connect": "off"}
 """Options that ``GET /farms`` leaves out where they have these values."""
 
 
+PROTOCOLS = {"tcp": ("tcp",), "udp": ("udp",), "sctp": ("sctp",), "all": ("tcp", "udp", "sctp")}
+"""What nftlb listens on for each value of an address's protocol."""
+
+
 class Claim(NamedTuple):
-    """One port that a farm listens on; nftlb must never have it in two farms."""
+    """One port that a farm listens on; nftlb must never have it in two farms.
+
+    With the protocol all it is the whole address, every port of it, and the port is 0.
+    """
 
     ip: str
     protocol: str
     port: int
 
 
+def clash(some: Collection[Claim], others: Collection[Claim]) -> bool:
+    """Whether two farms cannot have these at one time."""
+    if not set(some).isdisjoint(others):
+        return True
+    whole, whole_others = ({claim.ip for claim in claims if claim.protocol == "all"} for claims in (some, others))
+    return any(claim.ip in whole for claim in others) or any(claim.ip in whole_others for claim in some)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a farm listens on; its name is unique in the daemon. ``ports`` is a port, a list or a range."""
+    """What a farm listens on; its name is unique in the daemon.
+
+    ``ports`` is a port, a list or a range, and empty with the protocol all.
+    """
 
     name: str
     family: str
@@ -44,6 +62,9 @@ class Address:
 
     def claims(self) -> Iterator[Claim]:
         """Each port that it names."""
+        if self.protocol == "all":
+            yield Claim(self.ip, self.protocol, 0)
+            return
         for part in self.ports.split(","):
             first, _, last = part.partition("-")
             for port in range(int(first), int(last or first) + 1):
@@ -76,17 +97,26 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Farm:
-    """A farm: its options by nftlb's names, its addresses and backends by name."""
+    """A farm: its options by nftlb's names, its addresses and backends by name.
+
+    ``sessions`` are the static ones, a client and the name of its backend. Those that packets make are not told of.
+    """
 
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
     addresses: Mapping[str, Address] = field(default_factory=dict)
     backends: Mapping[str, Backend] = field(default_factory=dict)
+    sessions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ipv6(self) -> bool:
         """Whether it listens on IPv6 addresses; a farm has one family."""
         return any(address.family == "ipv6" for address in self.addresses.values())
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it has maps of sessions."""
+        return self.options.get("persistence", "none") != "none"
 
     def claims(self) -> Iterator[Claim]:
         """All that it listens on."""
@@ -100,6 +130,9 @@ class Farm:
             document["addresses"] = [address.wire() for address in self.addresses.values()]
         if self.backends:
             document["backends"] = [backend.wire() for backend in self.backends.values()]
+        if self.sessions:
+            # After the backends, which they name.
+            document["sessions"] = [{"client": client, "backend": name} for client, name in self.sessions.items()]
         return document
 
 
@@ -120,6 +153,7 @@ def _farm(raw: Mapping[str, Any]) -> Farm:
         {**_NOT_SHOWN, **{key: value.strip() for key, value in raw.items() if key not in _NOT_OPTIONS}},
         {entry["name"]: _address(entry) for entry in raw.get("addresses", ())},
         {entry["name"]: _backend(entry) for entry in raw.get("backends", ())},
+        {entry["client"]: entry["backend"] for entry in raw.get("sessions", ())},
     )
 
 
@@ -128,7 +162,7 @@ def _address(raw: Mapping[str, str]) -> Address:
 
 
 def _backend(raw: Mapping[str, str]) -> Backend:
-    # config_error and the like count as down: whatever nftlb calls it, it is not what was asked for.
+    # config_error, available (which is spare) and the like count as down: whatever nftlb calls it, it is in no rule.
     state = raw["state"]
     return Backend(
         raw["name"],

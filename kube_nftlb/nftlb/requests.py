@@ -56,7 +56,15 @@ class RemoveAddress:
     address: str
 
 
-Step = PutFarm | RemoveFarm | RemoveBackend | RemoveAddress
+@dataclass(frozen=True, slots=True)
+class RemoveSession:
+    """Delete the static session of a client."""
+
+    name: str
+    client: str
+
+
+Step = PutFarm | RemoveFarm | RemoveBackend | RemoveAddress | RemoveSession
 
 
 def put_request(farms: Iterable[objects.Farm]) -> Request:
@@ -75,6 +83,9 @@ def request(step: Step) -> Request:
             return Request("DELETE", f"/farms/{name}/backends/{backend}")
         case RemoveAddress(name, address):
             return Request("DELETE", f"/farms/{name}/addresses/{address}")
+        case RemoveSession(name, client):
+            # nftlb reads a blank for each underscore.
+            return Request("DELETE", f"/farms/{name}/sessions/{client.replace(' ', '_')}")
 
 
 def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
@@ -88,17 +99,21 @@ def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
                 options={**before.options, **farm.options},
                 addresses={**before.addresses, **farm.addresses},
                 backends={**before.backends, **farm.backends},
+                sessions={**before.sessions, **farm.sessions},
             )
         case RemoveFarm():
             return None
         case RemoveBackend(_, backend):
-            return before and replace(before, backends=_without(before.backends, backend))
+            sessions = {client: name for client, name in before.sessions.items() if name != backend} if before else {}
+            return before and replace(before, backends=_without(before.backends, backend), sessions=sessions)
         case RemoveAddress(_, address):
             return before and replace(before, addresses=_without(before.addresses, address))
+        case RemoveSession(_, client):
+            return before and replace(before, sessions=_without(before.sessions, client))
 
 
 _RESTARTING = frozenset(
-    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "state")
+    ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "flow-offload", "state")
 )
 """Options for which nftlb stops a farm and starts it again."""
 
@@ -107,9 +122,20 @@ def drops_table(before: objects.Farm | None, step: Step) -> bool:
     """Whether nftlb drops the table ip6 at this step, and all farms' rules in it (docs/nftlb-defects.md)."""
     if before is None or not before.ipv6:
         return False
-    if isinstance(step, PutFarm):
-        return any(before.options.get(key) != step.farm.options[key] for key in _RESTARTING & step.farm.options.keys())
-    return isinstance(step, RemoveFarm | RemoveAddress)
+    return restarts(before, step) or isinstance(step, RemoveFarm | RemoveAddress)
+
+
+def restarts(before: objects.Farm | None, step: Step) -> bool:
+    """Whether nftlb stops a farm and starts it again at this step, with new maps of sessions."""
+    if before is None or not isinstance(step, PutFarm):
+        return False
+    return any(before.options.get(key) != step.farm.options[key] for key in _RESTARTING & step.farm.options.keys())
+
+
+def leaves_rules(before: objects.Farm | None, step: Step) -> bool:
+    """Whether nft refuses what nftlb makes of this removal, and the farm's rules stay (docs/nftlb-defects.md)."""
+    removal = isinstance(step, RemoveFarm | RemoveAddress)
+    return removal and before is not None and before.persistent and len(before.addresses) > 1
 
 
 def _without(entries: Mapping[str, _T], name: str) -> dict[str, _T]:

@@ -1,124 +1,208 @@
-"""What a Service's annotations and session affinity ask of its farms."""
+"""What a Service's annotations and session affinity ask of its farms. No I/O.
 
-from typing import Final, NamedTuple, TypeVar, get_args
+Beside the fields that the models mark (``options``), ``protocol: all`` and ``ports`` say what is listened on:
 
-from kube_nftlb import names
+- ``protocol: all``: every port of the VIP, for TCP, UDP and SCTP, and the port that the client asked for is kept.
+- ``ports: 8000-8100,9000``: these ports beside the Service's own. Where the Service's targetPort is its port, the port
+  that the client asked for is kept; else every port goes to the targetPort.
+
+Both are for a Service with one port. A scheduler under the key ``persistence``, as the project's ancestor once
+documented, is taken for the scheduler that it is, and told of.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.api.service import Service
-from kube_nftlb.api.values import FIELD_SETS, Mode, Scheduler
+from kube_nftlb.api.service import Service, ServicePort
+from kube_nftlb.api.values import Mode, Ports, expand_ports
+from kube_nftlb.operator import options
+from kube_nftlb.operator.options import FARM_OPTIONS, Fields, Given, Refusal
 from kube_nftlb.operator.problems import Problem
 
-_T = TypeVar("_T")
+ALL: Final = "All"
+"""The protocol of a farm that listens on every port."""
 
-_SHOWN_VALUE_MAX = 100
+_PROTOCOL, _PORTS, _SCHEDULER, _SCHED_PARAM, _PERSISTENCE = (
+    "protocol",
+    "ports",
+    "scheduler",
+    "sched-param",
+    "persistence",
+)
+_OPTIONS: Final = {option.key: option for option in FARM_OPTIONS if option.key != _PROTOCOL}
+KEYS: Final = (_PROTOCOL, _PORTS, *_OPTIONS)
+"""All keys of annotations on a Service, without their prefix."""
+
+_SCHEDULERS: Final[tuple[str, ...]] = tuple(FarmSpec.model_json_schema()["properties"]["scheduler"]["enum"])
+_HASH = "hash-"
+"""What the ancestor's hash schedulers begin with; the fields that are hashed follow."""
 
 _CLIENT_IP_TIMEOUT_S = 10800
 """What the Service API says of sessionAffinity ClientIP without a timeout."""
 
-
-class Options(NamedTuple):
-    """The fields of a FarmSpec that a Service decides about; the defaults are FarmSpec's."""
-
-    mode: Mode = FarmSpec.model_fields["mode"].default
-    scheduler: Scheduler = FarmSpec.model_fields["scheduler"].default
-    sched_param: str = FarmSpec.model_fields["sched_param"].default
-    persistence: str = FarmSpec.model_fields["persistence"].default
-    persist_ttl: int = FarmSpec.model_fields["persist_ttl"].default
+_LOG_PREFIX_MAX = 40
+_SAMPLE: Final[dict[Family, str]] = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
+"""What stands for the addresses of a farm where its other fields are looked at."""
+_PORTS_TYPE: Final[TypeAdapter[str]] = TypeAdapter(Ports)
 
 
-_MODES: Final[dict[str, Mode]] = {mode: mode for mode in get_args(Mode)}
-_SCHEDULERS: Final[dict[str, tuple[Scheduler, str]]] = {
-    **{scheduler: (scheduler, "none") for scheduler in get_args(Scheduler)},
-    # What the project's ancestor called them.
-    "hash-srcip": ("hash", "srcip"),
-    "hash-srcip-srcport": ("hash", "srcip srcport"),
-}
-_FIELD_SETS: Final[dict[str, str]] = {
-    **{fields: fields for fields in FIELD_SETS},
-    **{fields.replace(" ", "-"): fields for fields in FIELD_SETS},
-}
-_KEYS = ("mode", "scheduler", "sched-param", "persistence")
+class Listen(NamedTuple):
+    """What the one port of a Service is asked to be; without a wish, the port as it is."""
+
+    all_ports: bool = False
+    ports: str = ""
+    """The ports, the Service's own among them; "" where there is no such wish."""
+    keeps_port: bool = False
+    """Whether a backend gets the port that the client asked for."""
 
 
 class Wishes(NamedTuple):
-    """What a Service asks for, per family, and what of it was refused."""
+    """What a Service asks for, and what of it is refused for all of its farms."""
 
-    ipv4: Options
-    ipv6: Options
+    service: str
+    affinity: Fields
+    given: Given
+    listen: Listen
     problems: tuple[Problem, ...]
 
-    def of(self, family: Family) -> Options:
-        """The options of the farms of one family."""
-        return self.ipv6 if family == "ipv6" else self.ipv4
-
-
-def wishes(service: Service, families: tuple[Family, ...], default_mode: Mode = "snat") -> Wishes:
-    """Read a Service's annotations and session affinity, for the families that it has addresses of.
-
-    A refused value, an unknown key or an impossible combination leaves the default in its place, and is a problem.
-    An annotation ``sched-param`` wins over the one inside a scheduler such as ``hash-srcip``.
-    """
-    problems: list[Problem] = []
-    given = {
-        key.removeprefix(names.ANNOTATION_PREFIX): value.strip()
-        for key, value in sorted(service.metadata.annotations.items())
-        if key.startswith(names.ANNOTATION_PREFIX)
-    }
-    for key in given:
-        if key not in _KEYS:
-            known = ", ".join(_KEYS)
-            problems.append(_refused(f"unknown; the annotations of kube-nftlb are: {known}", key))
-
-    default_persistence, ttl = _affinity(service)
-    mode = _pick(given, "mode", _MODES, problems) or default_mode
-    scheduler, sched_param = _pick(given, "scheduler", _SCHEDULERS, problems) or (Options().scheduler, "none")
-    if (param := _pick(given, "sched-param", _FIELD_SETS, problems)) is not None:
-        if param != "none" and scheduler != "hash":
-            problems.append(
-                _refused(f"{param!r} needs the scheduler hash, not {scheduler}; it is left out", "sched-param")
-            )
-        else:
-            sched_param = param
-    persistence = _pick(given, "persistence", _FIELD_SETS, problems)
-    if persistence is not None and " " in persistence and scheduler not in ("hash", "symhash"):
-        sentence = (
-            f"{persistence!r} needs the scheduler hash or symhash, not {scheduler}; {default_persistence} is used"
+    def of(self, family: Family, protocol: str = "TCP") -> tuple[Fields, list[Refusal]]:
+        """The fields of a farm of this family and protocol that are not the defaults, and what does not go with it."""
+        fields, refused = options.fit(
+            self.given, family, self.affinity, lambda attempt: complaint(family, protocol, attempt)
         )
-        problems.append(_refused(sentence, "persistence"))
-        persistence = None
-
-    ipv4 = Options(mode, scheduler, sched_param, persistence or default_persistence, ttl)
-    ipv6 = ipv4
-    if persistence is not None and " " in persistence and "ipv6" in families:
-        ipv6 = ipv4._replace(persistence=default_persistence)
-        sentence = f"{persistence!r} is for IPv4; the IPv6 farms use {default_persistence}"
-        problems.append(_refused(sentence, "persistence"))
-    return Wishes(ipv4, ipv6, tuple(problems))
+        if fields.get("log", "none") != "none" and "logPrefix" not in fields:
+            fields = {**fields, "logPrefix": self.service[:_LOG_PREFIX_MAX]}
+        return fields, refused
 
 
-def _affinity(service: Service) -> tuple[str, int]:
-    """The persistence without an annotation, and the seconds that any persistence lasts."""
+def wishes(service: Service, families: Iterable[Family], mode: Mode = "snat") -> Wishes:
+    """Read a Service's annotations and session affinity; ``families`` are those that it has addresses of.
+
+    ``mode`` is that of a Service that asks for none.
+
+    A refused value or an unknown key leaves the default in its place, and is a problem. An annotation wins over the
+    session affinity, and ``sched-param`` over the parameter inside a scheduler such as ``hash-srcip``.
+    """
+    texts = options.annotations(service.metadata.annotations)
+    affinity = {**_affinity(service), **({"mode": mode} if mode != "snat" else {})}
+    if not texts:
+        return Wishes(service.metadata.name, affinity, (), Listen(), ())
+    problems = options.unknown(texts, KEYS, "Service")
+    problems.extend(_unfold_schedulers(texts))
+    listen = _listen(service, texts, problems)
+    given, refused = options.parse(_OPTIONS.values(), texts)
+    problems.extend(
+        options.problem(option.key, f"{sentence}; {options.instead(option, affinity)}")
+        for option, sentence in refused.items()
+    )
+    for option, value in given:
+        if all(value.of(family) is None for family in families):
+            problems.append(
+                options.problem(
+                    option.key, f"{options.shown(texts[option.key])!r} is of no family that the Service has"
+                )
+            )
+    return Wishes(service.metadata.name, affinity, given, listen, tuple(problems))
+
+
+def complaint(family: Family, protocol: str, fields: Fields, backends: tuple[Fields, ...] = ()) -> str | None:
+    """What the model says against a farm with these fields; None where it takes them."""
+    ports = "" if protocol == ALL else "1"
+    spec: dict[str, Any] = {
+        **fields,
+        "family": family,
+        "protocol": protocol,
+        "addresses": [{"ip": _SAMPLE[family], "ports": ports}],
+        "backends": [{"name": "sample", "ip": _SAMPLE[family], **backend} for backend in backends],
+    }
+    try:
+        FarmSpec.model_validate(spec)
+    except ValidationError as error:
+        return options.complaint_of(error)
+    return None
+
+
+def _affinity(service: Service) -> Fields:
+    """What a Service's own fields say of persistence."""
     config = service.spec.session_affinity_config
     timeout_s = config.client_ip.timeout_seconds if config is not None and config.client_ip is not None else None
     if service.spec.session_affinity == "ClientIP":
-        return "srcip", timeout_s or _CLIENT_IP_TIMEOUT_S
-    return Options().persistence, timeout_s or Options().persist_ttl
+        return {"persistence": "srcip", "persistTTL": timeout_s or _CLIENT_IP_TIMEOUT_S}
+    return {"persistTTL": timeout_s} if timeout_s else {}
 
 
-def _pick(given: dict[str, str], key: str, allowed: dict[str, _T], problems: list[Problem]) -> _T | None:
-    if key not in given:
-        return None
-    value = given[key]
-    if value not in allowed:
-        choice = ", ".join(repr(each) if " " in each else each for each in allowed)
-        problems.append(_refused(f"{_shown(value)!r} is not one of: {choice}; the default is used", key))
-    return allowed.get(value)
+def _unfold_schedulers(texts: dict[str, str]) -> list[Problem]:
+    """Put a scheduler under its key, and the fields inside it under theirs."""
+    problems = []
+    persistence = texts.get(_PERSISTENCE, "")
+    if persistence in _SCHEDULERS or _hashed(persistence):
+        del texts[_PERSISTENCE]
+        sentence = f"{persistence!r} is a scheduler: write it under the key {_SCHEDULER}"
+        if _SCHEDULER in texts:
+            sentence += ", which says something else; it is left out"
+        else:
+            sentence += "; it is taken for that"
+            texts[_SCHEDULER] = persistence
+        problems.append(options.problem(_PERSISTENCE, sentence))
+    if param := _hashed(texts.get(_SCHEDULER, "")):
+        texts[_SCHEDULER] = "hash"
+        texts.setdefault(_SCHED_PARAM, param)
+    return problems
 
 
-def _refused(sentence: str, key: str) -> Problem:
-    return Problem("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{_shown(key)}: {sentence}")
+@lru_cache(maxsize=64)
+def _hashed(scheduler: str) -> str:
+    """The fields that one of the ancestor's schedulers hashes, such as srcip of hash-srcip; "" for any other."""
+    if not scheduler.startswith(_HASH):
+        return ""
+    try:
+        param = _OPTIONS[_SCHED_PARAM].parse(scheduler.removeprefix(_HASH))
+    except options.RefusedError:
+        return ""
+    return param.ipv4 if param is not None and param.ipv4 != "none" else ""
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= _SHOWN_VALUE_MAX else f"{text[:_SHOWN_VALUE_MAX]}..."
+def _listen(service: Service, texts: dict[str, str], problems: list[Problem]) -> Listen:
+    protocol, ports = texts.get(_PROTOCOL), texts.get(_PORTS)
+    if protocol is None and ports is None:
+        return Listen()
+    if protocol not in (None, "all"):
+        sentence = f"{options.shown(protocol or '')!r} is not all; else the protocol is that of the Service's port"
+        problems.append(options.problem(_PROTOCOL, sentence))
+        protocol = None
+    if len(service.spec.ports) != 1:
+        sentence = f"it is for a Service with one port, and this one has {len(service.spec.ports)}; it is left out"
+        problems.extend(
+            options.problem(key, sentence) for key, text in ((_PROTOCOL, protocol), (_PORTS, ports)) if text is not None
+        )
+        return Listen()
+    if protocol is not None:
+        if ports is not None:
+            problems.append(options.problem(_PORTS, "protocol all has every port already; it is left out"))
+        return Listen(all_ports=True, keeps_port=True)
+    if ports is None:
+        return Listen()
+    (port,) = service.spec.ports
+    try:
+        return Listen(ports=_ports(port.port, ports), keeps_port=_same_target(port))
+    except ValueError as error:
+        sentence = options.complaint_of(error) if isinstance(error, ValidationError) else str(error)
+        problems.append(options.problem(_PORTS, f"{sentence}; port {port.port} alone is used"))
+        return Listen()
+
+
+def _ports(own: int, text: str) -> str:
+    """The Service's own port and those of the text. Raises ValueError with a sentence."""
+    more = ",".join(options.split(text))
+    if options.shown(more) != more or not more:
+        raise ValueError(f"{options.shown(more)!r} is not a list of 1 to 100 characters")
+    return _PORTS_TYPE.validate_python(more if own in expand_ports(more) else f"{own},{more}")
+
+
+def _same_target(port: ServicePort) -> bool:
+    return port.target_port in (None, port.port)

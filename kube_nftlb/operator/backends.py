@@ -2,29 +2,41 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import BACKEND_NAME_PATTERN
+from kube_nftlb.operator import options
+from kube_nftlb.operator.options import Fields
+from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import Peer, Slice
 
 _NAME_MAX = 253
 _HASH_CHARACTERS = 10
+_PROBLEMS_MAX = 5
 _VALID_NAME = re.compile(BACKEND_NAME_PATTERN)
 
 
-def join(slices: Iterable[Slice], port: str, protocol: str) -> list[dict[str, Any]]:
+def join(
+    slices: Iterable[Slice],
+    port: str,
+    protocol: str,
+    *,
+    keeps_port: bool = False,
+    asked: Callable[[str], Fields] = lambda _: {},
+) -> list[dict[str, Any]]:
     """The backends of a Service port (name "" where nameless), by name; ``slices`` are all of one family.
 
     An IP and port that several slices have (a pod on its way from one to another) is one backend, told by its best
-    entry: ready before serving before neither, then the one that knows its pod and node.
+    entry: ready before serving before neither, then the one that knows its pod and node. With ``keeps_port`` backends
+    have no port, and so an IP is one backend. ``asked`` are the fields that a pod, by its name, asks for.
     """
     found: dict[tuple[str, int], Peer] = {}
     for each in slices:
         for number in {entry.port for entry in each.ports if entry.name == port and entry.protocol == protocol}:
             for peer in each.peers:
-                key = (peer.ip, number)
+                key = (peer.ip, 0 if keeps_port else number)
                 if (other := found.get(key)) is None or _preference(peer) > _preference(other):
                     found[key] = peer
     taken: set[str] = set()
@@ -32,9 +44,22 @@ def join(slices: Iterable[Slice], port: str, protocol: str) -> list[dict[str, An
     for (ip, number), peer in sorted(found.items()):
         name = _name(ip, number, peer.pod, taken)
         taken.add(name)
-        backends.append(_backend(name, ip, number, peer))
+        backends.append({**_backend(name, ip, number, peer), **(asked(peer.pod) if peer.pod else {})})
     backends.sort(key=lambda backend: str(backend["name"]))
     return backends
+
+
+def distinguish(backends: list[dict[str, Any]]) -> list[Problem]:
+    """Take a mark from every backend but the first that asks for it: two of one mark would be one to the kernel."""
+    having: dict[int, str] = {}
+    problems = []
+    for backend in backends:
+        mark = backend.get("mark")
+        if mark is not None and (first := having.setdefault(mark, backend["name"])) != backend["name"]:
+            del backend["mark"]
+            sentence = f"the backends {first} and {backend['name']} both ask for {mark}; {first} has it"
+            problems.append(options.problem("mark", sentence))
+    return problems[:_PROBLEMS_MAX]
 
 
 def _preference(peer: Peer) -> tuple[bool, bool, bool, str, str]:
@@ -48,7 +73,7 @@ def _name(ip: str, port: int, pod: str, taken: set[str]) -> str:
     """
     # The pattern's $ would take a line feed at the end.
     usable = pod and len(pod) <= _NAME_MAX and _VALID_NAME.fullmatch(pod)
-    plain = pod if usable else f"{re.sub('[.:]', '-', ip).strip('-')}-{port}"
+    plain = pod if usable else re.sub("[.:]", "-", f"{ip}:{port}" if port else ip).strip("-")
     name, text = plain, f"{ip} {port}"
     while name in taken:
         tail = hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARACTERS]
@@ -60,7 +85,7 @@ def _backend(name: str, ip: str, port: int, peer: Peer) -> dict[str, Any]:
     backend: dict[str, Any] = {
         "name": name,
         "ip": ip,
-        "port": port,
+        **({"port": port} if port else {}),
         "weight": 1,
         "ready": peer.ready,
         "serving": peer.serving,

@@ -1,6 +1,6 @@
 """From a Service and its EndpointSlices to the farms that are wanted."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb import names
@@ -8,8 +8,8 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.service import Service, ServicePort
 from kube_nftlb.api.values import Mode
-from kube_nftlb.operator.annotations import Options, wishes
-from kube_nftlb.operator.backends import join
+from kube_nftlb.operator.annotations import ALL, Listen, Wishes, complaint, wishes
+from kube_nftlb.operator.backends import distinguish, join
 from kube_nftlb.operator.external import (
     ALL_IPS,
     FAMILIES,
@@ -19,9 +19,15 @@ from kube_nftlb.operator.external import (
     external_policy,
     internal_policy,
 )
+from kube_nftlb.operator.options import Fields, Given, Refusal, fit, instead, problem
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import Slice, canonical_ip
-from kube_nftlb.operator.specs import Spec, digest
+from kube_nftlb.operator.specs import Spec, complete, digest
+
+Pods = Callable[[str], Given]
+"""What a Pod's annotations ask for, by its name; nothing for one without any."""
+
+_NAMED_MAX = 3
 
 
 class PortKey(NamedTuple):
@@ -64,8 +70,16 @@ class Built(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-def build(service: Service, slices: Iterable[Slice], profile: Profile = Profile()) -> Built:  # noqa: B008 - immutable
-    """The farms of a Service: one per port and family; none of a Service that is not ours to serve (``serves``)."""
+def build(
+    service: Service,
+    slices: Iterable[Slice],
+    pods: Pods = lambda _: (),
+    profile: Profile = Profile(),  # noqa: B008 - immutable
+) -> Built:
+    """The farms of a Service: one per port and family; none of a Service that is not ours to serve (``serves``).
+
+    ``pods`` tells what the annotations of a pod of the Service's namespace ask for, by its name.
+    """
     addresses = cluster_ips(service)
     if not addresses:
         return Built((), ())
@@ -83,9 +97,21 @@ def build(service: Service, slices: Iterable[Slice], profile: Profile = Profile(
                 )
                 for text in each.invalid
             )
+    kinds: dict[tuple[Family, str], _Kind] = {}
     farms = []
-    for key, port, listened in _ports(service, addresses, outside):
-        peers = join(of_family[key.family], port.name or "", port.protocol)
+    for key, port, listened in _ports(service, addresses, outside, asked.listen):
+        protocol = ALL if asked.listen.all_ports else port.protocol
+        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, asked, pods)
+        kinds[key.family, protocol] = kind
+        kind.farms.append(key.plain_name)
+        peers = join(
+            of_family[key.family],
+            port.name or "",
+            port.protocol,
+            keeps_port=asked.listen.keeps_port,
+            asked=kind.backend_fields,
+        )
+        problems.extend(distinguish(peers))
         if len(peers) > BACKENDS_MAX:
             sentence = f"port {key.port or port.port} has {len(peers)} {key.family} endpoints; {BACKENDS_MAX} are used"
             problems.append(Problem("TooManyEndpoints", sentence))
@@ -93,14 +119,26 @@ def build(service: Service, slices: Iterable[Slice], profile: Profile = Profile(
             peers = sorted(
                 sorted(peers, key=lambda peer: not peer["ready"])[:BACKENDS_MAX], key=lambda peer: peer["name"]
             )
-        spec = _spec(service, key, port, listened, asked.of(key.family), peers)
+        spec = complete(
+            {
+                **kind.fields,
+                "family": key.family,
+                "protocol": protocol,
+                "addresses": listened,
+                "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
+                "masquerade": "AsNeeded",
+                **_health_check(service, listened),
+                "backends": peers,
+            }
+        )
         farms.append(Wanted(key, spec, digest(spec)))
+    problems.extend(_refusals(kinds.values(), asked))
     return Built(tuple(farms), tuple(problems))
 
 
 def port_keys(service: Service) -> tuple[PortKey, ...]:
     """What ``build`` makes farms from, without looking at endpoints."""
-    return tuple(key for key, _, _ in _ports(service, cluster_ips(service), external_addresses(service)))
+    return tuple(key for key, _, _ in _ports(service, cluster_ips(service), external_addresses(service), Listen()))
 
 
 def serves(service: Service) -> bool:
@@ -124,7 +162,7 @@ def cluster_ips(service: Service) -> dict[Family, str]:
 
 
 def _ports(
-    service: Service, addresses: dict[Family, str], outside: External
+    service: Service, addresses: dict[Family, str], outside: External, listen: Listen
 ) -> Iterator[tuple[PortKey, ServicePort, list[Spec]]]:
     """Each farm of a Service: what it is made from, and what it listens on.
 
@@ -135,33 +173,14 @@ def _ports(
     for port in service.spec.ports:
         for family, ip in addresses.items():
             key = PortKey(namespace, name, port.name or "", family)
-            inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": str(port.port)}
-            outer = outside.of(family, port)
+            ports = "" if listen.all_ports else listen.ports or str(port.port)
+            inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
+            outer = outside.of(family, port, ports)
             if outer and apart:
                 yield key, port, [inner]
                 yield key._replace(external=True), port, outer
             else:
                 yield key, port, [inner, *outer]
-
-
-def _spec(
-    service: Service, key: PortKey, port: ServicePort, addresses: list[Spec], options: Options, backends: list[Spec]
-) -> Spec:
-    return {
-        "family": key.family,
-        "protocol": port.protocol,
-        "addresses": addresses,
-        "mode": options.mode,
-        "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
-        "masquerade": "AsNeeded",
-        "scheduler": options.scheduler,
-        "schedParam": options.sched_param,
-        "persistence": options.persistence,
-        "persistTTL": options.persist_ttl,
-        "intraConnect": True,
-        **_health_check(service, addresses),
-        "backends": backends,
-    }
 
 
 def _health_check(service: Service, addresses: list[Spec]) -> Spec:
@@ -171,3 +190,55 @@ def _health_check(service: Service, addresses: list[Spec]) -> Spec:
     if outside and wanted and service.spec.health_check_node_port:
         return {"healthCheckNodePort": service.spec.health_check_node_port}
     return {}
+
+
+class _Kind:
+    """What the farms of one family and protocol have in common."""
+
+    def __init__(self, family: Family, protocol: str, asked: Wishes, pods: Pods) -> None:
+        self.fields, self.refused = asked.of(family, protocol)
+        self.farms: list[str] = []
+        self.refused_pods: dict[Refusal, list[str]] = {}
+        self._family = family
+        self._protocol = protocol
+        self._keeps_port = asked.listen.keeps_port
+        self._pods = pods
+        self._fitted: dict[Given, tuple[Fields, list[Refusal]]] = {}
+
+    def backend_fields(self, pod: str) -> Fields:
+        """What a pod's annotations ask of a backend, as far as it goes with the farm."""
+        if not (given := self._pods(pod)):
+            return {}
+        if given not in self._fitted:
+            base: Fields = {} if self._keeps_port else {"port": 1}
+            self._fitted[given] = fit(
+                given,
+                self._family,
+                base,
+                lambda fields: complaint(self._family, self._protocol, self.fields, (fields,)),
+            )
+        fields, refused = self._fitted[given]
+        for refusal in refused:
+            self.refused_pods.setdefault(refusal, []).append(pod)
+        return {name: value for name, value in fields.items() if name != "port"}
+
+
+def _refusals(kinds: Iterable[_Kind], asked: Wishes) -> Iterator[Problem]:
+    """What does not go together, told once for all farms that have it."""
+    farms = [name for kind in kinds for name in kind.farms]
+    of: dict[Refusal, list[str]] = {}
+    for kind in kinds:
+        for refusal in kind.refused:
+            of.setdefault(refusal, []).extend(kind.farms)
+        for refusal, pods in kind.refused_pods.items():
+            where = f"of the Pod {min(pods)}{' and others' if len(set(pods)) > 1 else ''}"
+            yield problem(refusal.option.key, f"{where}: {refusal.sentence}; it is left out")
+    for refusal, having in of.items():
+        where = "" if having == farms else f" by the farm {_some(having)}"
+        consequence = instead(refusal.option, asked.affinity)
+        yield problem(refusal.option.key, f"{refusal.sentence}; {consequence}{where}")
+
+
+def _some(having: list[str]) -> str:
+    rest = len(having) - _NAMED_MAX
+    return ", ".join(having[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

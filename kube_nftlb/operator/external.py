@@ -27,14 +27,17 @@ class External(NamedTuple):
     source_ranges: dict[Family, tuple[str, ...]]
     problems: tuple[Problem, ...] = ()
 
-    def of(self, family: Family, port: ServicePort) -> list[dict[str, Any]]:
-        """What a farm of this port listens on for clients outside the cluster (NftlbFarm, spec.addresses)."""
+    def of(self, family: Family, port: ServicePort, ports: str) -> list[dict[str, Any]]:
+        """What a farm of this port listens on for clients outside the cluster (NftlbFarm, spec.addresses).
+
+        ``ports`` are those of the cluster IP; with none, which means all, there is no node port among them.
+        """
         listened: list[dict[str, Any]] = []
         for kind, ip in self.ips[family]:
             guarded = {"sourceRanges": list(ranges)} if (ranges := self.source_ranges[family]) else {}
             own = guarded if kind == "LoadBalancer" else {}
-            listened.append({"type": kind, "ip": ip, "ports": str(port.port), **own})
-        if self.node_ports and port.node_port:
+            listened.append({"type": kind, "ip": ip, "ports": ports, **own})
+        if self.node_ports and port.node_port and ports:
             listened.append({"type": "NodePort", "ip": "", "ports": str(port.node_port)})
         return listened
 

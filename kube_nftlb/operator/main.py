@@ -20,10 +20,12 @@ from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import handlers, health
 from kube_nftlb.operator.build import Profile
 from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.podwatch import PodWatch
+from kube_nftlb.operator.policies import PolicyStatuses
 from kube_nftlb.operator.publish import Publisher
 from kube_nftlb.operator.reconcile import Reconciler
 from kube_nftlb.operator.relist import Lister
-from kube_nftlb.operator.store import Store
+from kube_nftlb.operator.store import Dirty, Store
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
@@ -89,19 +91,26 @@ class _Operator:
         self._stop = stop
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
+        self._knows_all = False
         self._listed = False
+        self._filled = asyncio.Event()
         self._intake = Intake(store)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._intake)
+        self._policies = PolicyStatuses(kube, store)
         profile = Profile(settings.default_mode, settings.external_ip_ranges)
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
+        self._pods = PodWatch(kube, store, self._events, self._on_pod)
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
         return [
             self._events.run(),
+            self._pods.run(),
             self._relist(),
+            self._policies.watch(),
+            self._policies.write(self._filled),
             *(self._reconciler.work_on_services() for _ in range(_SERVICE_WORKERS)),
             *(self._reconciler.work_on_statuses() for _ in range(_STATUS_WORKERS)),
         ]
@@ -114,9 +123,13 @@ class _Operator:
     async def session(self) -> None:
         """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
         while True:
-            self._reconciler.mark(await self._lister.fill())
+            found = await self._lister.fill()
+            await self._pods.listed.wait()
+            self._knows_all = True
+            self._reconciler.mark(found)
             self._begun.set()
             self._listed = True
+            self._filled.set()
             try:
                 await self._watch()
             except Exception as error:
@@ -141,6 +154,11 @@ class _Operator:
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
         self._reconciler.mark(self._intake.take(resource, event_type, raw))
+
+    def _on_pod(self, dirty: Dirty) -> None:
+        # Until all is listed nothing is decided, and then everything is looked at.
+        if self._knows_all:
+            self._reconciler.mark(dirty)
 
     async def _relist(self) -> None:
         await self._begun.wait()

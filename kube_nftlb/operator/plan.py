@@ -23,6 +23,8 @@ class Apply(NamedTuple):
     body: dict[str, Any]
     uid: str
     reason: ApplyReason
+    foreign_owner: bool = False
+    """Whether the farm that is there calls another object its controller: an earlier Service, or a forged one."""
 
 
 class Delete(NamedTuple):
@@ -78,8 +80,9 @@ def plan(
         kept.add(key)
         there = farm_at(key)
         if (reason := _apply_reason(service, wanted, there)) is not None:
-            uid = there.uid if there is not None else ""
-            applies.append(Apply(key, wanted, _body(service, key, wanted, uid), uid, reason))
+            uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
+            foreign = owner_uid not in ("", service.metadata.uid)
+            applies.append(Apply(key, wanted, _body(service, key, wanted, uid), uid, reason, foreign))
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
     return Plan(_deletes(existing, gone, kept), tuple(applies), tuple(problems))
 

@@ -10,6 +10,7 @@ Reason = Literal[
     "FarmNameTaken",
     "FarmRefused",
     "AddressConflict",
+    "ForgedOwner",
 ]
 
 

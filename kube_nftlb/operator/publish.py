@@ -10,6 +10,7 @@ from kube_nftlb.kube import FARMS, JsonObject, Kube
 from kube_nftlb.operator.build import PortKey
 from kube_nftlb.operator.plan import Apply, Delete
 from kube_nftlb.operator.records import FarmRecord, parse_farm
+from kube_nftlb.operator.specs import blanks
 from kube_nftlb.operator.store import Dirty, Store
 
 _log = structlog.get_logger()
@@ -39,17 +40,43 @@ class Publisher:
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
         """Create or change a farm. Raises RefusedError."""
         try:
-            dirty = self._seen(await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS))
+            dirty = self._seen(await self._apply(apply))
             record = self._store.farms.get(apply.key)
             if record is not None and record.uid and record.digest != apply.wanted.digest:
                 # Server-side apply leaves what other managers added to a list; this takes it out.
-                answer = await self._kube.patch(FARMS, apply.key.name, {"spec": apply.wanted.spec}, apply.key.namespace)
+                answer = await self._kube.patch(
+                    FARMS, apply.key.name, {"spec": blanks(apply.wanted.spec)}, apply.key.namespace
+                )
                 dirty = _join(dirty, self._seen(answer))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
         _log.info("farm applied", **_where(apply.key, apply.wanted.port), reason=apply.reason)
         return Outcome.DONE, dirty
+
+    async def _apply(self, apply: Apply) -> JsonObject:
+        try:
+            return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
+        except errors.KubeError as error:
+            # The API server takes no second controller, and the first may be one that we did not put there.
+            if error.status != 422 or not apply.foreign_owner:
+                raise
+        await self._take_controller(apply.key)
+        return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
+
+    async def disown(self, farm: FarmRecord) -> tuple[Outcome, Dirty]:
+        """Leave a farm no controller. Raises RefusedError."""
+        try:
+            answer = await self._take_controller(farm.key)
+        except (errors.KubeError, errors.KubeUnreachableError) as error:
+            return classify(error), Dirty()
+        return Outcome.DONE, self._seen(answer)
+
+    async def _take_controller(self, key: FarmKey) -> JsonObject:
+        metadata = (await self._kube.get(FARMS, key.name, key.namespace))["metadata"]
+        references = [{**reference, "controller": False} for reference in metadata.get("ownerReferences") or ()]
+        changes = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
+        return await self._kube.patch(FARMS, key.name, {"metadata": changes}, key.namespace)
 
     async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
         """Delete a farm, if it is still the one that was meant. Raises RefusedError."""

@@ -8,15 +8,16 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.service import Service
 from kube_nftlb.events import Events, Subject
 from kube_nftlb.kube import FARMS, SERVICES
 from kube_nftlb.operator.build import Built, Profile, build
-from kube_nftlb.operator.plan import Apply, Delete, plan
+from kube_nftlb.operator.plan import Apply, Delete, Plan, plan
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.publish import Outcome, Publisher, RefusedError
-from kube_nftlb.operator.records import status_digest
+from kube_nftlb.operator.records import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.slices import ServiceKey
-from kube_nftlb.operator.status import conflict, decide
+from kube_nftlb.operator.status import conflict, decide, forged
 from kube_nftlb.operator.store import Dirty, Store
 from kube_nftlb.operator.workqueue import WorkQueue
 
@@ -74,7 +75,8 @@ class Reconciler:
     def _mark_statuses(self, dirty: Dirty) -> None:
         """Statuses are for people, and can wait until the nodes have had their turn."""
         for key in dirty.farms:
-            self.statuses.add(key, _STATUS_DELAY_S)
+            farm = self.store.farms.get(key)
+            self.statuses.add(key, 0 if farm is not None and farm.poses_as_ours else _STATUS_DELAY_S)
 
     async def work_on_services(self) -> None:
         """One worker's life."""
@@ -112,10 +114,8 @@ class Reconciler:
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
-        store = self.store
-        service = store.services.get(key)
-        built = build(service, store.slices_of(key), self._profile) if service is not None else Built((), ())
-        todo = plan(service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get)
+        service = self.store.services.get(key)
+        todo = self._plan(key, service)
         problems = list(todo.problems)
         retry = refused = False
         writes: list[Apply | Delete] = [*todo.deletes, *todo.applies]
@@ -135,6 +135,14 @@ class Reconciler:
         self._failures.pop(key, None)
         return _REFUSED_RETRY_S if refused else None
 
+    def _plan(self, key: ServiceKey, service: Service | None) -> Plan:
+        store = self.store
+        built = Built((), ())
+        if service is not None:
+            pods = lambda pod: store.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
+            built = build(service, store.slices_of(key), pods, self._profile)
+        return plan(service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get)
+
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):
             outcome, dirty = await self._publisher.delete(write)
@@ -151,6 +159,8 @@ class Reconciler:
             self._status_written.pop(key, None)
             self._failures.pop(key, None)
             return None
+        if farm.owner is not None and farm.poses_as_ours:
+            return await self._judge_owner(farm, farm.owner)
         loss = self.store.claims.winner_over(key)
         status = decide(farm, loss, self.store.nodes.values(), self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
         self._events.tell(Subject(FARMS, *key, farm.uid), [conflict(loss)] if loss is not None else [])
@@ -173,6 +183,23 @@ class Reconciler:
         if outcome is Outcome.RETRY:
             return self._backoff(key)
         self._failures.pop(key, None)
+        return None
+
+    async def _judge_owner(self, farm: FarmRecord, owner: Owner) -> float | None:
+        """Take its rank from a farm that claims to be a Service's, unless that Service is about to label it anew."""
+        key = ServiceKey(farm.key.namespace, owner.name)
+        if any(apply.key == farm.key for apply in self._plan(key, self.store.services.get(key)).applies):
+            self.services.add(key)
+            return _STATUS_INTERVAL_S
+        self._events.tell(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
+        try:
+            outcome, dirty = await self._publisher.disown(farm)
+        except RefusedError as error:
+            _log.warning("owner refused", namespace=farm.key.namespace, farm=farm.key.name, message=str(error))
+            return _REFUSED_RETRY_S
+        self._mark_statuses(dirty)
+        if outcome is Outcome.RETRY:
+            return self._backoff(farm.key)
         return None
 
     def _backoff(self, key: ServiceKey | FarmKey) -> float:

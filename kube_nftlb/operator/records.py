@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import Family, OwnerReference
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
 from kube_nftlb.operator.build import PortKey
+from kube_nftlb.operator.shapes import shaped_spec, shaped_status
 from kube_nftlb.operator.specs import count_backends, digest
 
 Json = dict[str, Any]
@@ -28,6 +30,14 @@ class SeenStatus(NamedTuple):
     """Of each condition: type, status, lastTransitionTime."""
 
 
+class Owner(NamedTuple):
+    """An object that a farm calls its controller."""
+
+    name: str
+    uid: str
+    is_service: bool
+
+
 class FarmRecord(NamedTuple):
     """A farm as it is at the API server."""
 
@@ -39,15 +49,27 @@ class FarmRecord(NamedTuple):
     """The resourceVersion at which this generation was first seen."""
     port: PortKey | None
     """What the operator made it from; None for a farm that is not the operator's."""
-    owner_uid: str
-    """The Service that is its controller, "" where none is."""
+    owner: Owner | None
+    """The object that its ownerReferences call its controller."""
     digest: bytes
     ready: int
     total: int
     invalid: str
     """Why our models refuse the spec, "" where they do not."""
     terminating: bool
+    policies: frozenset[str]
+    """The names of all policies that it refers to."""
     status: SeenStatus
+
+    @property
+    def owner_uid(self) -> str:
+        """The uid of its controller, "" where it has none."""
+        return self.owner.uid if self.owner is not None else ""
+
+    @property
+    def poses_as_ours(self) -> bool:
+        """Whether it has a Service as its controller, but not the labels of a farm that the operator made."""
+        return self.port is None and self.owner is not None and self.owner.is_service
 
 
 class NodeRecord(NamedTuple):
@@ -56,6 +78,7 @@ class NodeRecord(NamedTuple):
     name: str
     resource_version: int
     watermark: int
+    policy_watermark: int
     ready: bool
     failed: dict[tuple[FarmKey, int], str]
     """Farms by key and generation that the node does not have, with reason and message as one sentence."""
@@ -73,7 +96,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     ``known`` is the record of its earlier state: what belongs to a generation is taken from there while it lasts.
     """
     metadata = raw["metadata"]
-    spec: Json = raw.get("spec") or {}
+    spec = shaped_spec(raw.get("spec"))
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
     status = _seen_status(raw.get("status"))
@@ -93,15 +116,15 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         generation=generation,
         since=since,
         port=port,
-        owner_uid=next(
-            (o["uid"] for o in metadata.get("ownerReferences") or () if o.get("controller") and o["kind"] == "Service"),
-            "",
-        ),
+        owner=_owner(metadata.get("ownerReferences") or ()),
         digest=digest(spec) if port is not None else b"",
         ready=ready,
         total=total,
         invalid=invalid,
         terminating="deletionTimestamp" in metadata,
+        policies=frozenset(
+            name for part in (spec, *(spec.get("addresses") or ())) for name in part.get("policies") or ()
+        ),
         status=status,
     )
     return record, farm
@@ -109,8 +132,8 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
 
 def parse_node(raw: Json) -> NodeRecord:
     """An NftlbNode's record; what an agent left out, or wrote in another version's way, counts as not done."""
+    raw = {**raw, "status": shaped_status(raw.get("status"))}
     metadata, status = raw["metadata"], raw.get("status") or {}
-    watermark = str(status.get("watermark", ""))
     failed = {
         (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
             text for text in (entry.get("reason"), entry.get("message")) if text
@@ -120,10 +143,23 @@ def parse_node(raw: Json) -> NodeRecord:
     return NodeRecord(
         name=metadata["name"],
         resource_version=int(metadata["resourceVersion"]),
-        watermark=int(watermark) if watermark.isdecimal() else 0,
+        watermark=_number(status.get("watermark")),
+        policy_watermark=_number(status.get("policyWatermark")),
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
         failed=failed,
     )
+
+
+def _owner(references: Iterable[Json]) -> Owner | None:
+    for each in references:
+        reference = OwnerReference.model_validate(each)
+        if reference.controller:
+            return Owner(reference.name, reference.uid, reference.controls_as_service)
+    return None
+
+
+def _number(text: object) -> int:
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0
 
 
 def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:
@@ -143,7 +179,7 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
             # Its backends were checked when it was built, and any edit is undone: only its claims matter.
             claims = {"family": spec["family"], "protocol": spec["protocol"], "addresses": spec["addresses"]}
             return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
-        return Farm.model_validate({"metadata": raw["metadata"], "spec": spec}), ""
+        return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"][1:])

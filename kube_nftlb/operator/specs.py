@@ -26,11 +26,34 @@ def _default(field: FieldInfo) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-_NESTED = ("addresses", "backends", "limits", "sessions")
+_NESTED = ("addresses", "backends", "limits", "policies", "sessions")
 _SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _NESTED)
 _LIMITS = sorted(_defaults(Limits).items())
 _ADDRESS = sorted(_defaults(Address).items())
 _BACKEND = sorted(_defaults(Backend).items())
+
+
+def complete(fields: Spec) -> Spec:
+    """A spec with these fields and the default of every other that has one.
+
+    So the operator owns every field that says something, and an edit of any is undone.
+    """
+    limits = {**_written(_LIMITS), **fields.get("limits", {})}
+    return {**_written(_SPEC), "sessions": [], "policies": [], **fields, "limits": limits}
+
+
+def blanks(spec: Spec) -> Spec:
+    """The spec as a merge patch that also takes out what a complete spec leaves out."""
+    limits = {**dict.fromkeys(key for key, _ in _LIMITS), **spec["limits"]}
+    return {**dict.fromkeys(key for key, _ in _SPEC), **spec, "limits": limits}
+
+
+def _written(defaults: list[tuple[str, Any]]) -> Spec:
+    return {key: default for key, default in defaults if default is not None}
+
+
+def _unordered(value: Any) -> Any:
+    return sorted(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def digest(spec: Spec) -> bytes:
@@ -41,7 +64,11 @@ def digest(spec: Spec) -> bytes:
     parts = (
         [spec.get(key, default) for key, default in _SPEC],
         [(spec.get("limits") or {}).get(key, default) for key, default in _LIMITS],
-        sorted([address.get(key, default) for key, default in _ADDRESS] for address in spec.get("addresses") or ()),
+        sorted(
+            [_unordered(address.get(key, default)) for key, default in _ADDRESS]
+            for address in spec.get("addresses") or ()
+        ),
+        sorted(str(policy) for policy in spec.get("policies") or ()),
         sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
         [
             [backend.get(key, default) for key, default in _BACKEND]

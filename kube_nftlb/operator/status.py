@@ -7,7 +7,7 @@ from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Claim, FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.operator.problems import Problem
-from kube_nftlb.operator.records import FarmRecord, NodeRecord
+from kube_nftlb.operator.records import FarmRecord, NodeRecord, Owner
 
 _NODES_SHOWN_MAX = 3
 
@@ -68,7 +68,14 @@ def conflict(loss: Loss) -> Problem:
     """What is told of a farm that another one beats."""
     winner, (ip, port, protocol) = loss
     shown = f"[{ip}]" if ":" in ip else ip
-    return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {shown}:{port}/{protocol}")
+    listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
+    return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {listener}")
+
+
+def forged(owner: Owner) -> Problem:
+    """What is told of a farm that was not made from the Service that it calls its controller."""
+    sentence = f"it was not made from the Service {owner.name[:63]}, which its ownerReferences call its controller"
+    return Problem("ForgedOwner", f"{sentence}; controller is set to false, and it ranks as a farm written by hand")
 
 
 def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:
@@ -85,10 +92,15 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
         name, why = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         return Verdict("False", "Failed", f"node {name}{more}: {why}")
-    missing = sorted(node.name for node in nodes if not programmed(farm, node))
+    missing = [node.name for node in nodes if not programmed(farm, node)]
+    return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
+
+
+def waiting_for(missing: list[str], total: int) -> str:
+    """In a sentence, which nodes of so many do not have something yet."""
     more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
-    waiting = ", ".join(missing[:_NODES_SHOWN_MAX]) + more
-    return Verdict("False", "Pending", f"{done} of {len(nodes)} nodes have it; waiting for {waiting}")
+    waiting = ", ".join(sorted(missing)[:_NODES_SHOWN_MAX]) + more
+    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}"
 
 
 def _no_ready_backends(farm: FarmRecord) -> str:

@@ -11,6 +11,8 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.service import Service
 from kube_nftlb.operator.build import PortKey, port_keys
 from kube_nftlb.operator.naming import Contender
+from kube_nftlb.operator.options import Given
+from kube_nftlb.operator.pods import PodKey, PodRecord
 from kube_nftlb.operator.records import FarmRecord, NodeRecord
 from kube_nftlb.operator.slices import ServiceKey, Slice
 from kube_nftlb.operator.status import programmed
@@ -41,17 +43,20 @@ _V = TypeVar("_V", bound=Hashable)
 
 
 class Store:
-    """Services, EndpointSlices, farms and nodes."""
+    """Services, EndpointSlices, farms and nodes, and those Pods that have annotations of ours."""
 
     def __init__(self) -> None:
         self.services: Table[ServiceKey, Service] = Table(lambda service: int(service.metadata.resource_version))
         self.slices: Table[SliceKey, StoredSlice] = Table(lambda stored: stored.resource_version)
         self.farms: Table[FarmKey, FarmRecord] = Table(lambda farm: farm.resource_version)
         self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
+        self.pods: Table[PodKey, PodRecord] = Table(lambda pod: pod.resource_version)
         self.claims = Claims()
         self.unfinished: set[FarmKey] = set()
         """Accepted farms that some node does not have: those whose status a node's progress can change."""
         self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
+        self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
+        """Of every Pod, annotated or not, and so in tuples: most have one slice."""
         self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
         self._contenders: dict[FarmKey, set[Contender]] = {}
 
@@ -59,6 +64,11 @@ class Store:
         """All EndpointSlices of a Service."""
         stored = (self.slices.get(key) for key in self._slices_of.get(service, ()))
         return [each.slice for each in stored if each is not None and each.slice is not None]
+
+    def asked_by(self, namespace: str, pod: str) -> Given:
+        """What a Pod's annotations ask for."""
+        record = self.pods.get(PodKey(namespace, pod))
+        return record.given if record is not None else ()
 
     def farms_of(self, service: ServiceKey) -> list[FarmRecord]:
         """All farms that the operator made from a Service, be there such a Service or not."""
@@ -95,6 +105,20 @@ class Store:
     def remove_slice(self, key: SliceKey, version: int) -> Dirty:
         """An EndpointSlice was deleted."""
         return self._move_slice(key, self.slices.remove(key, version), None)
+
+    def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
+        """A Pod with annotations of ours was created or changed."""
+        before = self.pods.get(key)
+        if not self.pods.put(key, pod) or (before is not None and before.given == pod.given):
+            return NOTHING
+        return self._with_pod(key)
+
+    def remove_pod(self, key: PodKey, version: int) -> Dirty:
+        """A Pod was deleted, or has no annotations of ours any more."""
+        # Of the many that never had any, nothing is to be remembered.
+        if self.pods.get(key) is None or self.pods.remove(key, version) is None:
+            return NOTHING
+        return self._with_pod(key)
 
     def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
         """A farm was created or changed; ``farm`` is None where its spec claims nothing."""
@@ -140,7 +164,23 @@ class Store:
                     name = FarmKey(port.namespace, port.plain_name)
                     _index(self._contenders, name, _contender(service, port), join=join)
 
+    def _with_pod(self, key: PodKey) -> Dirty:
+        stored = (self.slices.get(each) for each in self._slices_with.get(key, ()))
+        slices = (each.slice for each in stored if each is not None and each.slice is not None)
+        return Dirty(services=frozenset(ServiceKey(each.namespace, each.service) for each in slices))
+
+    def _index_pods(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> None:
+        had, has = _pods_of(before), _pods_of(after)
+        for pod in had - has:
+            if left := tuple(each for each in self._slices_with[pod] if each != key):
+                self._slices_with[pod] = left
+            else:
+                del self._slices_with[pod]
+        for pod in has - had:
+            self._slices_with[pod] = (*self._slices_with.get(pod, ()), key)
+
     def _move_slice(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> Dirty:
+        self._index_pods(key, before, after)
         services = set()
         for stored, join in ((before, False), (after, True)):
             if stored is not None and stored.slice is not None:
@@ -159,6 +199,12 @@ class Store:
                 _index(self._farms_of, service, key, join=join)
                 services.add(service)
         return Dirty(frozenset(services), frozenset({key, *others}))
+
+
+def _pods_of(stored: StoredSlice | None) -> set[PodKey]:
+    if stored is None or stored.slice is None:
+        return set()
+    return {PodKey(stored.slice.namespace, peer.pod) for peer in stored.slice.peers if peer.pod}
 
 
 def _contender(service: Service, port: PortKey) -> Contender:

@@ -24,6 +24,12 @@ FARM = _wire(backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.
 ADDRESS = FARM["addresses"][0]["name"]
 
 SCENARIOS = {
+    "a mark is set and taken away": [
+        _post({**FARM, "mark": "0xffff000"}),
+        ("GET", "/farms", b""),
+        _post({"name": "web--http", "mark": "0x0"}),
+        ("GET", "/farms", b""),
+    ],
     "a farm is created, read, changed and deleted": [
         _post(FARM),
         ("GET", "/farms/web--http", b""),

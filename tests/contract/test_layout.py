@@ -1,9 +1,8 @@
 """What nftlb builds in the kernel is what ``layout`` expects, for every value that a farm can have."""
 
-import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -50,48 +49,6 @@ async def bring(engine: NftlbEngine, wanted: model.Farm | None, name: str = "web
     assert await engine.base_fault() == ""
     await engine.sync()
     assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
-
-
-def _valid(changes: dict[str, Any]) -> bool:
-    try:
-        farm(**changes)
-    except ValueError:
-        return False
-    return True
-
-
-def _combinations() -> list[dict[str, Any]]:
-    spaces = (
-        get_args(model.Protocol),
-        get_args(model.Mode),
-        get_args(model.Scheduler),
-        get_args(model.SchedParam),
-        get_args(model.Persistence),
-    )
-    keys = ("protocol", "mode", "scheduler", "schedParam", "persistence")
-    every = [dict(zip(keys, values, strict=True)) for values in itertools.product(*spaces)]
-    return [
-        {**changes, **base} for changes in every for base in (IPV4, IPV6) if _valid({**changes, **base, "backends": []})
-    ]
-
-
-@pytest.mark.timeout(300)
-async def test_every_combination_of_values_that_a_farm_may_have_is_loaded(engine: NftlbEngine) -> None:
-    combinations = _combinations()
-    assert len(combinations) > 200
-    failed = []
-    for number, changes in enumerate(combinations):
-        name = f"farm-{number}"
-        family = changes.get("family", "ipv4")
-        for count in (1, 3):
-            wanted = farm(name, **changes, backends=BACKENDS[family][:count])
-            seen = view.farm_view(wanted, engine.present.get(name))
-            errors = await engine.apply(plan.steps(engine.present, {name: seen}))
-            if fault := errors.get(name) or await engine.fault(name):
-                failed.append((changes, count, fault))
-        await engine.apply(plan.steps(engine.present, {name: None}))
-    assert failed == []
-    assert await engine.base_fault() == ""
 
 
 @pytest.mark.parametrize("base", [IPV4, IPV6], ids=["ipv4", "ipv6"])

@@ -1,6 +1,7 @@
 """The agent's own table: the kernel takes what we say, and has what we think it has."""
 
 from collections.abc import AsyncIterator, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.nftables import Chain, Contents, Element, NamedSet
 from kube_nftlb.agent.own_table import REFUSE, TABLE, VERDICTS, OwnTable, listener
+from kube_nftlb.agent.policies import Policies, PolicyKey, References, guards_owner, policy
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.names import nftlb_farm_name
+from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.nftlb.objects import Claim
@@ -45,7 +50,7 @@ async def node(private_network: None, run_dir: Path) -> AsyncIterator[Node]:  # 
 
 
 def refusing(*ips: str) -> Contents:
-    return Contents(frozenset(listener(Claim(ip, "tcp", 80), REFUSE) for ip in ips))
+    return Contents(frozenset(listener(VERDICTS, Claim(ip, "tcp", 80), REFUSE) for ip in ips))
 
 
 def guarded(name: str, *ranges: str, rule: str = "drop") -> Contents:
@@ -95,3 +100,87 @@ async def test_a_change_of_a_table_that_somebody_removed_makes_it_whole(node: No
     await node.give({"a": refusing("10.96.0.1")})
     await node.nft.run(f"delete table inet {TABLE}")
     await node.give({"b": refusing("10.96.0.2")})
+
+
+GUARDED = FarmKey("shop", "web--http")
+FARM_NAME = "shop.web--http"
+
+
+def policies(*specs: tuple[str, str, list[str]]) -> Policies:
+    """A farm that refers to these: name, type and CIDRs of each."""
+    known = Policies()
+    known.refer(GUARDED, References("shop", frozenset(name for name, _, _ in specs)))
+    raws = [
+        {"metadata": {"namespace": "shop", "name": name}, "spec": {"type": kind, "cidrs": cidrs}}
+        for name, kind, cidrs in specs
+    ]
+    known.turn({PolicyKey("shop", raw["metadata"]["name"]): policy(raw) for raw in raws})
+    return known
+
+
+def listening(family: str) -> objects.Farm:
+    ip = "10.96.0.9" if family == "ipv4" else "fd00::9"
+    return objects.Farm(FARM_NAME, addresses={"a": objects.Address("a", family, ip, "80,443", "tcp")})
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    "cidrs",
+    [
+        [],
+        ["0.0.0.0/0", "::/0"],
+        ["0.0.0.0/32", "::/128"],
+        ["255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"],
+        ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.2/32", "fd00::1/128", "fd00::2/128"],
+        ["10.0.0.0/8", "10.1.0.0/16", "9.255.255.255/32", "fd00::/8", "fd00:1::/32"],
+        ["0.0.0.0/8", "192.0.2.77/24", "128.0.0.0/1", "::/64", "fd00::77/64", "8000::/1"],
+    ],
+)
+async def test_the_kernel_has_the_ranges_of_a_policy(node: Node, family: str, cidrs: list[str]) -> None:
+    known = policies(("a-list", "deny", cidrs), ("another", "allow", []))
+    guards = {guards_owner(FARM_NAME): known.guards(GUARDED, listening(family))}
+    await node.give(known.sets() | guards)
+    await node.give({owner: Contents() for owner in known.sets() | guards})
+
+
+async def test_ten_thousand_ranges_change_in_one_transaction(node: Node) -> None:
+    def some(start: int) -> Policies:
+        return policies(("large", "deny", [f"{ip_address(start + number * 512)}/24" for number in range(10_000)]))
+
+    start = int(ip_address("10.0.0.0"))
+    known = some(start)
+    await node.give(known.sets() | {guards_owner(FARM_NAME): known.guards(GUARDED, listening("ipv4"))})
+    before = await node.engine.generation()
+    await node.give(some(start + 256).sets())
+    assert await node.engine.generation() == before + 1
+
+
+async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node: Node) -> None:
+    for known in (
+        policies(("list", "deny", ["10.0.0.0/8"])),
+        policies(("list", "allow", ["10.0.0.0/8"])),
+    ):
+        await node.give(known.sets() | {guards_owner(FARM_NAME): known.guards(GUARDED, listening("ipv4"))})
+    gone = dict.fromkeys(known.sets(), Contents())
+    known.turn({PolicyKey("shop", "list"): None})
+    await node.give(gone | {guards_owner(FARM_NAME): known.guards(GUARDED, listening("ipv4"))})
+
+
+async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:
+    key, name = FarmKey("n" * 63, "f" * 253), "p" * 63
+    known = Policies()
+    known.refer(key, References(key.namespace, frozenset({name, "0"})))
+    raws = [
+        {"metadata": {"namespace": key.namespace, "name": each}, "spec": {"type": "deny", "cidrs": ["10.0.0.0/8"]}}
+        for each in (name, "0")
+    ]
+    known.turn({PolicyKey(key.namespace, raw["metadata"]["name"]): policy(raw) for raw in raws})
+    farm = objects.Farm(nftlb_farm_name(*key), addresses=listening("ipv4").addresses)
+    await node.give(known.sets() | {guards_owner(farm.name): known.guards(key, farm)})
+
+
+async def test_a_range_that_is_gone_is_seen(node: Node) -> None:
+    known = policies(("list", "deny", ["10.0.0.0/8", "192.0.2.0/24"]))
+    await node.give(known.sets())
+    await node.nft.run(f"delete element inet {TABLE} policy-shop.list-ip {{ 192.0.2.0/24 }}")
+    assert "policy-shop.list-ip" in await node.fault()

@@ -4,7 +4,8 @@ import itertools
 
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import environment
-from kube_nftlb.agent.view import node_view
+from kube_nftlb.agent.view import farm_view, own_contents
+from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_backend
 from tests.contract.test_own_table import Node, node  # noqa: F401 - a fixture
 
@@ -48,6 +49,6 @@ async def test_all_shapes(node: Node) -> None:  # noqa: F811 - the fixture
                 if name in nodes
             ],
         )
-        seen = node_view(wanted, None, HERE)
-        await node.give({"web--http": seen.before})
-        await node.give({"web--http": seen.after})
+        seen = farm_view(wanted, None, HERE)
+        for present in (objects.Farm(seen.name), seen):
+            await node.give({"web--http": own_contents(wanted, seen, present, HERE)})

@@ -189,7 +189,13 @@ class FakeKernel:
     async def element_count(self, table: str, name: str) -> int:
         return len(self._nft.sets.get(name, ()))
 
-    async def sessions(self, family: layout.Family, farm: str) -> dict[bytes, int]:
+    async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
+        return {target.mark: target.mark for target in self._rules(farm).targets}
+
+    async def timed_sessions(self, family: layout.Family, map_: str) -> list[object]:
+        return []
+
+    async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
         return {}
 
 
@@ -199,6 +205,9 @@ class FakeConntrack:
     async def release(self, farm: objects.Farm, marks: set[int]) -> int:
         return 0
 
+    async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
+        return 0
+
 
 class FakeNft:
     """Keeps the commands that it was to run, and what they make of one table."""
@@ -206,8 +215,13 @@ class FakeNft:
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.error: str = ""
+        self.lacks: tuple[str, ...] = ()
+        """Words that the kernel knows nothing of."""
         self.chains: dict[str, list[str]] = {}
         self.sets: dict[str, dict[str, str]] = {}
+
+    async def check(self, commands: str) -> bool:
+        return not any(word in commands for word in self.lacks)
 
     async def run(self, commands: str) -> None:
         if self.error:
@@ -216,7 +230,7 @@ class FakeNft:
         for line in commands.splitlines():
             verb, _, rest = line.partition(" ")
             kind, _, rest = rest.partition(" ")
-            name, _, rest = rest.removeprefix("inet kube-nftlb ").partition(" ")
+            name, _, rest = rest.removeprefix("helper ").removeprefix("inet kube-nftlb ").partition(" ")
             self._run(verb, kind, name, rest)
 
     def _run(self, verb: str, kind: str, name: str, rest: str) -> None:

@@ -273,6 +273,15 @@ def farm(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+def policy(name: str, namespace: str, kind: str, cidrs: list[str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "kube-nftlb.io/v1alpha1",
+        "kind": "NftlbPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"type": kind, "cidrs": cidrs},
+    }
+
+
 def client_pod(name: str, namespace: str, node: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

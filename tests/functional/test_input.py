@@ -46,9 +46,9 @@ def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, n
         ({"addresses": [{"ip": "10.99.0.1", "ports": "90-80"}]}, "a range goes from its lower end to its upper"),
         ({"addresses": []}, "should have at least 1 items"),
         ({"addresses": LISTEN, "scheduler": "magic"}, 'supported values: "rr", "weight", "hash", "symhash"'),
-        ({"addresses": LISTEN, "mode": "dsr"}, 'supported values: "snat", "dnat"'),
+        ({"addresses": LISTEN, "mode": "tunnel"}, 'supported values: "snat", "dnat"'),
         ({"addresses": LISTEN, "schedParam": "srcip"}, "schedParam is for the scheduler hash"),
-        ({"addresses": LISTEN, "persistence": "srcip srcport"}, "need the scheduler hash or symhash"),
+        ({"addresses": LISTEN, "persistence": "srcip srcport"}, "needs the scheduler hash or symhash"),
         ({"addresses": LISTEN, "persistTTL": 0}, "should be greater than or equal to 1"),
         ({"addresses": LISTEN, "family": "ipv6"}, "every address must be of the farm's family"),
         (
@@ -93,5 +93,35 @@ def test_a_farm_past_the_definition_is_refused_by_the_node_and_the_others_stay(
             return "same IP and port" in accepted.get("message", "")
 
         eventually(told, "its condition says why")
+    assert hammered["failures"] == []
+    assert cluster.recoveries() == recoveries
+
+
+def test_a_farm_past_a_limit_says_so_and_the_others_stay(cluster: Cluster, namespace: str, client: str) -> None:
+    """Bounds that a list has are the API server's to keep; what a text stands for, only the models can count."""
+    cluster.run("web", 1, namespace)
+    cluster.apply(service("web", namespace))
+    vip, pods = cluster.vip("web", namespace), cluster.pods("web", namespace)
+    cluster.reaches(client, pods, vip)
+    recoveries = cluster.recoveries()
+    too_many = {
+        "addresses": [{"ip": f"10.99.9.{i}", "ports": "80"} for i in range(1, 34)],
+        "policies": [f"p{i}" for i in range(17)],
+        "sessions": [{"client": f"10.0.{i // 250}.{i % 250}", "backend": "a"} for i in range(1025)],
+    }
+    with cluster.hammer(client, vip) as hammered:
+        for field, values in too_many.items():
+            spec = {"addresses": LISTEN, "persistence": "srcip", field: values}
+            told = cluster.refused(farm("wrong", namespace, **spec))
+            assert f"spec.{field}: Too many" in told, told
+        cluster.apply(farm("wide", namespace, addresses=[{"ip": "10.99.0.10", "ports": "1-2000"}]))
+
+        def told_of_ports() -> bool:
+            status = cluster.farm("wide", namespace).get("status", {})
+            accepted = {c["type"]: c for c in status.get("conditions", [])}.get("Accepted", {})
+            return accepted.get("status") == "False" and "names more than 1024 ports" in accepted["message"]
+
+        eventually(told_of_ports, "its condition says which limit it is past")
+        cluster.reaches(client, pods, vip)
     assert hammered["failures"] == []
     assert cluster.recoveries() == recoveries

@@ -4,6 +4,7 @@ import argparse
 import json
 import signal
 import threading
+from dataclasses import replace
 from typing import Any
 
 from kube_nftlb.lab.traffic import count, hammer, stream, until
@@ -22,6 +23,7 @@ def _arguments() -> argparse.Namespace:
     counting.add_argument("number", type=int, metavar="N")
     _add_target(counting)
     counting.add_argument("--udp", action="store_true")
+    counting.add_argument("--source", default="", metavar="IP", help="come from this address")
     counting.add_argument("--source-port", type=int, default=0, help="this source port for all of them")
     counting.add_argument("--same-source", action="store_true", help="one source port, whichever is free")
     counting.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
@@ -61,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         return wait(target, arguments.interval_ms / 1000, arguments.timeout)
     target = Target(arguments.host, arguments.port, arguments.timeout)
     if arguments.action == "count":
+        target = replace(target, source=arguments.source)
         run = count.count_udp if arguments.udp else count.count_tcp
         return run(target, arguments.number, arguments.source_port, arguments.same_source).summary()
     if arguments.action == "stream":

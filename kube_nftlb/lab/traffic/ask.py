@@ -20,6 +20,8 @@ class Target:
     host: str
     port: int
     timeout_s: float
+    source: str = ""
+    """The address to come from, one of the asker's; empty: whichever the kernel takes."""
 
     @property
     def family(self) -> socket.AddressFamily:
@@ -35,7 +37,8 @@ def connect(target: Target, source_port: int = 0) -> socket.socket:
         if source_port:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            connection.bind(("", source_port))
+        if source_port or target.source:
+            connection.bind((target.source, source_port))
         connection.connect((target.host, target.port))
     except BaseException:
         connection.close()
@@ -74,7 +77,8 @@ def open_udp(target: Target, source_port: int = 0) -> socket.socket:
     asker.settimeout(target.timeout_s)
     if source_port:
         asker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        asker.bind(("", source_port))
+    if source_port or target.source:
+        asker.bind((target.source, source_port))
     asker.connect((target.host, target.port))
     return asker
 

@@ -57,7 +57,7 @@ def names(backends: Any) -> str:
     ],
 )
 def test_the_backends_for_connections_that_may_leave_the_node(backends: list[dict[str, Any]], cluster: str) -> None:
-    chosen = choose(farm(backends=backends).spec, HERE)
+    chosen = choose(farm(backends=backends).spec.backends, "Cluster", HERE)
     assert (names(chosen.cluster), names(chosen.local)) == (cluster, "")
 
 
@@ -72,10 +72,10 @@ def test_the_backends_for_connections_that_may_leave_the_node(backends: list[dic
     ],
 )
 def test_the_traffic_policy_local(backends: list[dict[str, Any]], cluster: str, local: str) -> None:
-    chosen = choose(farm(backends=backends, trafficPolicy="Local").spec, HERE)
+    chosen = choose(farm(backends=backends).spec.backends, "Local", HERE)
     assert (names(chosen.cluster), names(chosen.local)) == (cluster, local)
 
 
 def test_a_node_without_a_zone_ignores_zones() -> None:
-    spec = farm(backends=[backend("x", forZones=[""]), backend("y", **IN_B)]).spec
-    assert names(choose(spec, NodeFacts("here")).cluster) == "xy"
+    backends = farm(backends=[backend("x", forZones=[""]), backend("y", **IN_B)]).spec.backends
+    assert names(choose(backends, "Cluster", NodeFacts("here")).cluster) == "xy"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kube_nftlb.agent import plan
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, after
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, RemoveSession, after, request
 
 
 def address(ip: str = "10.96.0.10", ports: str = "80", farm: str = "f") -> objects.Address:
@@ -124,3 +124,51 @@ def test_the_steps_lead_from_any_state_to_any_other_and_never_listen_twice(
         claims = [claim for farm_ in now.values() for claim in farm_.claims()]
         assert len(claims) == len(set(claims)), step
     assert now == wanted
+
+
+def persistent(persistence: str = "srcip", sessions: dict[str, str] | None = None, ports: str = "80") -> objects.Farm:
+    listened = [address(ports=port) for port in ports.split(",")]
+    return replace(
+        farm("f", backend("a", 2), backend("b", 3), addresses=listened),
+        options={"mode": "snat", "persistence": persistence, "persist-ttl": "60"},
+        sessions=sessions or {},
+    )
+
+
+def test_a_session_is_added_changed_and_removed_by_itself() -> None:
+    before = persistent(sessions={"10.0.0.1": "a", "10.0.0.2": "a", "10.0.0.3": "b"})
+    wanted = persistent(sessions={"10.0.0.1": "b", "10.0.0.3": "b", "10.0.0.4": "a"})
+    put, remove = plan.steps({"f": before}, {"f": wanted})
+    assert put == PutFarm(objects.Farm("f", sessions={"10.0.0.1": "b", "10.0.0.4": "a"}))
+    assert remove == RemoveSession("f", "10.0.0.2")
+
+
+def test_sessions_go_before_the_persistence_that_they_are_for() -> None:
+    before, wanted = persistent(sessions={"10.0.0.1": "a"}), persistent("srcport", {"4000": "a"})
+    assert plan.steps({"f": before}, {"f": wanted})[0] == RemoveSession("f", "10.0.0.1")
+
+
+def test_nftlb_reads_a_blank_of_a_client_for_an_underscore() -> None:
+    assert request(RemoveSession("f", "10.0.0.1 . 80")).path == "/farms/f/sessions/10.0.0.1_._80"
+
+
+def test_two_backends_swap_their_marks_one_after_the_other() -> None:
+    before = farm("f", backend("a", 2), backend("b", 3), backend("c", 4))
+    wanted = farm("f", backend("a", 3), backend("b", 2), backend("c", 4))
+    steps = plan.steps({"f": before}, {"f": wanted})
+    assert steps[1:3] == [RemoveBackend("f", "a"), RemoveBackend("f", "b")]
+    assert isinstance(steps[3], PutFarm)
+    assert set(steps[3].farm.backends) == {"a", "b"}
+
+
+def test_a_farm_with_persistence_and_several_addresses_is_made_anew_where_nftlb_would_restart_it() -> None:
+    before, wanted = persistent(ports="80,81"), persistent("srcmac", ports="80,81")
+    assert plan.steps({"f": before}, {"f": wanted}) == [RemoveFarm("f"), PutFarm(wanted)]
+
+
+def test_a_farm_of_a_whole_address_goes_before_another_gets_a_port_of_it() -> None:
+    whole = replace(address(ports=""), protocol="all")
+    first, *_ = plan.steps(
+        {"f": farm("f", addresses=[whole])}, {"g": farm("g", addresses=[address(farm="g")]), "f": None}
+    )
+    assert first == RemoveFarm("f")

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import reconcile, view
+from kube_nftlb.agent import policies, reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Problem, Reconciler
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
-from tests.builders import farm, raw_backend
+from tests.builders import farm, raw_backend, raw_farm
 from tests.fakes.nftlb import KEY, FakeConntrack, FakeKernel, FakeNft, FakeNftlb
 
 
@@ -28,18 +30,20 @@ class Node:
         (folder / "key").write_text(KEY)
         self.nftlb, self.nft = FakeNftlb(), FakeNft()
         self.kernel = FakeKernel(self.nftlb, self.nft)
-        self.start()
+        self.start([])
 
-    def start(self) -> None:
+    def start(self, policies: list[dict[str, Any]] | None) -> None:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
         engine = NftlbEngine(client, self.kernel, FakeConntrack(), self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
         self.loop = Reconciler(engine, OwnTable(self.nft), lambda: None)  # type: ignore[arg-type]  # a fake
         self.loop.learn(NodeFacts("node-1"), {})
+        if policies is not None:
+            self.loop.replace_policies(policies, 1)
         self.task = asyncio.create_task(self.loop.run())
 
-    async def restart_agent(self) -> None:
+    async def restart_agent(self, policies: list[dict[str, Any]] | None = None) -> None:
         await self.stop()
-        self.start()
+        self.start(policies or [])
 
     async def stop(self) -> None:
         self.task.cancel()
@@ -121,6 +125,17 @@ async def test_of_two_farms_with_one_address_only_the_older_is_sent_and_the_youn
     assert list(node.nftlb.farms) == ["young--http"]
     changes = [path for method, path in node.nftlb.changes if method == "DELETE"] + ["POST"]
     assert changes[0] == "/farms/old--http"
+
+
+async def test_a_farm_that_no_service_controls_any_more_loses_its_rank(node: Node) -> None:
+    forged = farm("forged", owner="web", created="2025-01-01T00:00:00Z", version=5)
+    node.loop.replace_all([forged, farm(owner="web", version=6)], 6)
+    await node.settle(6)
+    assert list(node.nftlb.farms) == ["forged"]
+    node.loop.put(farm("forged", created="2025-01-01T00:00:00Z", version=7))
+    node.loop.seen(7)
+    await node.settle(7)
+    assert list(node.nftlb.farms) == ["web--http"]
 
 
 async def test_a_farm_that_is_not_understood_is_reported_and_stays_as_it_was_until_it_is_gone(node: Node) -> None:
@@ -310,3 +325,179 @@ async def test_an_agent_that_has_never_reached_nftlb_has_done_nothing(node: Node
     assert node.loop.progress.backlog.done_at is None
     node.nftlb.reachable = True
     await until(lambda: node.loop.progress.backlog.done_at is not None)
+
+
+async def test_a_farm_that_needs_what_the_kernel_lacks_is_not_sent_and_told_so(node: Node) -> None:
+    node.nft.lacks = ("queue",)
+    node.loop.replace_all([farm(queue=3), farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}])], 10)
+    await node.settle(10)
+    assert list(node.nftlb.farms) == ["other"]
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert "CONFIG_NFT_QUEUE" in node.loop.progress.problems[KEY_OF_WEB].message
+    node.loop.put(farm(generation=2, version=11))
+    node.loop.seen(11)
+    await node.settle(11)
+    assert sorted(node.nftlb.farms) == ["other", "web--http"]
+    assert node.loop.progress.problems == {}
+
+
+async def test_a_farm_that_comes_to_need_what_the_kernel_lacks_stays_as_it_was(node: Node) -> None:
+    node.nft.lacks = ("queue",)
+    node.loop.replace_all([farm(limits={"new": "5/second"})], 10)
+    await node.settle(10)
+    chains = dict(node.nft.chains)
+    changes = list(node.nftlb.changes)
+    node.loop.put(farm(queue=3, generation=2, version=11))
+    node.loop.seen(11)
+    await node.settle(11)
+    assert node.nftlb.changes == changes
+    assert node.nft.chains == chains
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+
+
+async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:
+    node.loop.replace_all([farm(limits={"new": "5/second"}, helper="ftp", log="input")], 10)
+    await node.settle(10)
+    assert 'ct helper set "helper-web--http"' in node.nft.chains["connections-web--http"]
+    node.loop.remove(KEY_OF_WEB, 11)
+    node.loop.seen(11)
+    await node.settle(11)
+    assert not [name for name in (*node.nft.chains, *node.nft.sets) if "web--http" in name]
+
+
+KEY_OF_WEB = FarmKey("default", "web--http")
+
+
+def raw_policy(name: str = "list", kind: str = "deny", version: int = 10, generation: int = 1) -> dict[str, Any]:
+    metadata = {"namespace": "default", "name": name, "generation": generation, "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"type": kind, "cidrs": ["10.0.0.0/8"]}}
+
+
+def guarded(version: int = 10, ip: str = "10.96.0.10", **changes: Any) -> Farm:
+    return farm(version=version, addresses=[{"ip": ip, "ports": "80"}], **{"policies": ["list"], **changes})
+
+
+@pytest.fixture
+def openings(node: Node, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What nftlb listened on without a guard, after any request to it and any command to nft."""
+    found: set[str] = set()
+
+    def look() -> None:
+        for present in objects.parse({"farms": [node.nftlb._shown(f) for f in node.nftlb.farms.values()]}).values():  # noqa: SLF001 - a fake
+            listened = {f"tcp . {claim.ip} . {claim.port}" for claim in present.claims() if present.backends}
+            found.update(listened - node.nft.sets.get("guards-ip", {}).keys())
+
+    answer, run = node.nftlb.answer, node.nft.run
+
+    def answer_and_look(method: str, path: str, body: bytes) -> tuple[int, str]:
+        answered = answer(method, path, body)
+        look()
+        return answered
+
+    async def run_and_look(commands: str) -> None:
+        await run(commands)
+        look()
+
+    monkeypatch.setattr(node.nftlb, "answer", answer_and_look)
+    monkeypatch.setattr(node.nft, "run", run_and_look)
+    return found
+
+
+def rules_met(node: Node, ip: str = "10.96.0.10") -> list[str]:
+    element = node.nft.sets.get("guards-ip", {}).get(f"tcp . {ip} . 80", "")
+    return node.nft.chains.get(element.strip("{} ").rpartition(" ")[2], [])
+
+
+DENIES = ["ip saddr @policy-default.list-ip drop"]
+
+
+async def test_nothing_is_done_before_the_policies_are_listed(node: Node) -> None:
+    await node.stop()
+    node.start(policies=None)
+    node.loop.replace_all([guarded()], 20)
+    await asyncio.sleep(0.05)
+    assert node.nftlb.farms == {}
+    node.loop.replace_policies([raw_policy()], 20)
+    await node.settle(20)
+    assert rules_met(node) == DENIES
+
+
+async def test_a_farm_with_policies_is_never_open(node: Node, openings: set[str]) -> None:
+    node.loop.put_policy(raw_policy(version=11))
+    node.loop.replace_all([guarded()], 20)
+    await node.settle(20)
+    assert rules_met(node) == DENIES
+    node.loop.put(guarded(generation=2, version=21, ip="10.96.0.11"))
+    node.loop.seen(21)
+    await node.settle(21)
+    assert (rules_met(node), rules_met(node, "10.96.0.11")) == ([], DENIES)
+    await node.restart_agent([raw_policy(version=11)])
+    node.loop.replace_all([guarded(generation=3, version=22)], 22)
+    await node.settle(22)
+    assert rules_met(node) == DENIES
+    node.nft.damage()
+    node.kernel.foreign_changes += 1
+    await until(lambda: rules_met(node) == DENIES)
+    await node.restart_agent([])
+    node.loop.replace_all([], 23)
+    await node.settle(23)
+    assert node.nft.sets["guards-ip"] == {}
+    assert openings == set()
+
+
+async def test_policies_and_farms_go_at_once_in_any_order(node: Node, openings: set[str]) -> None:
+    key, version = FarmKey("default", "web--http"), 30
+    node.loop.replace_all([], 20)
+    for goes in ("farm first", "policy first", "reference first"):
+        node.loop.put_policy(raw_policy(version=version, generation=version))
+        node.loop.put(guarded(generation=version, version=version))
+        node.loop.seen(version)
+        await node.settle(version)
+        assert rules_met(node) == DENIES
+        if goes == "farm first":
+            node.loop.remove(key, version + 1)
+            node.loop.remove_policy(raw_policy(version=version + 2))
+        elif goes == "policy first":
+            node.loop.remove_policy(raw_policy(version=version + 1))
+            node.loop.remove(key, version + 2)
+        else:
+            node.loop.put_policy(raw_policy("other", version=version, generation=version))
+            node.loop.put(guarded(generation=version + 1, version=version + 1, policies=["other"]))
+            node.loop.remove_policy(raw_policy(version=version + 2))
+        node.loop.seen(version + 2)
+        await node.settle(version + 2)
+        assert node.loop.progress.last_error == ""
+        version += 10
+    assert openings == set()
+
+
+async def test_a_policy_that_is_missing_is_told_and_one_that_comes_opens_at_once(node: Node) -> None:
+    key = FarmKey("default", "web--http")
+    node.loop.replace_all([guarded()], 20)
+    await node.settle(20)
+    assert rules_met(node) == ["drop"]
+    assert "no NftlbPolicy 'list'" in node.loop.progress.problems[key].message
+    node.loop.put_policy(raw_policy(version=21))
+    await until(lambda: node.loop.progress.policy_watermark == 21)
+    assert rules_met(node) == DENIES
+    await until(lambda: not node.loop.progress.problems)
+    assert node.loop.progress.watermark == 20, "what was told to be done stays so"
+    node.loop.remove_policy(raw_policy(version=22))
+    await until(lambda: bool(node.loop.progress.problems))
+    assert rules_met(node) == ["drop"]
+
+
+async def test_a_farm_that_is_not_understood_keeps_its_guard_even_in_an_agent_that_is_new(
+    node: Node, openings: set[str]
+) -> None:
+    node.loop.put_policy(raw_policy())
+    node.loop.replace_all([guarded()], 20)
+    await node.settle(20)
+    await node.restart_agent([raw_policy()])
+    refers = policies.raw_references(raw_farm(policies=["list"]))
+    node.loop.replace_all([], 21)
+    node.loop.refuse(FarmKey("default", "web--http"), Problem("Invalid", "spec.mode: what"), 21, refers)
+    await node.settle(21)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert rules_met(node) == DENIES
+    assert openings == set()

@@ -1,12 +1,13 @@
 """What a farm has in the agent's own table. Where packets go by it is in the functional suite."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.agent.view import View, node_view
+from kube_nftlb.agent.view import farm_view, own_contents
+from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_backend
 
 HERE = NodeFacts("here", port_ips={"ipv4": ("172.31.0.11",)})
@@ -17,8 +18,19 @@ EXTERNAL = {"type": "ExternalIP", "ip": "203.0.113.9", "ports": "80"}
 NODE_PORT = {"type": "NodePort", "ip": "", "ports": "30080"}
 
 
-def view(**changes: Any) -> View:
-    return node_view(farm(**changes), None, HERE)
+class View(NamedTuple):
+    """A farm on the node: in nftlb, and in the agent's own table before and after nftlb has come to it."""
+
+    farm: objects.Farm
+    before: Contents
+    after: Contents
+
+
+def view(present: objects.Farm | None = None, **changes: Any) -> View:
+    wanted = farm(**changes)
+    seen = farm_view(wanted, present, HERE)
+    before = own_contents(wanted, seen, present or objects.Farm(seen.name), HERE)
+    return View(seen, before, own_contents(wanted, seen, seen, HERE))
 
 
 def verdicts(contents: Contents, name: str = "verdicts-ip") -> dict[str, str]:
@@ -60,7 +72,7 @@ def test_the_policy_local_leads_the_nodes_own_clients_to_all_backends() -> None:
 
 def test_a_backend_that_nftlb_does_not_have_yet_is_chosen_only_afterwards() -> None:
     before = view(addresses=[EXTERNAL], backends=[OWN], trafficPolicy="Local").farm
-    seen = node_view(farm(addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local"), before, HERE)
+    seen = view(before, addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local")
     assert "mod 1 " in rules(seen.before, "pick-web--http")[0]
     assert "mod 3 " in rules(seen.after, "pick-web--http")[0]
 
@@ -96,9 +108,8 @@ def test_with_persistence_a_client_keeps_the_backend_that_was_picked() -> None:
 def test_who_is_masqueraded(changes: dict[str, Any], who: dict[str, str]) -> None:
     asked = {"mode": "dnat", "masquerade": "AsNeeded", "addresses": [CLUSTER_IP, EXTERNAL], "backends": [OWN, OTHER]}
     seen = view(**{**asked, **changes})
-    told = {
-        key: value.removeprefix("goto masquerade-") for key, value in verdicts(seen.after, "masquerade-tcp-ip").items()
-    }
+    found = verdicts(seen.after, "masquerade-ip")
+    told = {key.removeprefix("tcp . "): value.removeprefix("goto masquerade-") for key, value in found.items()}
     assert told == who
     assert [*verdicts(seen.after, "hairpin-ip")] == (["10.244.1.2 . 10.244.1.2"] if who else [])
 

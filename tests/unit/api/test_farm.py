@@ -6,6 +6,8 @@ from pydantic import ValidationError
 from kube_nftlb.api.values import expand_ports
 from tests.builders import farm, raw_backend
 
+IPV6 = {"addresses": [{"ip": "fd00::1", "ports": "80"}], "backends": []}
+
 
 @pytest.mark.parametrize(
     ("ports", "expanded"),
@@ -40,6 +42,13 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
         ({"addresses": [{"ip": "10.0.0.1"}]}, "must name its ports, except with the protocol All"),
         ({"backends": [raw_backend("a", "10.0.0.1"), {"name": "b", "ip": "10.0.0.2"}]}, "either every backend has"),
         ({"mode": "dnat", "sourceAddress": "10.0.0.9"}, "is for the mode snat"),
+        ({"mode": "dsr", "policies": ["list"]}, "policies are for the modes snat, dnat and local"),
+        (
+            {"mode": "dsr", "addresses": [{"ip": "10.0.0.1", "ports": "80", "policies": ["list"]}]},
+            "policies are for the modes snat, dnat and local",
+        ),
+        ({"addresses": [{"ip": "10.0.0.1", "ports": "80", "policies": ["a.b"]}]}, "should match pattern"),
+        ({"policies": ['x" drop']}, "should match pattern"),
         ({"sourceAddress": "fd00::9"}, "is not of the farm's family ipv4"),
         ({"logPrefix": 'x" drop'}, "should match pattern"),
         ({"logPrefix": "x\n"}, "should match pattern"),
@@ -49,7 +58,39 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
         ({"sessions": [{"client": "10.0.0.1", "backend": "pod-a"}]}, "are for farms with a persistence"),
         ({"scheduler": "rr; flush ruleset"}, "Input should be"),
         ({"schedParam": "srcip"}, "is for the scheduler hash"),
-        ({"persistence": "srcip srcport"}, "needs the scheduler hash or symhash"),
+        ({"persistence": "srcip srcport", "family": "ipv6", **IPV6}, "is for the family ipv4"),
+        ({"persistence": "srcip dstip srcmac dstmac"}, "too long for nftlb"),
+        (
+            {
+                "scheduler": "hash",
+                "schedParam": "srcip dstip srcport srcmac dstmac",
+                "family": "ipv6",
+                **IPV6,
+            },
+            "is for the family ipv4",
+        ),
+        ({"protocol": "All", "addresses": [{"ip": "10.0.0.1"}]}, "no backend has a port"),
+        (
+            {"protocol": "All", "addresses": [{"ip": "10.0.0.1"}], "backends": [], "persistence": "srcport"},
+            "cannot have ports",
+        ),
+        (
+            {"backends": [{"name": name, "ip": "10.1.0.1", "port": 80, "mark": 7} for name in "ab"]},
+            "two backends have the mark 7",
+        ),
+        *(
+            ({"persistence": persistence, "sessions": [{"client": client, "backend": "pod-a"}]}, message)
+            for persistence, client, message in (
+                ("srcip", "02:00:00:00:00:01", "an address such as 10.0.0.1 for srcip"),
+                ("srcip", "fd00::1", "an address such as 10.0.0.1 for srcip"),
+                ("srcip", "10.0.0.1 . 80", "a value for each of srcip"),
+                ("srcip", "10.0.0.1 }; flush ruleset", "should match pattern"),
+                ("srcmac", "2:0:0:0:0:1", "a MAC address such as"),
+                ("srcport", "080", "a port such as 4000"),
+                ("srcport", "65536", "a port such as 4000"),
+                ("srcip srcport", "80 . 10.0.0.1", "for srcip"),
+            )
+        ),
         ({"persistTTL": 0}, "greater than or equal to 1"),
         ({"addresses": [{"ip": "127.0.0.1", "ports": "5555"}]}, "not an address that others can connect to"),
         (

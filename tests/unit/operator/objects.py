@@ -96,7 +96,7 @@ def raw_farm(
             names.LABEL_SERVICE_PORT: port[1],
             names.LABEL_FAMILY: port[2],
         }
-    owners = [{"kind": "Service", "name": "web", "uid": owner, "controller": True}] if owner else []
+    owners = [{"apiVersion": "v1", "kind": "Service", "name": "web", "uid": owner, "controller": True}] if owner else []
     return {
         "metadata": {
             "name": name,

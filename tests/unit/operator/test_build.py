@@ -1,11 +1,13 @@
 import pytest
 
 from kube_nftlb import names
+from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import BACKENDS_MAX, FarmSpec
+from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.backends import join
 from kube_nftlb.operator.build import build, port_keys
 from kube_nftlb.operator.slices import parse_slice
-from kube_nftlb.operator.specs import count_backends, digest
+from kube_nftlb.operator.specs import blanks, count_backends, digest
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -37,7 +39,10 @@ def test_an_ipv6_only_service_has_no_ipv4_farm():
 
 def test_a_spec_names_every_field_of_the_model():
     (wanted,) = build(service(), []).farms
-    assert set(wanted.spec) <= {field.alias for field in FarmSpec.model_fields.values()}
+    unset = {name for name, field in FarmSpec.model_fields.items() if not field.is_required() and field.default is None}
+    assert set(wanted.spec) == {field.alias for name, field in FarmSpec.model_fields.items() if name not in unset}
+    assert blanks(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
+    assert blanks(wanted.spec)["limits"].keys() == {field.alias for field in Limits.model_fields.values()}
 
 
 @pytest.mark.parametrize(
@@ -206,3 +211,42 @@ def test_a_digest_does_not_mind_order_and_defaults():
     short["backends"][0]["port"] = 1
     assert digest(short) != digest(spec)
     assert count_backends(short) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("policies", ["a", "b"], ["b", "a"]),
+        (
+            "sessions",
+            [{"client": "10.0.0.1", "backend": "a"}, {"client": "10.0.0.2", "backend": "a"}],
+            [{"backend": "a", "client": "10.0.0.2"}, {"backend": "a", "client": "10.0.0.1"}],
+        ),
+        ("limits", {"new": "5/second", "verdict": "drop"}, {"verdict": "drop", "new": "5/second", "tcpStrict": False}),
+    ],
+)
+def test_a_digest_covers_what_is_nested_in_any_order(key, one, other):
+    spec = build(service(), []).farms[0].spec
+    assert digest({**spec, key: one}) == digest({**spec, key: other}) != digest(spec)
+
+
+def test_a_digest_covers_every_field():
+    spec = build(service(), [a_slice(endpoint("10.244.0.1", "a"))]).farms[0].spec
+    (backend,) = spec["backends"]
+    seen = {digest(spec)}
+    for field in FarmSpec.model_fields.values():
+        seen.add(digest({**spec, field.alias: {"tcpStrict": "x"} if field.alias == "limits" else _other(field.alias)}))
+    for field in Limits.model_fields.values():
+        seen.add(digest({**spec, "limits": {field.alias: "y"}}))
+    for field in Backend.model_fields.values():
+        seen.add(digest({**spec, "backends": [{**backend, field.alias: "z"}]}))
+    assert len(seen) == 1 + len(FarmSpec.model_fields) + len(Limits.model_fields) + len(Backend.model_fields)
+
+
+def _other(field):
+    return {
+        "addresses": [{"ip": "10.0.0.1"}],
+        "backends": [],
+        "sessions": [{"client": "1", "backend": "b"}],
+        "policies": ["p"],
+    }.get(field, f"x-{field}")

@@ -6,7 +6,7 @@ from kube_nftlb.api.farm import Farm
 
 
 def farm(name, *addresses, owned=False, day=1, protocol="TCP"):
-    owners = [{"kind": "Service", "name": "s", "uid": "u", "controller": True}] if owned else []
+    owners = [{"apiVersion": "v1", "kind": "Service", "name": "s", "uid": "u", "controller": True}] if owned else []
     return Farm.model_validate(
         {
             "metadata": {
@@ -49,6 +49,24 @@ def test_a_farm_that_loses_one_address_loses_all_and_a_third_gets_the_others():
     }
 
 
+def test_every_port_of_an_ip_meets_each_of_its_ports():
+    every = ("10.96.0.1", "")
+    assert verdicts(farm("all", every, protocol="All", day=1), farm("one", V, day=2, protocol="UDP")) == {"one": "all"}
+    assert verdicts(farm("all", every, protocol="All", day=3), farm("one", V, day=2), farm("other", W, day=4)) == {
+        "all": "one"
+    }
+    assert verdicts(farm("a", every, protocol="All", day=1), farm("b", every, protocol="All", day=2)) == {"b": "a"}
+
+
+def test_a_controller_that_is_another_kind_of_service_gives_no_rank():
+    other = farm("other", V, owned=True, day=1)
+    reference = other.metadata.owner_references[0].model_copy(update={"api_version": "serving.knative.dev/v1"})
+    metadata = other.metadata.model_copy(update={"owner_references": (reference,)})
+    assert verdicts(other.model_copy(update={"metadata": metadata}), farm("service", V, owned=True, day=2)) == {
+        "other": "service"
+    }
+
+
 def test_ranges_and_lists_of_ports_meet():
     first, second = farm("a", ("10.96.0.1", "80-90")), farm("b", ("10.96.0.1", "70,85"), day=2)
     claims = Claims()
@@ -66,12 +84,16 @@ def test_what_changes_for_others_is_told():
     assert claims.remove(FarmKey("default", "first")) == {FarmKey("default", "second"), FarmKey("default", "third")}
 
 
+def meet(one, other):
+    return one == other or (one[0] == other[0] and 0 in (one[1], other[1]))
+
+
 def naive(farms):
     held, losses = {}, {}
     for each in sorted(farms.values(), key=rank):
-        lost = next((claim for claim in claims_of(each) if claim in held), None)
+        lost = next(((held[other], other) for claim in claims_of(each) for other in held if meet(claim, other)), None)
         if lost:
-            losses[farm_key(each)] = (held[lost], lost)
+            losses[farm_key(each)] = lost
         else:
             held.update(dict.fromkeys(claims_of(each), farm_key(each)))
     return losses
@@ -86,11 +108,18 @@ ADDRESSES = st.lists(
 STEPS = st.lists(
     st.one_of(
         st.builds(
-            lambda name, addresses, owned, day: farm(name, *addresses, owned=owned, day=day),
+            lambda name, addresses, owned, day, every: farm(
+                name,
+                *((ip, "" if every else ports) for ip, ports in addresses),
+                owned=owned,
+                day=day,
+                protocol="All" if every else "TCP",
+            ),
             st.sampled_from("abcdefg"),
             ADDRESSES,
             st.booleans(),
             st.integers(1, 3),
+            st.sampled_from([False, False, True]),
         ),
         st.sampled_from("abcdefg"),
     ),

@@ -23,7 +23,7 @@ def service(ingress: list[dict[str, str]] | None = None, **spec: Any) -> Service
 def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[str, str, str]]]:  # noqa: B008
     return {
         wanted.port.plain_name: [(entry["type"], entry["ip"], entry["ports"]) for entry in wanted.spec["addresses"]]
-        for wanted in build(asked, [a_slice(endpoint("10.244.0.1", "a"))], profile).farms
+        for wanted in build(asked, [a_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
     }
 
 
@@ -79,7 +79,7 @@ def test_one_policy_for_both_needs_one_farm() -> None:
 @pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
 def test_an_external_ip_outside_the_allowed_ranges_is_refused_with_a_sentence(ip: str) -> None:
     profile = Profile(external_ips=(ipaddress.ip_network("192.0.2.0/24"),))
-    built = build(service(externalIPs=[ip, "192.0.2.1"]), [], profile)
+    built = build(service(externalIPs=[ip, "192.0.2.1"]), [], profile=profile)
     assert [entry["ip"] for entry in built.farms[0].spec["addresses"]] == ["10.96.0.10", "192.0.2.1"]
     (problem,) = built.problems
     assert problem.reason == "ExternalIPRefused"
@@ -106,7 +106,7 @@ def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kep
 
 def test_the_profile_decides_the_mode_of_who_asks_for_none() -> None:
     modes = {
-        mode: build(service(annotations=asked), [], Profile(mode="dnat")).farms[0].spec["mode"]
+        mode: build(service(annotations=asked), [], profile=Profile(mode="dnat")).farms[0].spec["mode"]
         for mode, asked in (("dnat", {}), ("snat", {"mode": "snat"}))
     }
     assert modes == {"dnat": "dnat", "snat": "snat"}

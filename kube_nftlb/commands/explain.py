@@ -1,0 +1,57 @@
+"""``kube-nftlb explain``: what a field means, what it takes, and what sets it."""
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from kube_nftlb import errors
+from kube_nftlb.api import reference
+from kube_nftlb.api.reference import Row
+
+_PIPED_WIDTH = 120
+
+
+def explain(field: str) -> str:
+    """The text for what a person asked for; every field that is meant, where several are.
+
+    Raises UsageError, with names that are alike, for one that there is not.
+    """
+    rows = reference.rows()
+    found = reference.find(field, rows)
+    if not found:
+        alike = reference.suggestions(field, rows)
+        hint = f"did you mean {', '.join(alike)}?" if alike else "`kube-nftlb explain` lists all"
+        raise errors.UsageError(f"there is no field or annotation {field!r}: {hint}")
+    return "\n\n".join(_entry(row, reference.children(row, rows)) for row in found)
+
+
+def print_all() -> None:
+    """Every field in a table, as wide as the terminal."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("FIELD", "VALUES", "DEFAULT", "NFTLB", "ANNOTATION"):
+        table.add_column(column, overflow="fold")
+    for row in reference.rows():
+        annotation = f"{row.short_annotation} ({row.annotated})" if row.annotation else ""
+        table.add_row(row.full_path, row.values or row.type, row.default, row.nftlb, annotation)
+    console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, markup=False, highlight=False)
+    console.print(table)
+
+
+def _entry(row: Row, children: list[Row]) -> str:
+    lines = [row.full_path, f"  {row.meaning}"] if row.meaning else [row.full_path]
+    facts = (
+        ("type", row.type),
+        ("values", row.values),
+        ("default", "required" if row.required else row.default),
+        ("nftlb", row.nftlb),
+        ("annotation", f"{row.annotation} on the {row.annotated}" if row.annotation else ""),
+        *(("rule", rule) for rule in row.rules),
+        *(("field", _child(child)) for child in children),
+    )
+    return "\n".join([*lines, *(f"  {name + ':':<12}{text}" for name, text in facts if text)])
+
+
+def _child(row: Row) -> str:
+    name = row.path.rpartition(".")[2]
+    return f"{name} ({row.type}{', required' if row.required else ''})"

@@ -1,0 +1,148 @@
+"""Manifests as a person has them on disk, made into what the API server would hand out."""
+
+import ipaddress
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from kube_nftlb import errors
+from kube_nftlb.kube import FARMS, PODS, SERVICES, JsonObject, Resource
+from kube_nftlb.operator.intake import KINDS
+
+RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in (*KINDS, FARMS, PODS)}
+"""What is read, by kind."""
+
+_EXAMPLE_NETWORKS: Final = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+_EXAMPLES: Final = 3 * 254
+
+
+class Manifests(NamedTuple):
+    """The objects of the kinds that are read, in the order of the files, and what a person should know of them."""
+
+    objects: tuple[tuple[Resource, JsonObject], ...]
+    notes: tuple[str, ...]
+
+
+def read(files: Iterable[Path]) -> Manifests:
+    """Read files of YAML or JSON; ``-`` is standard input. Raises UsageError for what is not to be read."""
+    return complete(raw for file in files for raw in parse(_text(file), str(file)))
+
+
+def parse(text: str, file: str) -> list[JsonObject]:
+    """Every object of a file, those inside Lists taken out. Raises UsageError with the file's name."""
+    try:
+        documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise errors.UsageError(f"{file}: neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    return [raw for document in documents if document is not None for raw in _objects(document, file)]
+
+
+def complete(raws: Iterable[JsonObject]) -> Manifests:
+    """Fill in what the API server would: namespace, uid, resourceVersion, and a Service's addresses.
+
+    A Service without an address gets one that is reserved for documentation (RFC 5737, RFC 3849).
+    """
+    notes: list[str] = []
+    objects: dict[tuple[str, str, str], tuple[Resource, JsonObject]] = {}
+    skipped: dict[str, int] = {}
+    for raw in raws:
+        if (resource := RESOURCES.get(raw["kind"])) is None:
+            skipped[raw["kind"]] = skipped.get(raw["kind"], 0) + 1
+            continue
+        metadata = _metadata(raw, resource)
+        key = (resource.kind, metadata["namespace"], metadata["name"])
+        if key in objects:
+            notes.append(f"{resource.kind} {key[1]}/{key[2]} is there more than once; the last one counts")
+        objects[key] = (resource, {**raw, "metadata": metadata})
+    notes.extend(f"{number} of the kind {kind} left out" for kind, number in sorted(skipped.items()))
+    addresses = _example_addresses(json.dumps([raw for _, raw in objects.values()], default=str))
+    uids = {key: raw["metadata"]["uid"] for key, (_, raw) in objects.items()}
+    for key, (resource, before) in objects.items():
+        raw = {**before, "metadata": _known_owners(before["metadata"], uids)}
+        objects[key] = (resource, raw)
+        if resource == SERVICES and (given := _given(raw.get("spec"), addresses)):
+            objects[key] = (resource, {**raw, "spec": {**raw["spec"], "clusterIP": given[0], "clusterIPs": given}})
+            shown = " and ".join(given)
+            notes.append(
+                f"Service {key[1]}/{key[2]} has no address before the API server assigns one; shown as {shown}"
+            )
+    return Manifests(tuple(objects.values()), tuple(notes))
+
+
+def _text(file: Path) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.UsageError(f"cannot read {file}: {error}") from None
+
+
+def _objects(document: Any, file: str) -> Iterator[JsonObject]:
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise errors.UsageError(f"{file}: an object without a kind: {str(document)[:80]}")
+    kind: str = document["kind"]
+    if kind.endswith("List") and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            # A list of one kind, as the API server answers, names it only once.
+            named = {"kind": kind.removesuffix("List"), **item} if isinstance(item, dict) else item
+            yield from _objects(named, file)
+        return
+    metadata = document.get("metadata")
+    if kind in RESOURCES and not (isinstance(metadata, dict) and metadata.get("name")):
+        raise errors.UsageError(f"{file}: a {kind} without metadata.name")
+    yield document
+
+
+def _metadata(raw: JsonObject, resource: Resource) -> JsonObject:
+    metadata = {key: value for key, value in raw["metadata"].items() if value is not None}
+    namespace = str(metadata.get("namespace") or "default") if resource.namespaced else ""
+    version = str(metadata.get("resourceVersion", ""))
+    return {
+        "generation": 1,
+        **metadata,
+        "name": str(metadata["name"]),
+        "namespace": namespace,
+        "uid": str(metadata.get("uid") or _uid(raw["kind"], namespace, metadata["name"])),
+        "resourceVersion": version if version.isdecimal() else "1",
+    }
+
+
+def _known_owners(metadata: JsonObject, uids: Mapping[tuple[str, str, str], str]) -> JsonObject:
+    """The metadata with its owners' uids: by that of its Service a farm is known to be the Service's."""
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        return metadata
+    keys = [(str(owner.get("kind")), metadata["namespace"], str(owner.get("name"))) for owner in owners]
+    known = [{"uid": uids.get(key) or _uid(*key), **owner} for key, owner in zip(keys, owners, strict=True)]
+    return {**metadata, "ownerReferences": known}
+
+
+def _uid(kind: str, namespace: str, name: str) -> str:
+    return f"{kind}/{namespace}/{name}"
+
+
+def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
+    """The addresses that a Service's spec is given; none where it has them, or gets none."""
+    if not isinstance(spec, dict) or spec.get("clusterIP") or spec.get("type") == "ExternalName":
+        return []
+    families = spec.get("ipFamilies") or ["IPv4"]
+    if spec.get("ipFamilyPolicy") in ("PreferDualStack", "RequireDualStack"):
+        families = [*families, *({"IPv4", "IPv6"} - set(families))]
+    try:
+        return [next(addresses[family]) for family in families if family in addresses]
+    except StopIteration:
+        raise errors.UsageError(
+            f"more than {_EXAMPLES} Services without clusterIP, for which there are no addresses: write some"
+        ) from None
+
+
+def _example_addresses(taken: str) -> dict[str, Iterator[str]]:
+    """Addresses for documentation that the manifests do not have themselves, by IP family."""
+    ipv4 = (str(ip) for network in _EXAMPLE_NETWORKS for ip in ipaddress.ip_network(network).hosts())
+    ipv6 = (str(ipaddress.IPv6Address("2001:db8::") + number) for number in itertools.count(1))
+    free = {"IPv4": ipv4, "IPv6": ipv6}
+    return {family: (ip for ip in ips if f'"{ip}"' not in taken) for family, ips in free.items()}

@@ -1,0 +1,139 @@
+"""``kube-nftlb render``: what manifests become, without a cluster. No I/O.
+
+The farms are those that the operator would write, made by its own functions, and the rest of the way is the agent's.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import yaml
+from pydantic import ValidationError
+
+from kube_nftlb.agent.view import farm_view
+from kube_nftlb.agent.watch import parse
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.commands.manifests import Manifests
+from kube_nftlb.kube import FARMS, PODS, JsonObject
+from kube_nftlb.nftlb import objects
+from kube_nftlb.operator.build import build, serves
+from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.plan import plan
+from kube_nftlb.operator.pods import parse_pod, pod_key, slim
+from kube_nftlb.operator.records import parse_farm
+from kube_nftlb.operator.status import accept
+from kube_nftlb.operator.store import Store
+
+_UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
+"""What only the API server can say of an object."""
+
+
+class Rendered(NamedTuple):
+    """What came of the manifests."""
+
+    farms: tuple[JsonObject, ...]
+    """All NftlbFarms, refused ones too: the operator would write them, and tell of them in their status."""
+    accepted: tuple[Farm, ...]
+    """Those that a node would program."""
+    problems: tuple[str, ...]
+    """What was refused, one sentence each, with the object it is about."""
+    notes: tuple[str, ...]
+
+
+def render(manifests: Manifests) -> Rendered:
+    """The farms of the Services, and those in the manifests themselves."""
+    store = Store()
+    intake = Intake(store)
+    raws: dict[FarmKey, JsonObject] = {}
+    problems: list[str] = []
+    notes = list(manifests.notes)
+    for resource, raw in manifests.objects:
+        where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+        try:
+            if resource == PODS:
+                problems.extend(_take_pod(store, raw))
+            else:
+                intake.take(resource, None, raw)
+        except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
+            problems.append(f"{resource.kind} {'/'.join(where)}: not as the API server takes it: {_reason(error)}")
+            continue
+        if resource == FARMS:
+            raws[where] = raw
+    for key, service in sorted(store.services.items()):
+        slices = store.slices_of(key)
+        todo = plan(
+            service,
+            build(service, slices, lambda pod, namespace=key.namespace: store.asked_by(namespace, pod)),  # type: ignore[misc]  # bound now
+            store.farms_of(key),
+            contenders=store.contenders,
+            farm_at=store.farms.get,
+        )
+        problems.extend(f"Service {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in todo.problems)
+        for delete in todo.deletes:
+            notes.append(f"NftlbFarm {'/'.join(delete.farm.key)} would be deleted: {delete.reason}")
+            store.remove_farm(delete.farm.key, delete.farm.resource_version)
+            raws.pop(delete.farm.key, None)
+        for apply in todo.applies:
+            raw = _written(apply.body, raws.get(apply.key))
+            raws[apply.key] = raw
+            store.put_farm(*parse_farm(raw, None))
+        if serves(service) and not slices:
+            notes.append(f"Service {'/'.join(key)} has no EndpointSlice here, so its farms have no backends")
+    return _judged(store, raws, problems, notes)
+
+
+def _take_pod(store: Store, raw: JsonObject) -> list[str]:
+    """Take in what a Pod's annotations ask; what of it is refused."""
+    if (kept := slim(raw)) is None:
+        return []
+    key, pod = pod_key(raw), parse_pod(kept)
+    store.put_pod(key, pod)
+    return [f"Pod {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in pod.problems]
+
+
+def farms_yaml(rendered: Rendered) -> str:
+    """The farms as manifests."""
+    return yaml.safe_dump_all([_plain(raw) for raw in rendered.farms], sort_keys=False, width=120)
+
+
+def nftlb_document(rendered: Rendered) -> JsonObject:
+    """What an agent would send to an nftlb that has nothing yet."""
+    return objects.document(farm_view(farm, None) for farm in rendered.accepted)
+
+
+def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:
+    accepted = []
+    for where, raw in sorted(raws.items()):
+        record, _ = parse_farm(raw, None)
+        verdict = accept(record, store.claims.winner_over(record.key))
+        farm = parse(raw)
+        if verdict.status == "False":
+            problems.append(f"NftlbFarm {'/'.join(where)}: {verdict.reason}: {verdict.message}")
+        elif not isinstance(farm, Farm):
+            problems.append(f"NftlbFarm {'/'.join(where)}: {farm.reason}: {farm.message}")
+        else:
+            accepted.append(farm)
+    return Rendered(
+        tuple(raw for _, raw in sorted(raws.items())), tuple(accepted), tuple(problems), tuple(dict.fromkeys(notes))
+    )
+
+
+def _written(body: JsonObject, there: JsonObject | None) -> JsonObject:
+    """A farm after the operator wrote it."""
+    before: JsonObject = there["metadata"] if there is not None else {"generation": 1, "resourceVersion": "0"}
+    metadata = {**before, **body["metadata"], "resourceVersion": str(int(before["resourceVersion"]) + 1)}
+    metadata.setdefault("uid", f"{FARMS.kind}/{metadata['namespace']}/{metadata['name']}")
+    return {"apiVersion": FARMS.api_version, "kind": FARMS.kind, "metadata": metadata, "spec": body["spec"]}
+
+
+def _plain(raw: JsonObject) -> JsonObject:
+    metadata = {key: value for key, value in raw["metadata"].items() if key not in _UNKNOWN}
+    if owners := metadata.get("ownerReferences"):
+        metadata["ownerReferences"] = [{k: v for k, v in owner.items() if k != "uid"} for owner in owners]
+    return {"apiVersion": FARMS.api_version, "kind": FARMS.kind, "metadata": metadata, "spec": raw.get("spec")}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first: Any = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return f"{type(error).__name__}: {error}"

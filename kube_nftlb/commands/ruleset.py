@@ -1,0 +1,151 @@
+"""The rules that farms become, made by the real agent and the real nftlb in a network namespace of their own.
+
+``ruleset`` starts this module as a program. That enters new namespaces, has an agent's loop program an empty nftlb, and
+prints what the kernel has then. With the program everything is gone; the host's rules are never touched.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyroute2 import IPRoute
+
+from kube_nftlb import errors, logs
+from kube_nftlb.agent.conntrack import Conntrack
+from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.reconcile import Progress, Reconciler
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.lab import namespaces
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.settings import NftlbSettings
+
+_SYSTEM_PROGRAMS: Final = "/usr/sbin:/sbin"
+_NFTLB_PORT: Final = 5555
+_LOOPBACK: Final = 1
+_DONE_WITHIN_S: Final = 300
+_LISTED_AT: Final = 1
+_REPORTS_WITH_ALL_DONE: Final = 3
+"""The loop reports before and after it looks once more for what it has put off; with the third all that is done."""
+
+
+class Ruleset(NamedTuple):
+    """What ``nft list ruleset`` shows, and the farms that nftlb or the kernel refused, each with the reason."""
+
+    text: str
+    problems: tuple[str, ...]
+
+
+def ruleset(farms: Iterable[Farm]) -> Ruleset:
+    """Have the farms programmed. Raises UsageError where a program or a permission is missing."""
+    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PROGRAMS}"
+    for program, package in (("nftlb", "nftlb"), ("nft", "nftables"), ("setpriv", "util-linux")):
+        if shutil.which(program, path=path) is None:
+            raise errors.UsageError(f"{program} is not installed, which this needs: install Debian's package {package}")
+    done = subprocess.run(
+        [sys.executable, "-m", "kube_nftlb.commands.ruleset"],
+        env={**os.environ, "PATH": path},
+        input=json.dumps([farm.model_dump(mode="json", by_alias=True) for farm in farms]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise errors.UsageError(f"no rules were made: {done.stderr.strip()}")
+    answer = json.loads(done.stdout)
+    return Ruleset(answer["text"], tuple(answer["problems"]))
+
+
+def _enter_namespaces() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    namespaces.unshare(namespaces.CLONE_NEWNET | (namespaces.CLONE_NEWUSER if uid != 0 else 0))
+    if uid != 0:
+        namespaces.become_mapped_root(uid, gid)
+    with IPRoute() as ip:
+        ip.link("set", index=_LOOPBACK, state="up")
+
+
+async def _program(farms: list[Farm], settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
+    kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
+    client = NftlbClient(settings.url, settings.key_file)
+    done = asyncio.Event()
+    reports = 0
+
+    def on_progress() -> None:
+        nonlocal reports
+        reports = reports + 1 if reconciler.progress.watermark >= _LISTED_AT else 0
+        if reports >= _REPORTS_WITH_ALL_DONE or nftlb.poll() is not None:
+            done.set()
+
+    engine = NftlbEngine(client, kernel, conntrack, nft, settings.startup_file)
+    reconciler = Reconciler(engine, OwnTable(nft), on_progress)
+    reconciler.replace_all(farms, _LISTED_AT)
+    loop = asyncio.create_task(reconciler.run())
+    try:
+        await asyncio.wait_for(done.wait(), _DONE_WITHIN_S)
+    except TimeoutError:
+        raise errors.UsageError(f"not done after {_DONE_WITHIN_S} s: {reconciler.progress.last_error}") from None
+    finally:
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+        await client.close()
+        kernel.close()
+        conntrack.close()
+    if nftlb.poll() is not None:
+        raise errors.UsageError(f"nftlb ended with the status {nftlb.returncode}")
+    return reconciler.progress
+
+
+def _run(farms: list[Farm], run_dir: Path) -> Ruleset:
+    settings = NftlbSettings(run_dir, _NFTLB_PORT)
+    environment = {
+        **os.environ,
+        "KUBE_NFTLB_RUN_DIR": str(run_dir),
+        "KUBE_NFTLB_NFTLB_PORT": str(_NFTLB_PORT),
+    }
+    # Whatever ends this program ends nftlb as well, and with it the namespace.
+    command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "kube_nftlb", "nftlb-daemon"]
+    log = run_dir / "nftlb.log"
+    with log.open("wb") as said:
+        nftlb = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        try:
+            progress = asyncio.run(_program(farms, settings, nftlb))
+        except errors.UsageError as error:
+            raise errors.UsageError(f"{error}: {log.read_text(errors='replace')[-500:]}") from None
+        finally:
+            nftlb.send_signal(signal.SIGKILL)
+            nftlb.wait()
+    listed = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True)
+    problems = sorted(progress.problems.items())
+    return Ruleset(
+        listed.stdout, tuple(f"NftlbFarm {'/'.join(key)}: {each.reason}: {each.message}" for key, each in problems)
+    )
+
+
+def main() -> None:
+    """Read farms as JSON from standard input, and write the rules and the problems as JSON to standard output."""
+    logs.configure("ERROR", "console")
+    farms = [Farm.model_validate(raw) for raw in json.load(sys.stdin)]
+    try:
+        _enter_namespaces()
+        with tempfile.TemporaryDirectory(prefix="kube-nftlb-render-") as run_dir:
+            made = _run(farms, Path(run_dir))
+    except OSError as error:
+        sys.exit(f"this needs a network namespace of its own, as root or with user namespaces: {error}")
+    except errors.KubeNftlbError as error:
+        sys.exit(str(error))
+    json.dump(made._asdict(), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Objects that are not what their definition says, made into ones that can be read. No I/O.
+
+The API server lets them through where its definition is older than ours, or was changed by hand.
+"""
+
+from typing import Any
+
+Json = dict[str, Any]
+
+_VERSION_MAX = 20
+"""Digits of a resourceVersion; Python refuses to read a number of thousands."""
+
+
+def shaped_spec(spec: Any) -> Json:
+    """The spec of a farm, or an empty one where its lists are no lists of objects."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("limits") or {}, dict):
+        return {}
+    addresses, backends, sessions = (spec.get(key) or [] for key in ("addresses", "backends", "sessions"))
+    fine = (
+        all(isinstance(entries, list) for entries in (addresses, backends, sessions))
+        and all(isinstance(entry, dict) for entry in (*addresses, *backends, *sessions))
+        and all(isinstance(backend.get("name"), str) for backend in backends)
+        and all(_is_text_list(part.get("policies") or []) for part in (spec, *addresses))
+    )
+    return spec if fine else {}
+
+
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+def shaped_status(status: Any) -> Json:
+    """A node's status; where that is none, one of a node that is not ready."""
+    if _is_status(status := status or {}):
+        shaped: Json = status
+        return shaped
+    return {"conditions": [{"type": "Ready", "status": "False"}]}
+
+
+def _is_status(status: Any) -> bool:
+    if not isinstance(status, dict):
+        return False
+    failed, conditions = status.get("failedFarms") or [], status.get("conditions") or []
+    entries = [*failed, *conditions] if isinstance(failed, list) and isinstance(conditions, list) else [None]
+    return (
+        all(isinstance(entry, dict) for entry in entries)
+        and all(isinstance(entry.get(key), str) for entry in failed for key in ("namespace", "name"))
+        and all(isinstance(entry.get("generation", 0), int) for entry in failed)
+        and all(isinstance(entry.get(key) or "", str) for entry in failed for key in ("reason", "message"))
+        and all(len(str(status[key])) <= _VERSION_MAX for key in status if key.lower().endswith("watermark"))
+    )

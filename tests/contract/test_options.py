@@ -1,0 +1,170 @@
+"""A farm's options as they are in the kernel: all are taken, changed and cleared, and nothing of them stays."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent import features, options, plan, steering, view
+from kube_nftlb.agent.conntrack import Conntrack
+from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.own_table import TABLE, OwnTable
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.values import IPV4_HELPERS, KERNEL_HELPERS
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.kernel import Kernel
+from tests.builders import farm, raw_backend
+from tests.contract.conftest import PORT
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "ipv4": {
+        "addresses": [{"ip": "10.96.0.10", "ports": "80,443"}, {"ip": "10.96.0.11", "ports": "80"}],
+        "backends": [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")],
+    },
+    "ipv6": {
+        "family": "ipv6",
+        "addresses": [{"ip": "fd00:96::a", "ports": "80,443"}, {"ip": "fd00:96::b", "ports": "80"}],
+        "backends": [raw_backend("a", "fd00:244::2"), raw_backend("b", "fd00:244::3")],
+    },
+}
+SOURCE = {"ipv4": ("192.0.2.1", "192.0.2.2"), "ipv6": ("2001:db8::1", "2001:db8::2")}
+LONG_NAME = "n" * 63
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "new": ({"limits": {"new": "5/second"}}, {"limits": {"new": "7/week", "newBurst": 3, "newLogPrefix": "a b:"}}),
+    "reset": (
+        {"limits": {"reset": "10/second", "new": "1/hour"}},
+        {"limits": {"reset": "10/minute", "resetBurst": 9, "resetLogPrefix": "x"}},
+    ),
+    "established": ({"limits": {"established": 5}}, {"limits": {"established": 6, "establishedLogPrefix": "x" * 40}}),
+    "tcpStrict": ({"limits": {"tcpStrict": True}}, {"limits": {"tcpStrict": True, "tcpStrictLogPrefix": "x y"}}),
+    "forgetSeconds": (
+        {"limits": {"new": "5/second", "forgetSeconds": 7}},
+        {"limits": {"new": "5/second", "forgetSeconds": 9}},
+    ),
+    "logRate": (
+        {"limits": {"tcpStrict": True, "logRate": "3/minute"}},
+        {"limits": {"tcpStrict": True, "logRate": "4/day", "new": "1/second"}},
+    ),
+    "verdict": (
+        {"limits": {"new": "1/second", "verdict": "log"}},
+        {"limits": {"new": "1/second", "verdict": "drop"}},
+    ),
+    "log": ({"log": "input"}, {"log": "input forward output", "logPrefix": "shop: web"}),
+    "mark": ({"mark": "0x1000"}, {"mark": "0xffff000"}),
+}
+
+
+class Node:
+    """nftlb and the agent's own table, and a look at the kernel."""
+
+    def __init__(self, engine: NftlbEngine, table: OwnTable, log: Path) -> None:
+        self.engine, self.table, self.log = engine, table, log
+
+    async def bring(self, wanted: Farm) -> None:
+        name = wanted.metadata.name
+        seen = view.farm_view(wanted, self.engine.present.get(name))
+        await self.table.update({name: steering.refusal(seen) | options.contents(wanted.spec, seen)})
+        assert await self.engine.apply(plan.steps(self.engine.present, {name: seen})) == {}
+        await self.engine.sync()
+        assert plan.steps(self.engine.present, {name: seen}) == []
+        await self.intact()
+
+    async def intact(self) -> None:
+        for name in self.engine.present:
+            assert await self.engine.fault(name) == ""
+        assert await self.engine.base_fault() == ""
+        assert await self.engine.own_table_fault(TABLE, self.table.state) == ""
+        assert "recovery in progress" not in self.log.read_text()
+
+
+@pytest.fixture
+async def node(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Node]:
+    client, kernel = NftlbClient(f"http://127.0.0.1:{PORT}", real_nftlb), await Kernel.open()
+    conntrack, nft = await Conntrack.open(), Nft.open()
+    engine, table = NftlbEngine(client, kernel, conntrack, nft, run_dir / "nftlb.json"), OwnTable(nft)
+    await engine.sync()
+    await table.create()
+    yield Node(engine, table, run_dir / "nftlb.log")
+    await client.close()
+    kernel.close()
+    conntrack.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("option", CHANGES)
+async def test_an_option_is_set_changed_and_cleared(node: Node, family: str, option: str) -> None:
+    bystander = {**FAMILIES[family], "addresses": [{"ip": FAMILIES[family]["addresses"][0]["ip"], "ports": "8080"}]}
+    await node.bring(farm("bystander", **bystander, limits={"new": "5/second"}, log="input"))
+    others = node.table.state
+    await node.bring(farm(**FAMILIES[family]))
+    fresh = node.engine.present["web--http"].options
+    first, second = CHANGES[option]
+    await node.bring(farm(**FAMILIES[family], **first))
+    await node.bring(farm(**FAMILIES[family], **second))
+    if family == "ipv4":
+        # nftlb drops the table ip6 when an address goes (docs/nftlb-defects.md).
+        one_address = {**FAMILIES[family], "addresses": FAMILIES[family]["addresses"][:1]}
+        await node.bring(farm(**one_address, **second))
+    await node.bring(farm(**FAMILIES[family]))
+    assert node.engine.present["web--http"].options == fresh
+    assert node.table.state == others
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_sources_and_limits_of_backends_are_set_changed_and_cleared(node: Node, family: str) -> None:
+    base, (one, other) = FAMILIES[family], SOURCE[family]
+    empty = node.table.state
+    a, b = base["backends"]
+    for changes in (
+        {"sourceAddress": one},
+        {"sourceAddress": other, "backends": [{**a, "sourceAddress": one}, b]},
+        {"backends": [{**a, "sourceAddress": one, "established": 3}, {**b, "established": 4}]},
+        {"backends": [{**a, "established": 5, "establishedLogPrefix": "x" * 40}, b]},
+        {"backends": [a]},
+    ):
+        await node.bring(farm(**{**base, **changes}))
+    assert node.table.state == empty
+
+
+async def test_the_longest_names_fit(node: Node) -> None:
+    """nft's prefixes, chains and sets have 127 characters at most."""
+    limits = {"new": "1000000/second", "reset": "1/week", "established": 1, "tcpStrict": True}
+    backend = raw_backend("b" * 63, "10.244.1.2", established=1)
+    name = view.names.nftlb_farm_name(LONG_NAME, LONG_NAME)
+    wanted = farm(name, **{**FAMILIES["ipv4"], "backends": [backend]}, limits=limits, log="forward", helper="ftp")
+    await node.bring(wanted)
+
+
+@pytest.mark.parametrize("helper", KERNEL_HELPERS, ids="-".join)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_helper_is_probed_and_set(node: Node, helper: tuple[str, str], family: str) -> None:
+    name, protocol = helper
+    if family == "ipv6" and name in IPV4_HELPERS:
+        with pytest.raises(ValueError, match="is for ipv4"):
+            farm(**FAMILIES[family], helper=name, protocol=protocol)
+        return
+    wanted = farm(**FAMILIES[family], helper=name, protocol=protocol)
+    before = await node.engine.generation()
+    possible = [await node.table.possible(feature.probe) for feature in features.needed(wanted.spec)]
+    assert await node.engine.generation() == before, "a probe changes nothing"
+    if not all(possible):
+        pytest.skip(next(features.needed(wanted.spec)).lacking)
+    await node.bring(wanted)
+    await node.bring(
+        farm(
+            "other",
+            **{**FAMILIES[family], "addresses": [{"ip": SOURCE[family][0], "ports": "80"}]},
+            helper=name,
+            protocol=protocol,
+        )
+    )
+    await node.bring(farm(**FAMILIES[family], protocol=protocol))
+
+
+async def test_what_no_kernel_has_is_found_lacking(node: Node) -> None:
+    """The probe of a kernel that lacks a helper, asked for one that there is nowhere."""
+    feature = next(features.needed(farm(**FAMILIES["ipv4"], helper="ftp").spec))
+    assert not await node.table.possible(feature.probe.replace('"ftp"', '"nonsense"'))

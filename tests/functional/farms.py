@@ -1,0 +1,93 @@
+"""A hand-written farm in front of a Deployment, in the words of the tests."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.functional.cluster import Cluster, eventually, farm
+
+_numbers: Iterator[int] = itertools.count(1)
+
+
+class Front:
+    """A farm named ``front`` with an address of its own, before the pods of the Deployment ``web``."""
+
+    def __init__(self, cluster: Cluster, namespace: str, replicas: int = 3, family: str = "ipv4", **run: Any) -> None:
+        self.cluster, self.namespace, self.family = cluster, namespace, family
+        number = next(_numbers)
+        self.ip = f"10.99.0.{number}" if family == "ipv4" else f"fd00:99::{number:x}"
+        cluster.run("web", replicas, namespace, **run)
+        found = json.loads(cluster.kubectl("get", "pods", "-l", "app=web", "-n", namespace, "-o", "json"))["items"]
+        self._ips = {
+            pod["metadata"]["name"]: next(
+                each["ip"] for each in pod["status"]["podIPs"] if (":" in each["ip"]) == (family == "ipv6")
+            )
+            for pod in found
+        }
+        self.pods = sorted(self._ips)
+
+    def backend(self, pod: str, **changes: Any) -> dict[str, Any]:
+        """A backend for a pod; ``port=None`` keeps the one that the client asked for."""
+        entry = {"name": pod, "ip": self._ips[pod], "port": 80, **changes}
+        return {key: value for key, value in entry.items() if value is not None}
+
+    def apply(self, **spec: Any) -> None:
+        """Make the farm so, and wait until every node has it."""
+        self.submit(**spec)
+        self.settled()
+
+    def submit(self, **spec: Any) -> None:
+        given = {
+            "family": self.family,
+            "addresses": [{"ip": self.ip, "ports": "80"}],
+            "backends": [self.backend(pod) for pod in self.pods],
+            **spec,
+        }
+        self.cluster.apply(farm("front", self.namespace, **given))
+
+    def settled(self) -> None:
+        eventually(self.programmed, "all nodes have the farm")
+
+    def programmed(self) -> bool:
+        """Whether the condition Programmed is true of the present generation."""
+        found = self.cluster.farm("front", self.namespace)
+        conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
+        condition = conditions.get("Programmed", {})
+        current = condition.get("observedGeneration") == found["metadata"]["generation"]
+        return current and condition.get("status") == "True"
+
+    @property
+    def reason(self) -> str:
+        """What kubectl shows as the first reason for trouble."""
+        return str(self.cluster.farm("front", self.namespace)["status"]["reason"])
+
+    def count(self, where: str, number: int, *options: object, port: int = 80) -> dict[str, int]:
+        """Who answered how many of so many connections, none of which failed."""
+        counted = self.cluster.count(where, number, self.ip, port, *(str(option) for option in options))
+        assert not any(counted["failures"].values()), counted
+        return dict(counted["answers"])
+
+    def one(self, where: str, *options: object, port: int = 80, number: int = 5) -> str:
+        """The pod that answers all of some connections."""
+        answers = self.count(where, number, *options, port=port)
+        assert len(answers) == 1, answers
+        return next(iter(answers))
+
+    def refuses(self, where: str, port: int = 80, *options: str) -> bool:
+        """Whether a new connection is refused at once."""
+        return bool(self.cluster.count(where, 1, self.ip, port, *options)["failures"].get("refused"))
+
+    def more_sources(self, client: str, number: int) -> list[str]:
+        """So many further addresses for a pod on the first node."""
+        cidr = next(
+            each for each in self.cluster.lab.nodes[0].pod_cidrs if each.version == (6 if self.family == "ipv6" else 4)
+        )
+        sources = [str(cidr[200 + index]) for index in range(number)]
+        for source in sources:
+            flags = ["nodad"] if self.family == "ipv6" else []
+            done = self.cluster.lab.exec(
+                client, "ip", "address", "add", f"{source}/{cidr.prefixlen}", "dev", "eth0", *flags
+            )
+            assert done.returncode == 0, done.stderr
+        return sources

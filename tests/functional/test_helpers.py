@@ -1,0 +1,157 @@
+"""Protocols with more than one connection, and what a kernel may lack for a farm."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.functional.cluster import Cluster, client_pod, eventually, farm
+from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
+
+pytestmark = pytest.mark.timeout(240)
+
+FTP = str(Path(__file__).with_name("ftp.py"))
+HELPERS = [
+    ("amanda", "UDP"),
+    ("ftp", "TCP"),
+    ("h323", "TCP"),
+    ("h323", "UDP"),
+    ("irc", "TCP"),
+    ("netbios-ns", "UDP"),
+    ("pptp", "TCP"),
+    ("sane", "TCP"),
+    ("sip", "TCP"),
+    ("sip", "UDP"),
+    ("snmp", "UDP"),
+    ("tftp", "UDP"),
+]
+
+
+def condition(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
+    status = (cluster.farm(name, namespace) or {}).get("status", {})
+    return next((c for c in status.get("conditions", []) if c["type"] == "Programmed"), {})
+
+
+def programmed(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
+    """The condition Programmed once it is known; skips the test where the kernel lacks what the farm needs."""
+    eventually(
+        lambda: (
+            condition(cluster, name, namespace).get("status") == "True"
+            or "KernelLacks" in condition(cluster, name, namespace).get("message", "")
+        ),
+        f"{name} is programmed or not",
+    )
+    return condition(cluster, name, namespace)
+
+
+@pytest.fixture
+def ftp_pod(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
+    """The addresses of a pod with an FTP server, on the second node."""
+    cluster.apply(client_pod("ftp", namespace, cluster.nodes[1]))
+    cluster.wait("pod", "ftp", "Ready", namespace)
+    server = cluster.lab.popen(f"{namespace}/ftp", sys.executable, FTP, "serve")
+    ips = [entry["ip"] for entry in cluster.get("pod", "ftp", namespace)["status"]["podIPs"]]
+    yield {"ipv6" if ":" in ip else "ipv4": ip for ip in ips}
+    server.terminate()
+    server.communicate(timeout=10)
+
+
+def fetch(cluster: Cluster, client: str, host: str, mode: str) -> dict[str, Any]:
+    done = cluster.lab.exec(client, sys.executable, FTP, "fetch", host, "21", mode)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@FAMILIES
+@pytest.mark.parametrize("mode", ["active", "passive"])
+def test_an_ftp_session_in_either_mode_goes_through_the_farm(
+    cluster: Cluster, namespace: str, client: str, ftp_pod: dict[str, str], family: str, mode: str
+) -> None:
+    server = {"name": "ftp", "ip": ftp_pod[family], "port": 21}
+    cluster.apply(
+        farm("ftp", namespace, **listening(VIP[family], family, "21"), helper="ftp", backends=[server]),
+        farm("bare", namespace, **listening(OTHER_VIP[family], family, "21"), backends=[server]),
+    )
+    if (found := programmed(cluster, "ftp", namespace))["status"] != "True":
+        pytest.skip(found["message"])
+    cluster.farm_has("bare", namespace, 1)
+    client_ips = {entry["ip"] for entry in cluster.get("pod", "client", namespace)["status"]["podIPs"]}
+    helped = fetch(cluster, client, VIP[family], mode)
+    assert helped["complete"]
+    if mode == "passive":
+        assert helped["data"] == VIP[family], "the client is told the farm's address, not the pod's"
+        if family == "ipv6":
+            # An address is not told with IPv6, only a port, at which nobody listens without the helper.
+            done = cluster.lab.exec(client, sys.executable, FTP, "fetch", OTHER_VIP[family], "21", mode)
+            assert done.returncode != 0
+        else:
+            bare = fetch(cluster, client, OTHER_VIP[family], mode)
+            assert bare["data"] == ftp_pod[family], "without the helper it is the pod's"
+    else:
+        bare = fetch(cluster, client, OTHER_VIP[family], mode)
+        assert helped["data"] not in client_ips, "the server is told the node's address, as it sees the client"
+        assert bare["data"] in client_ips, "without the helper it is the client's own"
+
+
+def test_every_helper_is_programmed_or_what_is_missing_is_named(cluster: Cluster, namespace: str, client: str) -> None:
+    cluster.run("web", 1, namespace, ports=[{"containerPort": 80, "protocol": p} for p in ("TCP", "UDP")])
+    every = backends(cluster, namespace, "ipv4")
+    names = {f"{helper}-{protocol.lower()}": (helper, protocol) for helper, protocol in HELPERS}
+    cluster.apply(
+        *(
+            farm(
+                name,
+                namespace,
+                addresses=[{"ip": VIP["ipv4"], "ports": str(3000 + number)}],
+                protocol=protocol,
+                helper=helper,
+                backends=every,
+            )
+            for number, (name, (helper, protocol)) in enumerate(names.items())
+        )
+    )
+    for number, (name, (helper, protocol)) in enumerate(names.items()):
+        found = programmed(cluster, name, namespace)
+        if found["status"] == "True" and helper == "snmp":
+            # The kernel reads what it is to translate, and drops what is no SNMP.
+            assert not cluster.answers(client, VIP["ipv4"], 3000 + number, "--udp", "--timeout", "0.5", number=1)
+        elif found["status"] == "True":
+            udp = ["--udp"] if protocol == "UDP" else []
+            assert cluster.answers(client, VIP["ipv4"], 3000 + number, *udp, number=2), name
+        else:
+            assert f"the helper {helper} needs a kernel with CONFIG_" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "option"),
+    [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "CONFIG_NF_FLOW_TABLE")],
+    ids=["queue", "flow offload"],
+)
+def test_a_farm_that_needs_what_the_kernel_lacks_is_told_so_and_hurts_nobody(
+    cluster: Cluster, namespace: str, client: str, spec: dict[str, Any], option: str
+) -> None:
+    cluster.run("web", 1, namespace)
+    every = backends(cluster, namespace, "ipv4")
+    cluster.apply(farm("plain", namespace, **listening(OTHER_VIP["ipv4"], "ipv4"), backends=every))
+    cluster.farm_has("plain", namespace, 1)
+    recoveries = cluster.recoveries()
+    with cluster.hammer(client, OTHER_VIP["ipv4"]) as bystander:
+        cluster.apply(farm("web", namespace, **listening(VIP["ipv4"], "ipv4"), **spec, backends=every))
+        found = programmed(cluster, "web", namespace)
+    if found["status"] == "True":
+        pytest.skip(f"this kernel has what {option} brings")
+    assert option in found["message"]
+    assert cluster.recoveries() == recoveries
+    assert bystander["failures"] == []
+    cluster.kubectl(
+        "patch", "farm", "web", "-n", namespace, "--type=merge", "-p", json.dumps({"spec": dict.fromkeys(spec)})
+    )
+    cluster.farm_has("web", namespace, 1)
+    assert cluster.answers(client, VIP["ipv4"])
+    cluster.kubectl("patch", "farm", "web", "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
+    eventually(lambda: "KernelLacks" in condition(cluster, "web", namespace).get("message", ""), "it is told again")
+    assert cluster.answers(client, VIP["ipv4"]), "what it was before goes on"

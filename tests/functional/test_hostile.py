@@ -1,0 +1,173 @@
+"""What somebody can do who may write farms and Services, and means harm: nothing to anybody else."""
+
+import contextlib
+import json
+import random
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kube_nftlb.api.reference import rows
+from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.hostile import FARM, TEXTS, examples
+
+pytestmark = pytest.mark.timeout(300)
+
+CRD = "nftlbfarms.kube-nftlb.io"
+FARMS = 60
+SERVICES = 12
+
+
+@pytest.fixture
+def bystander(cluster: Cluster, namespace: str) -> str:
+    """The VIP of a Service that has done nothing to anybody."""
+    cluster.apply(service("web", namespace))
+    cluster.run("web", 2, namespace)
+    cluster.farm_has("web--http", namespace, 2)
+    return cluster.vip("web", namespace)
+
+
+@contextlib.contextmanager
+def undisturbed(cluster: Cluster, client: str, vip: str) -> Iterator[None]:
+    """What goes on in the block costs nobody else a connection, and ends no program of ours."""
+    pids = programs(cluster)
+    recoveries, tables, host = cluster.recoveries(), all_tables(cluster), host_ruleset()
+    with cluster.hammer(client, vip) as hammered:
+        yield
+    assert hammered["attempts"] > 100
+    assert hammered["failures"] == []
+    assert programs(cluster) == pids
+    assert cluster.recoveries() == recoveries
+    assert all_tables(cluster) <= tables | {"table ip nftlb", "table ip6 nftlb", "table inet kube-nftlb"}
+    assert host_ruleset() == host
+
+
+@contextlib.contextmanager
+def definition_without_rules(cluster: Cluster) -> Iterator[None]:
+    """As if the API server had a definition that knows nothing of the fields of a farm."""
+    schema = cluster.get("crd", CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    change_schema(cluster, {"type": "object", "properties": {"spec": anything, "status": anything}})
+    try:
+        eventually(lambda: takes(cluster, farm("canary", "default", addresses="none")), "anything is taken")
+        cluster.delete("farm", "canary")
+        yield
+    finally:
+        change_schema(cluster, schema)
+        eventually(lambda: not takes(cluster, farm("canary", "default", addresses="none")), "the rules are back")
+
+
+def change_schema(cluster: Cluster, schema: dict[str, Any]) -> None:
+    patch = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": schema}]
+    cluster.kubectl("patch", "crd", CRD, "--type=json", "-p", json.dumps(patch))
+
+
+def takes(cluster: Cluster, body: dict[str, Any]) -> bool:
+    arguments = ("apply", "--validate=false", "-f", "-")
+    return cluster.try_kubectl(*arguments, stdin=json.dumps(body)).returncode == 0
+
+
+def hostile_farms(namespace: str) -> list[dict[str, Any]]:
+    farms = []
+    for number, spec in enumerate(examples(FARMS), 1):
+        # Each on an address of its own, so that it does not lose it to another.
+        usual = spec["addresses"] == FARM["addresses"]
+        addresses = [{"ip": f"10.99.1.{number}", "ports": "80"}] if usual else spec["addresses"]
+        body = farm(f"hostile-{number}", namespace, **{**spec, "addresses": addresses})
+        # JSON has no infinity.
+        with contextlib.suppress(ValueError):
+            json.dumps(body, allow_nan=False)
+            farms.append(body)
+    return farms
+
+
+def create(cluster: Cluster, objects: list[dict[str, Any]]) -> int:
+    """Create what the API server takes; how many that are."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+    return cluster.try_kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(listed)).stdout.count(
+        "created"
+    )
+
+
+def all_are_judged(cluster: Cluster, namespace: str) -> None:
+    """Wait until every farm says what has become of it, and every node has come past all of them."""
+    cluster.apply(farm("sentinel", namespace, addresses=[{"ip": "10.99.2.1", "ports": "80"}]))
+    eventually(
+        lambda: programmed(cluster.farm("sentinel", namespace)) == "True", "the nodes have come past them all", 60
+    )
+
+    def silent() -> list[str]:
+        items = cluster.get("farms", namespace=namespace)["items"]
+        return [item["metadata"]["name"] for item in items if programmed(item) is None]
+
+    eventually(lambda: not silent(), "every farm says what became of it", 60)
+
+
+def programmed(item: Any) -> str | None:
+    conditions = (item or {}).get("status", {}).get("conditions", [])
+    return next((c["status"] for c in conditions if c["type"] == "Programmed"), None)
+
+
+def programs(cluster: Cluster) -> dict[tuple[str, str | None], int]:
+    return {(entry["component"], entry["node"]): entry["pid"] for entry in cluster.lab.status()}
+
+
+def all_tables(cluster: Cluster) -> set[str]:
+    return {line for node in cluster.nodes for line in cluster.nft(node, "list", "tables").splitlines()}
+
+
+def host_ruleset() -> str:
+    return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout
+
+
+def test_the_definition_and_the_nodes_keep_hostile_farms_from_everybody_else(
+    cluster: Cluster, namespace: str, client: str, bystander: str
+) -> None:
+    hostile = hostile_farms(namespace)
+    with undisturbed(cluster, client, bystander):
+        taken = create(cluster, hostile)
+        assert 0 < taken < len(hostile), "the API server refuses most"
+        all_are_judged(cluster, namespace)
+
+
+def test_where_the_definition_has_no_rules_the_nodes_alone_keep_hostile_farms_from_everybody_else(
+    cluster: Cluster, namespace: str, client: str, bystander: str
+) -> None:
+    hostile = hostile_farms(namespace)
+    with definition_without_rules(cluster):
+        try:
+            with undisturbed(cluster, client, bystander):
+                assert create(cluster, hostile) > len(hostile) * 0.8, "the API server takes nearly all"
+                all_are_judged(cluster, namespace)
+                items = cluster.get("farms", namespace=namespace)["items"]
+                assert sum(programmed(item) == "False" for item in items) > len(hostile) / 2
+                # A restart reads them all at once; it must come up all the same.
+            cluster.lab.restart("operator")
+            cluster.lab.restart("agent")
+            cluster.apply(service("late", namespace, selector={"app": "web"}))
+            cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("late", namespace))
+        finally:
+            cluster.kubectl("delete", "farms", "--all", "-n", namespace)
+
+
+def test_hostile_annotations_leave_every_service_working(
+    cluster: Cluster, namespace: str, client: str, bystander: str
+) -> None:
+    keys = sorted({row.short_annotation for row in rows() if row.annotated == "Service"})
+    chance = random.Random(1)  # noqa: S311 - the same chance in each run is wanted
+    hostile = [
+        service(
+            f"hostile-{number}",
+            namespace,
+            {key: chance.choice([text for text in TEXTS if len(text) < 1000]) for key in chance.sample(keys, 4)},
+            selector={"app": "web"},
+        )
+        for number in range(SERVICES)
+    ]
+    with undisturbed(cluster, client, bystander):
+        assert create(cluster, hostile) == SERVICES
+        for each in hostile:
+            vip = cluster.vip(each["metadata"]["name"], namespace)
+            eventually(lambda vip=vip: bool(cluster.answers(client, vip, number=3)), f"{each} works")  # type: ignore[misc]  # bound now

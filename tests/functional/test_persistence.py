@@ -1,0 +1,94 @@
+"""Clients that come back to their backend: for as long as they are remembered, and never to a dead one."""
+
+import time
+
+import pytest
+
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.farms import Front
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.mark.parametrize(
+    ("family", "persistence", "options"),
+    [
+        ("ipv4", "srcip", ()),
+        ("ipv4", "srcip dstport", ()),
+        ("ipv4", "srcmac", ()),
+        ("ipv4", "srcport", ("--source-port", "41000")),
+        ("ipv6", "srcip", ()),
+        ("ipv6", "srcport srcmac", ("--source-port", "41000")),
+    ],
+)
+def test_a_client_stays_with_its_backend_until_that_goes(
+    cluster: Cluster, namespace: str, client: str, family: str, persistence: str, options: tuple[str, ...]
+) -> None:
+    front = Front(cluster, namespace, family=family)
+    front.apply(persistence=persistence)
+    chosen = front.one(client, *options, number=20)
+    cluster.lab.restart("agent", cluster.nodes[0])
+    others = [pod for pod in front.pods if pod != chosen]
+    front.apply(persistence=persistence, backends=[front.backend(chosen), front.backend(others[0])])
+    assert front.one(client, *options) == chosen
+    # An open connection must not hold its client to a backend that has gone.
+    with cluster.streams(1, client, front.ip, seconds=8) as streams:
+        front.apply(persistence=persistence, backends=[front.backend(others[0]), front.backend(others[1])])
+        eventually(
+            lambda: len(cluster.answers(client, front.ip, 80, *options, number=3) & set(others)) == 1,
+            "the client is served by a backend that is there",
+        )
+    assert streams[0]["complete"], streams
+
+
+def test_a_client_is_forgotten_after_the_time(cluster: Cluster, namespace: str, client: str) -> None:
+    front = Front(cluster, namespace)
+    front.apply(persistence="srcip", persistTTL=3)
+    seen = set()
+    for _ in range(3):
+        seen.add(front.one(client, number=10))
+        time.sleep(4)
+    assert len(seen) > 1
+
+
+def test_static_sessions_are_kept_changed_repaired_and_removed(cluster: Cluster, namespace: str, client: str) -> None:
+    front = Front(cluster, namespace)
+    sources = front.more_sources(client, 2)
+    node, name = cluster.nodes[0], f"{namespace}.front"
+
+    def session(source: str, pod: str) -> dict[str, str]:
+        return {"client": source, "backend": pod}
+
+    first, second, third = front.pods
+    front.apply(persistence="srcip", sessions=[session(sources[0], first), session(sources[1], second)])
+    assert [front.one(client, "--source", source) for source in sources] == [first, second]
+    front.apply(persistence="srcip", sessions=[session(sources[0], third), session(sources[1], second)])
+    assert front.one(client, "--source", sources[0]) == third
+
+    sent = len(cluster.changing_requests())
+    cluster.lab.restart("agent", node)
+    time.sleep(3)
+    assert len(cluster.changing_requests()) == sent, "nothing is sent again"
+    cluster.nft(node, "flush", "map", "ip", "nftlb", f"static-sessions-{name}")
+    eventually(
+        lambda: sources[0] in cluster.nft(node, "list", "map", "ip", "nftlb", f"static-sessions-{name}"),
+        "the session is repaired",
+        seconds=30,
+    )
+
+    # One that names nobody is told of, and the others work.
+    front.submit(persistence="srcip", sessions=[session(sources[0], third), session(sources[1], "nobody")])
+    sentence = f"the session of {sources[1]} names the backend nobody"
+    eventually(lambda: sentence in front.reason, "the session without a backend is told of")
+    assert front.one(client, "--source", sources[0]) == third
+    # A session waits for its backend, and the client is served meanwhile.
+    front.apply(
+        persistence="srcip",
+        sessions=[session(sources[0], third)],
+        backends=[front.backend(p) for p in (first, second)] + [front.backend(third, ready=False)],
+    )
+    assert front.one(client, "--source", sources[0]) in (first, second)
+    front.apply(persistence="srcip", sessions=[session(sources[0], third)])
+    assert front.one(client, "--source", sources[0]) == third
+    front.submit(persistence="srcip", sessions=[session("02:00:00:00:00:01", third)])
+    eventually(lambda: "must have an address such as 10.0.0.1" in front.reason, "the wrong client is told of")

@@ -1,0 +1,56 @@
+"""Lists and ranges of ports, and every port of an address."""
+
+import pytest
+
+from tests.functional.cluster import Cluster, eventually, farm
+from tests.functional.farms import Front
+
+pytestmark = pytest.mark.timeout(240)
+
+PORTS = [
+    {"containerPort": 80},
+    *({"containerPort": port, "protocol": protocol} for port in (81, 8001) for protocol in ("TCP", "UDP")),
+]
+
+
+@pytest.fixture
+def front(cluster: Cluster, namespace: str) -> Front:
+    return Front(cluster, namespace, replicas=2, ports=PORTS)
+
+
+def test_the_port_is_kept_where_backends_have_none_and_one_serves_all_where_they_have_one(
+    front: Front, client: str
+) -> None:
+    listened = [{"ip": front.ip, "ports": "80-82,8001"}]
+    front.apply(addresses=listened, backends=[front.backend(pod, port=None) for pod in front.pods])
+    for port in (80, 81, 8001):
+        assert set(front.count(client, 10, port=port)) == set(front.pods)
+    assert front.refuses(client, 82), "the pods do not listen there"
+    front.apply(addresses=listened)
+    for port in (80, 82, 8001):
+        assert set(front.count(client, 10, port=port)) == set(front.pods)
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_a_whole_address_has_every_port_over_tcp_and_udp(
+    cluster: Cluster, namespace: str, client: str, family: str
+) -> None:
+    front = Front(cluster, namespace, replicas=2, family=family, ports=PORTS)
+    whole = {"protocol": "All", "addresses": [{"ip": front.ip}]}
+    backends = [front.backend(pod, port=None) for pod in front.pods]
+    front.apply(**whole, backends=backends)
+    for where in (client, cluster.nodes[0]):
+        for port in (80, 81, 8001):
+            assert set(front.count(where, 10, port=port)) == set(front.pods)
+        for port in (81, 8001):
+            assert set(front.count(where, 10, "--udp", port=port)) == set(front.pods)
+    # Another farm there is refused, whatever its port.
+    cluster.apply(farm("rival", namespace, family=family, addresses=[{"ip": front.ip, "ports": "9999"}], backends=[]))
+    eventually(
+        lambda: "AddressConflict" in (cluster.farm("rival", namespace).get("status", {}).get("reason", "")),
+        "the rival is told who has the address",
+    )
+    front.apply(**whole, backends=[])
+    for port in (80, 8001, 12345):
+        eventually(lambda port=port: front.refuses(client, port), f"port {port} is refused")  # type: ignore[misc]  # bound now
+    assert front.refuses(client, 8001, "--udp")

@@ -1,0 +1,39 @@
+import pytest
+from typer.testing import CliRunner
+
+from kube_nftlb import errors
+from kube_nftlb.cli import app
+from kube_nftlb.commands.explain import explain
+
+
+def test_a_field_is_explained_with_all_that_sets_it() -> None:
+    text = explain("limits.new")
+    assert text.startswith("farm.spec.limits.new\n")
+    assert "New connections" in text
+    assert "new-rtlimit" in text
+    assert "service.kubernetes.io/kube-nftlb-load-balancer-new-rtlimit on the Service" in text
+
+
+def test_all_fields_that_may_be_meant_are_explained() -> None:
+    text = explain("est-connlimit")
+    assert "farm.spec.limits.established" in text
+    assert "farm.spec.backends.established" in text
+    assert "on the Pod" in text
+
+
+def test_an_object_is_explained_with_its_fields_and_rules() -> None:
+    text = explain("farm.spec.limits")
+    assert "newBurst (integer)" in text
+    assert "every backend must be of the farm's family" in explain("farm.spec")
+
+
+def test_what_there_is_not_is_answered_with_what_is_alike() -> None:
+    with pytest.raises(errors.UsageError, match=r"'schedular': did you mean scheduler"):
+        explain("schedular")
+
+
+def test_without_a_field_all_are_listed() -> None:
+    result = CliRunner().invoke(app, ["explain"])
+    assert result.exit_code == 0
+    for field in ("farm.spec.limits.new ", "policy.spec.cidrs ", "node.status.watermark "):
+        assert field in result.stdout

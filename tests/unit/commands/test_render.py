@@ -1,0 +1,123 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from kube_nftlb.cli import app
+from kube_nftlb.commands.manifests import complete, parse
+from kube_nftlb.commands.render import Rendered, farms_yaml, nftlb_document, render
+from tests.unit.commands.objects import BAD_FARM, BY_HAND, SHOP, THIEF
+
+
+def rendered(*texts: str) -> Rendered:
+    return render(complete(raw for text in texts for raw in parse(text, "file")))
+
+
+def test_a_service_becomes_the_farm_that_the_operator_would_write() -> None:
+    result = rendered(SHOP)
+    (farm,) = yaml.safe_load_all(farms_yaml(result))
+    assert farm["apiVersion"] == "kube-nftlb.io/v1alpha1"
+    assert farm["metadata"] == {
+        "name": "web--http",
+        "namespace": "default",
+        "labels": {
+            "app.kubernetes.io/managed-by": "kube-nftlb-operator",
+            "kube-nftlb.io/service": "web",
+            "kube-nftlb.io/service-port": "http",
+            "kube-nftlb.io/family": "ipv4",
+            "kube-nftlb.io/traffic": "all",
+        },
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "web", "controller": True}],
+    }
+    assert farm["spec"]["addresses"] == [{"type": "ClusterIP", "ip": "10.96.0.10", "ports": "80"}]
+    assert farm["spec"]["scheduler"] == "weight"
+    assert [backend["name"] for backend in farm["spec"]["backends"]] == ["web-a", "web-b"]
+    assert result.problems == ()
+
+
+def test_what_it_writes_is_read_again_and_gives_the_same() -> None:
+    once = farms_yaml(rendered(SHOP, BY_HAND))
+    again = rendered(once, SHOP)
+    assert farms_yaml(again) == once
+    assert again.problems == ()
+
+
+def test_a_farm_by_hand_stays_as_it_is_written() -> None:
+    (farm,) = yaml.safe_load_all(farms_yaml(rendered(BY_HAND)))
+    assert farm["metadata"] == {"name": "by-hand", "namespace": "shop"}
+    assert farm["spec"] == yaml.safe_load(BY_HAND)["spec"]
+
+
+def test_a_farm_that_loses_its_address_is_named_with_the_winner_and_not_sent_to_nftlb() -> None:
+    result = rendered(THIEF, SHOP)
+    (problem,) = result.problems
+    assert problem == "NftlbFarm default/thief: AddressConflict: default/web--http has 10.96.0.10:80/TCP"
+    assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["web--http"]
+    assert {raw["metadata"]["name"] for raw in result.farms} == {"thief", "web--http"}
+
+
+def test_a_farm_that_cannot_be_is_told_and_not_sent_to_nftlb() -> None:
+    result = rendered(BAD_FARM, BY_HAND)
+    (problem,) = result.problems
+    assert problem.startswith("NftlbFarm default/bad: Invalid: scheduler: ")
+    assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["shop.by-hand"]
+
+
+def test_a_wrong_annotation_is_told_and_the_farm_is_there() -> None:
+    result = rendered(SHOP.replace(": weight", ": heaviest"))
+    (problem,) = result.problems
+    assert problem.startswith("Service default/web: InvalidAnnotation: ")
+    assert result.farms[0]["spec"]["scheduler"] == "rr"
+
+
+def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> None:
+    key = "service.kubernetes.io/kube-nftlb-load-balancer-"
+    pod = "kind: Pod\nmetadata: {name: web-b, annotations: {%sweight: '%s'}}"
+    result = rendered(SHOP, pod % (key, 7))
+    assert [backend["weight"] for backend in result.farms[0]["spec"]["backends"]] == [1, 7]
+    (problem,) = rendered(SHOP, pod % (key, "heavy")).problems
+    assert problem.startswith("Pod default/web-b: InvalidAnnotation: ")
+
+
+@pytest.mark.parametrize("spec", ["7", "{ports: 7}", "{ports: [{port: http}]}", "{clusterIP: {a: b}}"])
+def test_a_service_that_is_none_is_told(spec: str) -> None:
+    result = rendered(f"kind: Service\nmetadata: {{name: odd}}\nspec: {spec}")
+    (problem,) = result.problems
+    assert problem.startswith("Service default/odd: not as the API server takes it: ")
+
+
+def test_a_service_without_slices_is_told() -> None:
+    assert any("no EndpointSlice here" in note for note in rendered(SHOP.partition("---")[0]).notes)
+
+
+def test_a_farm_of_a_port_that_is_gone_would_be_deleted() -> None:
+    old = farms_yaml(rendered(SHOP)).replace("web--http", "web--old").replace("port: http", "port: old")
+    result = rendered(old, SHOP)
+    assert [raw["metadata"]["name"] for raw in result.farms] == ["web--http"]
+    assert "NftlbFarm default/web--old would be deleted: PortGone" in result.notes
+
+
+def test_two_services_that_would_give_one_name_get_two() -> None:
+    one = "kind: Service\nmetadata: {name: a--b}\nspec: {clusterIP: 10.96.0.1, ports: [{name: c, port: 80}]}"
+    two = "kind: Service\nmetadata: {name: a}\nspec: {clusterIP: 10.96.0.2, ports: [{name: b--c, port: 80}]}"
+    names = [raw["metadata"]["name"] for raw in rendered(f"{one}\n---\n{two}").farms]
+    assert len(set(names)) == 2
+    assert names[0] == "a--b--c"
+
+
+@pytest.mark.parametrize(("text", "status"), [(SHOP, 0), (SHOP + "---" + THIEF, 3)])
+def test_the_exit_status_says_whether_anything_was_refused(text: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(text)
+    result = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "shop.yaml"), "-o", "nftlb"])
+    assert result.exit_code == status
+    assert json.loads(result.stdout)["farms"][0]["name"] == "web--http"
+    assert ("refused: NftlbFarm default/thief" in result.stderr) == (status == 3)
+
+
+def test_manifests_come_from_standard_input_too() -> None:
+    result = CliRunner().invoke(app, ["render", "-f", "-"], input=SHOP)
+    assert result.exit_code == 0
+    assert "name: web--http" in result.stdout
+    assert "note: 1 of the kind Deployment left out" in result.stderr

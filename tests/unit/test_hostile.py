@@ -1,0 +1,297 @@
+"""Whatever anybody writes: it is refused, or what is made of it is plain."""
+
+import contextlib
+import copy
+import json
+import re
+import string
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from kube_nftlb import names
+from kube_nftlb.agent import options, own_table, policies, view
+from kube_nftlb.agent.nftables import State, changes, combined, creation
+from kube_nftlb.agent.node_facts import NodeFacts
+from kube_nftlb.agent.reconcile import Problem
+from kube_nftlb.agent.watch import parse
+from kube_nftlb.api import crd
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm, FarmSpec
+from kube_nftlb.api.node import NodeStatus
+from kube_nftlb.api.reference import rows
+from kube_nftlb.api.values import PERSISTENCE_SETS
+from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.operator.build import build
+from kube_nftlb.operator.records import parse_farm, parse_node
+from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
+from tests.unit.operator.objects import a_slice, endpoint, service
+
+KEY = FarmKey("default", "web--http")
+DENYING = policies.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
+SCHEMA = crd.structural(FarmSpec)
+
+
+def always_the_same(examples: int) -> settings:
+    """So many examples, the same in each run: a change that did no harm does not fail here by chance."""
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+
+texts = st.one_of(st.sampled_from(TEXTS), st.text(), st.text(string.printable, max_size=60))
+junk = st.recursive(
+    st.one_of(st.sampled_from(VALUES), st.none(), st.booleans(), st.integers(), st.floats(), texts),
+    lambda inside: st.one_of(st.lists(inside, max_size=3), st.dictionaries(texts, inside, max_size=3)),
+    max_leaves=6,
+)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, value: str) -> str:
+    """A value that is allowed, with something in it that is not."""
+    at = draw(st.integers(0, len(value)))
+    return value[:at] + draw(texts) + value[at:]
+
+
+def schema_of(path: list[str]) -> dict[str, Any]:
+    node = SCHEMA
+    for key in path:
+        node = node.get("items", node)["properties"][key]
+    return node
+
+
+def allowed(node: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """What the API server would take for a field: strings by their pattern, and a bit more (a line feed at the end)."""
+    if "enum" in node:
+        return st.sampled_from(node["enum"])
+    if any("isIP" in rule["rule"] for rule in node.get("x-kubernetes-validations", ())):
+        return st.one_of(st.ip_addresses().map(str), st.sampled_from(("10.1.2.3", "fd00::7")))
+    match node["type"]:
+        case "string" if "pattern" in node:
+            likely = [text for text in ("10.1.2.3", "fd00::7", "02:00:00:00:00:01") if re.search(node["pattern"], text)]
+            return st.one_of(st.from_regex(node["pattern"]), *(st.just(text) for text in likely))
+        case "string":
+            return texts
+        case "integer":
+            return st.integers(node.get("minimum", 0), node.get("maximum", 2**31))
+        case "boolean":
+            return st.booleans()
+        case "array":
+            return st.lists(allowed(node["items"]), min_size=node.get("minItems", 0), max_size=3)
+        case _:
+            inside = {name: allowed(child) for name, child in node["properties"].items()}
+            required = {name: inside.pop(name) for name in node.get("required", ())}
+            return st.fixed_dictionaries(required, optional=inside)
+
+
+@st.composite
+def farm_specs(draw: st.DrawFn) -> dict[str, Any]:
+    """A good farm with one to three fields changed: to another good value, to a spoiled one, to junk."""
+    spec = copy.deepcopy(FARM)
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(FARM_PATHS))
+        value = draw(allowed(schema_of(path)))
+        kind = draw(st.sampled_from(("good", "good", "spoiled", "junk")))
+        if kind == "junk":
+            value = draw(junk)
+        elif kind == "spoiled" and isinstance(value, str):
+            value = draw(spoiled(value))
+        spec = replaced(spec, path, value)
+    return spec
+
+
+def raw_farm(spec: Any, name: str = "web--http", namespace: str = "default") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace, "uid": "u", "resourceVersion": "1"}, "spec": spec}
+
+
+HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",), "ipv6": ("fd00:31::b",)})
+
+
+def check_farm(farm: Farm) -> None:
+    """What comes of a farm that was accepted, for an nftlb that has nothing, and for one that has something else."""
+    had = objects.parse(
+        {"farms": [{"name": "x", "log-prefix": "old", "est-connlimit": "3", "source-addr": "10.0.0.9"}]}
+    )
+    for present in (None, had["x"]):
+        seen = view.farm_view(farm, present, HERE)
+        check_wire([seen.wire()])
+        known = policies.Policies()
+        known.refer(KEY, policies.references(farm))
+        known.turn({policies.PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
+        own = combined(
+            [
+                own_table.BASE,
+                view.own_contents(farm, seen, seen, HERE),
+                options.contents(farm.spec, seen),
+                known.guards(KEY, seen),
+            ]
+        )
+        check_commands(creation(own_table.TABLE, own))
+        check_commands(changes(own_table.TABLE, own, State()))
+
+
+@always_the_same(200)
+@given(farm_specs(), st.sampled_from(("web--http", "x" * 253)), st.sampled_from(("default", "n" * 63)))
+def test_a_farm_is_refused_or_what_is_sent_is_plain(spec: dict[str, Any], name: str, namespace: str) -> None:
+    farm = parse(raw_farm(spec, name, namespace))
+    if isinstance(farm, Farm):
+        check_farm(farm)
+    else:
+        assert farm.reason == "Invalid"
+        assert farm.message
+
+
+@always_the_same(100)
+@given(junk)
+def test_a_spec_that_is_none_is_refused(spec: Any) -> None:
+    assert isinstance(parse(raw_farm(spec)), Problem)
+
+
+@pytest.mark.parametrize("path", FARM_PATHS, ids=".".join)
+def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str]) -> None:
+    """So that the tests above do not pass because everything is refused."""
+    accepted = 0
+
+    @always_the_same(300 if len(path) == 1 else 15)
+    @given(allowed(schema_of(path)))
+    def check(value: Any) -> None:
+        nonlocal accepted
+        for base in (FARM, {**FARM, "mode": "dnat"}, {**FARM, "scheduler": "hash"}, {**FARM, "protocol": "UDP"}):
+            farm = parse(raw_farm(replaced(base, path, value)))
+            if isinstance(farm, Farm):
+                accepted += 1
+                check_farm(farm)
+
+    check()
+    assert accepted, f"no value of {path} was accepted"
+
+
+@always_the_same(200)
+@given(st.one_of(junk, st.fixed_dictionaries({"type": st.sampled_from(("allow", "deny")), "cidrs": junk})))
+@example({"type": "deny", "cidrs": TEXTS})
+@example({"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]})
+def test_of_a_policy_only_ranges_reach_nft(spec: Any) -> None:
+    raw = {"metadata": {"namespace": "default", "name": "list"}, "spec": spec}
+    check_commands(creation(own_table.TABLE, combined([own_table.BASE, policies.policy(raw).contents])))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
+    for namespace, name in (("default", text), (text, "list")):
+        found = policies.policy({"metadata": {"namespace": namespace, "name": name}, "spec": {"type": "deny"}})
+        check_commands(creation(own_table.TABLE, combined([own_table.BASE, found.contents])))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_text_gets_through_a_farm_s_name(text: str) -> None:
+    for name, namespace in ((text, "default"), ("web", text)):
+        farm = parse(raw_farm(FARM, name, namespace))
+        if isinstance(farm, Farm):
+            check_farm(farm)
+
+
+def test_no_farm_has_the_name_of_another_namespace_s_farm_in_nftlb() -> None:
+    """Even where the API server's rule against dots in names of farms is missing, and the agent is asked by name."""
+    pairs = [
+        ("default", "shop.web"),
+        ("shop", "web"),
+        ("shop", "web.x"),
+        ("default", "web"),
+        ("default", "default.web"),
+    ]
+    assert len({names.nftlb_farm_name(*pair) for pair in pairs}) == len(pairs)
+    assert isinstance(parse(raw_farm(FARM, "shop.web")), Problem)
+
+
+def test_the_examples_of_the_functional_test_are_plain_or_refused() -> None:
+    farms = [parse(raw_farm(spec)) for spec in examples(500)]
+    accepted = [farm for farm in farms if isinstance(farm, Farm)]
+    assert 20 < len(accepted) < 400
+    for farm in accepted:
+        check_farm(farm)
+
+
+@always_the_same(100)
+@given(junk)
+def test_a_node_s_status_is_read_or_refused_whatever_it_is(status: Any) -> None:
+    raw = {"metadata": {"name": "n1", "resourceVersion": "1"}, "status": status}
+    parse_node(raw)
+    with contextlib.suppress(ValidationError):
+        NodeStatus.model_validate(status)
+
+
+@always_the_same(100)
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("watermark", "failedFarms", "conditions", "versions"), junk)))
+def test_the_fields_of_a_node_s_status_are_read_whatever_they_are(status: Any) -> None:
+    record = parse_node({"metadata": {"name": "n1", "resourceVersion": "1"}, "status": status})
+    assert record.watermark >= 0
+
+
+@always_the_same(100)
+@given(st.one_of(farm_specs(), junk), junk)
+def test_the_operator_reads_any_farm(spec: Any, status: Any) -> None:
+    record, farm = parse_farm({**raw_farm(spec), "status": status}, None)
+    assert record.invalid or farm is not None
+
+
+ANNOTATIONS = sorted({row.short_annotation for row in rows() if row.annotation})
+
+
+@always_the_same(100)
+@given(
+    st.dictionaries(st.one_of(st.sampled_from(ANNOTATIONS), texts), texts, max_size=6),
+    st.sampled_from(("TCP", "UDP", "SCTP")),
+    st.sampled_from((["10.96.0.10"], ["10.96.0.10", "fd00::10"], ["fd00::10"])),
+    texts,
+)
+def test_no_annotation_takes_a_service_down(
+    annotations: dict[str, str], protocol: str, ips: list[str], pod: str
+) -> None:
+    ports = [{"name": "http", "port": 80, "protocol": protocol}]
+    asked = service(annotations=annotations, clusterIP=ips[0], clusterIPs=ips, ports=ports)
+    slice_ports = [{"name": "http", "port": 8080, "protocol": protocol}]
+    slices = [a_slice(endpoint("10.244.1.2", pod), endpoint("10.244.1.3"), ports=slice_ports)]
+    built = build(asked, slices)
+    assert len(built.farms) == len(ips)
+    for wanted in built.farms:
+        farm = parse(raw_farm(json.loads(json.dumps(wanted.spec))))
+        assert isinstance(farm, Farm), farm
+        check_farm(farm)
+    for problem in built.problems:
+        assert problem.message.isprintable() or len(problem.message) < 2000
+
+
+@always_the_same(100)
+@given(st.sampled_from([*ANNOTATIONS]), st.sampled_from(TEXTS))
+def test_a_wrong_annotation_is_told(key: str, text: str) -> None:
+    built = build(service(annotations={key: text}), [])
+    assert built.farms
+    (with_it,) = built.farms
+    (without,) = build(service(), []).farms
+    assert built.problems or with_it.spec != without.spec or text.strip() in ("", "0", "-1"), (key, text)
+
+
+@always_the_same(100)
+@given(
+    st.sampled_from(PERSISTENCE_SETS),
+    st.sampled_from(layout.FAMILIES),
+    st.binary(min_size=4, max_size=32),
+    st.sampled_from(("web--http", "x" * 253)),
+)
+def test_the_text_with_which_sessions_are_purged_is_plain(
+    persistence: str, table: layout.Family, key: bytes, name: str
+) -> None:
+    try:
+        text = layout.session_text(persistence, table, key)
+    except ValueError:
+        return
+    assert set(text) <= set(string.hexdigits + ".: ")
+    assert len(layout.sessions_map(names.nftlb_farm_name("n" * 63, name))) <= 127
