@@ -12,6 +12,7 @@ from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Reconciler
+from kube_nftlb.agent.segment import Segment
 from kube_nftlb.agent.status import NodeReporter
 from kube_nftlb.agent.watch import watch_farms, watch_policies
 from kube_nftlb.kube import Kube
@@ -41,7 +42,7 @@ async def _run(settings: AgentSettings) -> None:
     async with await Kube.connect(user_agent="kube-nftlb-agent") as kube:
         reporter = NodeReporter(kube, settings.node_name)
         engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
-        reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
+        reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.run_dir), reporter.changed)
         tasks = [
             asyncio.create_task(watch_farms(kube, reconciler), name="watch"),
             asyncio.create_task(watch_policies(kube, reconciler), name="watch-policies"),

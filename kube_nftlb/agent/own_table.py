@@ -140,9 +140,13 @@ def listener(name: str, claim: objects.Claim, value: str) -> Element:
 def farm_contents(farm: objects.Farm | None) -> Contents:
     """What a farm has in the table: where it has no usable backend, its new connections are refused.
 
-    nftlb would let them run into a timeout.
+    nftlb would let them run into a timeout. In the mode local it is the node that answers.
     """
-    if farm is None or any(backend.state == "up" for backend in farm.backends.values()):
+    if (
+        farm is None
+        or farm.options.get("mode") == "local"
+        or any(backend.state == "up" for backend in farm.backends.values())
+    ):
         return Contents()
     return Contents(elements=frozenset(listener(VERDICTS, claim, REFUSE) for claim in farm.claims()))
 

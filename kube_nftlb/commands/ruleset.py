@@ -24,6 +24,7 @@ from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Progress, Reconciler
+from kube_nftlb.agent.segment import Segment
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.lab import namespaces
 from kube_nftlb.nftlb.client import NftlbClient
@@ -88,7 +89,7 @@ async def _program(farms: list[Farm], settings: NftlbSettings, nftlb: "subproces
             done.set()
 
     engine = NftlbEngine(client, kernel, conntrack, nft, settings.startup_file)
-    reconciler = Reconciler(engine, OwnTable(nft), on_progress)
+    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.run_dir), on_progress)
     reconciler.replace_all(farms, _LISTED_AT)
     loop = asyncio.create_task(reconciler.run())
     try:
