@@ -155,12 +155,16 @@ def render(
             "in a network namespace of their own.",
         ),
     ] = Output.FARMS,
+    node: Annotated[
+        str,
+        typer.Option(help="Which node's nftlb and rules; its Node must be among the manifests (for -o nftlb and nft)."),
+    ] = "",
 ) -> None:
-    """Show what manifests become, without a cluster: Services, EndpointSlices, NftlbFarms."""
+    """Show what manifests become, without a cluster: Services and what belongs to them, farms, policies."""
     from kube_nftlb.commands import manifests
     from kube_nftlb.commands import render as command
 
-    rendered = command.render(manifests.read(files))
+    rendered = command.render(manifests.read(files), node)
     problems = rendered.problems
     if output is Output.FARMS:
         text = command.farms_yaml(rendered)
@@ -169,7 +173,7 @@ def render(
     else:
         from kube_nftlb.commands.ruleset import ruleset
 
-        made = ruleset(rendered.accepted)
+        made = ruleset(rendered)
         text, problems = made.text, (*problems, *made.problems)
     for note in rendered.notes:
         typer.echo(f"note: {note}", err=True)

@@ -53,7 +53,7 @@ class NftlbEngine:
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
-        self.present = await self._client.farms()
+        self.present = objects.recalled(await self._client.farms(), self.present)
         self._holders = {claim: name for name, farm in self.present.items() for claim in farm.claims()}
 
     def restarted(self) -> bool:
@@ -179,10 +179,12 @@ class NftlbEngine:
         farm = self.present.get(name)
         if farm is None:
             return "nftlb does not have it"
+        if farm.ingress:
+            ingress = layout.expected_ingress(farm)
+            return ingress.difference(await self._kernel.ingress_of(name, ingress.listeners))
+        looked_at = layout.FILTER_MAPS if farm.options.get("mode") == "local" else layout.NAT_MAPS
         wanted = layout.expected(farm)
-        wanted = replace(
-            wanted, listeners=frozenset(entry for entry in wanted.listeners if entry.map in layout.NAT_MAPS)
-        )
+        wanted = replace(wanted, listeners=frozenset(entry for entry in wanted.listeners if entry.map in looked_at))
         found = await self._kernel.rules_of(name, layout.family(farm), wanted.listeners)
         if farm.persistent:
             found = replace(found, sessions=frozenset(await self._static_sessions(farm)))
@@ -239,7 +241,7 @@ class NftlbEngine:
 
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
-        if self.present[name].ipv6:
+        if self.present[name].ipv6 and not self.present[name].ingress:
             await self.rebuild()
             return
         if self.present[name].persistent and len(self.present[name].addresses) > 1:

@@ -15,6 +15,7 @@ from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
 from kube_nftlb.agent.reconcile import Reconciler
+from kube_nftlb.agent.segment import Segment
 from kube_nftlb.agent.status import NodeReporter
 from kube_nftlb.agent.surroundings import Surroundings
 from kube_nftlb.agent.watch import watch_farms, watch_policies
@@ -56,7 +57,7 @@ async def _run(settings: AgentSettings) -> None:
         reporter = NodeReporter(kube, settings.node_name)
         own_node = OwnNode(settings.node_name)
         engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
-        reconciler = Reconciler(engine, OwnTable(nft), reporter.changed)
+        reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.run_dir), reporter.changed)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
         health_checks = HealthCheckPorts(settings.node_name, health, events)

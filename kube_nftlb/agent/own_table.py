@@ -155,7 +155,7 @@ BASE = Contents(
         Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
         Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
         Chain(
-            "masquerade",
+            "masquerading",
             (
                 *(
                     f"ct status dnat {family} saddr . {family} daddr @{HAIRPIN}-{family} goto masquerade-always"

@@ -46,7 +46,7 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
             needed = objects.clash(news, list(before.claims()))
-            if not needed and before.ipv6 and _has_company(before, present, wanted):
+            if not needed and before.ipv6 and not before.ingress and _has_company(before, present, wanted):
                 last.extend(_retirement(before))
             else:
                 (first if needed else last).extend(_removal(before))
@@ -93,9 +93,11 @@ def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
 def _must_be_new(before: objects.Farm, farm: objects.Farm) -> bool:
     """Whether nftlb cannot get from one to the other.
 
-    It translates for one protocol per farm, the last that it was told of; and it cannot restart a farm with persistence
-    and several addresses (docs/nftlb-defects.md).
+    It translates for one protocol per farm, the last that it was told of; its rules for the mode dsr have nothing in
+    common with the others; and it cannot restart a farm with persistence and several addresses (docs/nftlb-defects.md).
     """
+    if before.ingress != farm.ingress:
+        return True
     if _kinds(before) and not _kinds(before) <= _kinds(farm):
         return True
     several = len(before.addresses) > 1

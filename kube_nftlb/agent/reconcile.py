@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.agent import choice, features, options, own_table, plan, policies, steering, view
+from kube_nftlb.agent import choice, features, modes, options, own_table, plan, policies, steering, view
 from kube_nftlb.agent.backlog import Backlog
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.features import Feature
@@ -22,6 +22,7 @@ from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.policies import Policies, PolicyKey
+from kube_nftlb.agent.segment import Segment
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
@@ -48,6 +49,8 @@ PART_FOR_S = 2
 """How long after a backend went the connections and sessions that lead to it are looked for: one may just be begun."""
 AUDIT_STEP = 4
 """Farms compared per poll in the background."""
+LINKS_EVERY_S = 5
+"""How often the node's interfaces and pods are looked at while a farm depends on them."""
 SAVE_EVERY_S = 2
 """How often the start-up file is written at most."""
 RETRY_S = 0.2
@@ -110,10 +113,13 @@ class Progress:
 class Reconciler:
     """Holds the farms, and brings the engine to them."""
 
-    def __init__(self, engine: NftlbEngine, table: OwnTable, on_progress: Callable[[], None]) -> None:
+    def __init__(self, engine: NftlbEngine, table: OwnTable, segment: Segment, on_progress: Callable[[], None]) -> None:
         """``on_progress`` is called whenever ``progress`` may have changed."""
         self._engine = engine
         self._table = table
+        self._segment = segment
+        self._hindered: dict[FarmKey, Problem] = {}
+        self._linked_at = 0.0
         self._on_progress = on_progress
         self.progress = Progress()
         self._farms: dict[FarmKey, Farm] = {}
@@ -316,8 +322,11 @@ class Reconciler:
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
+        await self._look_at_links(self._stateless())
         # Before the guards of farms that are gone go with them.
-        orphans: dict[str, objects.Farm | None] = {name: None for name in self.present if name not in self._keys}
+        orphans: dict[str, objects.Farm | None] = {
+            name: None for name in self.present if name not in self._keys and name != modes.KEEPER
+        }
         await self._engine.apply(plan.steps(self.present, orphans))
         self._late = {}
         await self._take_policies()
@@ -407,10 +416,15 @@ class Reconciler:
 
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
         """Apply; what failed, by the farm's name in nftlb."""
+        keys = list(keys)
         await self._table.update({own_table.ENVIRONMENT: self._environment})
         await self._probe(keys)
+        await self._look_at_links(key for key in keys if key in self._farms and modes.is_stateless(self._farms[key]))
+        await self._segment.provide({names.nftlb_farm_name(*key): self._pod_vips(key) for key in keys})
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
+        if any(farm is not None and farm.ingress for farm in wanted.values()):
+            await self._keep_ingress()
         own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
         # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
         # often the first is already on its way.
@@ -530,6 +544,11 @@ class Reconciler:
             self._impossible.add(key)
             self._fail(key, "NotPossible", str(error))
             return self.present.get(name)
+        seen, hindrance = modes.shaped(farm, seen, self._segment.links)
+        self._hindered.pop(key, None)
+        if hindrance is not None:
+            self._fail(key, *hindrance)
+            self._hindered[key] = self.progress.problems[key]
         for holder in self._engine.holders(seen):
             if self._keys.get(holder) in self._frozen:
                 # It stays as it is, because we do not understand what it is to become.
@@ -582,12 +601,44 @@ class Reconciler:
         self._applied[farm.name] = farm
         if key in self._frozen or key in self._impossible:
             return
+        if key in self._hindered:
+            self.progress.problems[key] = self._hindered[key]
+            return
         self.progress.problems.pop(key, None)
         spec = self._farms[key].spec
         if trouble := self._policies.trouble(key):
             self._fail(key, *trouble)
         elif remark := choice.remarks(spec):
             self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
+
+    # The modes that need more of the node than nftlb.
+
+    def _stateless(self) -> list[FarmKey]:
+        return [key for key, farm in self._farms.items() if modes.is_stateless(farm)]
+
+    def _pod_vips(self, key: FarmKey) -> frozenset[modes.PodVip]:
+        farm = self._farms.get(key)
+        loses = self._claims.winner_over(key) is not None
+        return frozenset() if farm is None or loses else modes.pod_vips(farm, self._segment.links)
+
+    async def _keep_ingress(self) -> None:
+        keeper = modes.keeper(self._segment.links)
+        if failed := await self._engine.apply(plan.steps(self.present, {keeper.name: keeper})):
+            raise errors.KernelError(f"nftlb does not take the farm that keeps its ingress chains: {failed}")
+        self._applied[keeper.name] = keeper
+
+    async def _look_at_links(self, keys: Iterable[FarmKey]) -> bool:
+        """For farms that depend on them; whether they have changed."""
+        if not any(True for _ in keys):
+            return False
+        self._linked_at = time.monotonic()
+        return await self._segment.look()
+
+    async def _look_after_links(self, now: float) -> None:
+        if now - self._linked_at > LINKS_EVERY_S and (keys := self._stateless()) and await self._look_at_links(keys):
+            self._mark(keys, self._seen)
+        if not self._todo:
+            await self._segment.tidy()
 
     # Looking after what is there already.
 
@@ -612,6 +663,7 @@ class Reconciler:
         # What is dirty, or was not compared yet, is no damage.
         if not self._dirty and not self._unchecked:
             await self._audit(now)
+        await self._look_after_links(now)
         if self._maybe_retired:
             await self._bury_retired()
         await self._part_again(now)

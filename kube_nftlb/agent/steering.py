@@ -57,8 +57,8 @@ def contents(
     backends that run on this node.
     """
     guards = _guards(farm, listeners)
-    if not any(backend.state == "up" for backend in farm.backends.values()):
-        return guards | refusal(farm)
+    if refused := refusal(farm):
+        return guards | refused
     masqueraded = Contents(frozenset(_masquerading(spec, listeners, here)))
     if spec.traffic_policy == "Cluster" or endpoints.cluster == endpoints.local:
         return guards | masqueraded
@@ -68,9 +68,9 @@ def contents(
 def refusal(farm: objects.Farm) -> Contents:
     """What a farm without a usable backend has: its new connections are refused, wherever it listens.
 
-    nftlb would let them run into a timeout.
+    nftlb would let them run into a timeout. In the mode local it is the node that answers.
     """
-    if any(backend.state == "up" for backend in farm.backends.values()):
+    if farm.options.get("mode") == "local" or any(backend.state == "up" for backend in farm.backends.values()):
         return Contents()
     claims = farm.claims()
     return Contents(frozenset(own_table.listener(own_table.VERDICTS, claim, own_table.REFUSE) for claim in claims))

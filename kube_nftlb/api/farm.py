@@ -227,9 +227,13 @@ class FarmSpec(Model):
         Annotation(),
         Field(
             description="snat: backends see the node's address, and may be anywhere. dnat: backends see the client's "
-            "address, and must answer through the node. stlsdnat: as dnat, without connection tracking. dsr: backends "
-            "get the packets as they are, and answer the client directly. local: the service is a process on the node "
-            "itself."
+            "address, and must answer through the node. stlsdnat: as dnat, without connection tracking; nftlb 1.0.7 "
+            "cannot load it for pods, which the condition Programmed says. dsr: backends get the packets as they are, "
+            "and answer the client directly; for IPv4. They are pods on a bridge of the node that the client asks, and "
+            "listen on the farm's own port; the agent puts its addresses on their loopbacks. Packets go by a hash of "
+            "what persistence or schedParam names, else of the client's address and port, so that a change of backends "
+            "moves some connections. local: a process on the node itself answers, at an address that the node has; "
+            "nothing is translated, and backends are of no use: it is for limits and policies."
         ),
     ] = "snat"
     traffic_policy: Annotated[

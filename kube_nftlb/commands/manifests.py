@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from kube_nftlb import errors
-from kube_nftlb.kube import FARMS, PODS, SERVICES, JsonObject, Resource
+from kube_nftlb.kube import FARMS, NODES, PODS, POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.intake import KINDS
 
-RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in (*KINDS, FARMS, PODS)}
+_READ: Final = (*KINDS, FARMS, NODES, PODS, POLICIES)
+RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in _READ}
 """What is read, by kind."""
 
 _EXAMPLE_NETWORKS: Final = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")

@@ -8,12 +8,15 @@ from typing import Any, Final, NamedTuple
 import yaml
 from pydantic import ValidationError
 
+from kube_nftlb import errors
+from kube_nftlb.agent.node_facts import NodeFacts, gather
 from kube_nftlb.agent.view import farm_view
 from kube_nftlb.agent.watch import parse
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.core_node import CoreNode
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.manifests import Manifests
-from kube_nftlb.kube import FARMS, PODS, JsonObject
+from kube_nftlb.kube import FARMS, NODES, PODS, POLICIES, JsonObject
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.build import build, serves
 from kube_nftlb.operator.intake import Intake
@@ -37,16 +40,38 @@ class Rendered(NamedTuple):
     problems: tuple[str, ...]
     """What was refused, one sentence each, with the object it is about."""
     notes: tuple[str, ...]
+    policies: tuple[JsonObject, ...] = ()
+    facts: NodeFacts = NodeFacts()
+    """The node for which this is shown; without one, a node that none of the backends runs on."""
 
 
-def render(manifests: Manifests) -> Rendered:
-    """The farms of the Services, and those in the manifests themselves."""
+def render(manifests: Manifests, node: str = "") -> Rendered:
+    """The farms of the Services, and those in the manifests themselves; ``node`` is one of the Nodes among them.
+
+    Raises UsageError where there is no such Node.
+    """
+    raw_nodes = {raw["metadata"]["name"]: raw for resource, raw in manifests.objects if resource == NODES}
+    policies = tuple(raw for resource, raw in manifests.objects if resource == POLICIES)
+    facts = _facts(node, raw_nodes) if node else NodeFacts()
+    return _farms(manifests)._replace(policies=policies, facts=facts)
+
+
+def _facts(name: str, raws: dict[str, JsonObject]) -> NodeFacts:
+    if name not in raws:
+        known = f"; there are {', '.join(sorted(raws))}" if raws else ""
+        raise errors.UsageError(f"there is no Node {name!r} in the manifests: kubectl get node NAME -o yaml{known}")
+    return gather(name, CoreNode.model_validate(raws[name]))
+
+
+def _farms(manifests: Manifests) -> Rendered:
     store = Store()
     intake = Intake(store)
     raws: dict[FarmKey, JsonObject] = {}
     problems: list[str] = []
     notes = list(manifests.notes)
     for resource, raw in manifests.objects:
+        if resource in (NODES, POLICIES):
+            continue
         where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
         try:
             if resource == PODS:
@@ -97,7 +122,7 @@ def farms_yaml(rendered: Rendered) -> str:
 
 def nftlb_document(rendered: Rendered) -> JsonObject:
     """What an agent would send to an nftlb that has nothing yet."""
-    return objects.document(farm_view(farm, None) for farm in rendered.accepted)
+    return objects.document(farm_view(farm, None, rendered.facts) for farm in rendered.accepted)
 
 
 def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,9 +22,13 @@ from kube_nftlb import errors, logs
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.reconcile import Progress, Reconciler
+from kube_nftlb.agent.segment import Segment
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.commands.render import Rendered
+from kube_nftlb.kube import JsonObject
 from kube_nftlb.lab import namespaces
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
@@ -46,7 +50,7 @@ class Ruleset(NamedTuple):
     problems: tuple[str, ...]
 
 
-def ruleset(farms: Iterable[Farm]) -> Ruleset:
+def ruleset(rendered: Rendered) -> Ruleset:
     """Have the farms programmed. Raises UsageError where a program or a permission is missing."""
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PROGRAMS}"
     for program, package in (("nftlb", "nftlb"), ("nft", "nftables"), ("setpriv", "util-linux")):
@@ -55,7 +59,13 @@ def ruleset(farms: Iterable[Farm]) -> Ruleset:
     done = subprocess.run(
         [sys.executable, "-m", "kube_nftlb.commands.ruleset"],
         env={**os.environ, "PATH": path},
-        input=json.dumps([farm.model_dump(mode="json", by_alias=True) for farm in farms]),
+        input=json.dumps(
+            {
+                "farms": [farm.model_dump(mode="json", by_alias=True) for farm in rendered.accepted],
+                "policies": rendered.policies,
+                "facts": asdict(rendered.facts),
+            }
+        ),
         capture_output=True,
         text=True,
         check=False,
@@ -75,7 +85,7 @@ def _enter_namespaces() -> None:
         ip.link("set", index=_LOOPBACK, state="up")
 
 
-async def _program(farms: list[Farm], settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
+async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
     kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
     client = NftlbClient(settings.url, settings.key_file)
     done = asyncio.Event()
@@ -88,8 +98,10 @@ async def _program(farms: list[Farm], settings: NftlbSettings, nftlb: "subproces
             done.set()
 
     engine = NftlbEngine(client, kernel, conntrack, nft, settings.startup_file)
-    reconciler = Reconciler(engine, OwnTable(nft), on_progress)
-    reconciler.replace_all(farms, _LISTED_AT)
+    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.run_dir), on_progress)
+    reconciler.learn(NodeFacts(**asked["facts"]), {})
+    reconciler.replace_policies(asked["policies"], _LISTED_AT)
+    reconciler.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)
     loop = asyncio.create_task(reconciler.run())
     try:
         await asyncio.wait_for(done.wait(), _DONE_WITHIN_S)
@@ -106,7 +118,7 @@ async def _program(farms: list[Farm], settings: NftlbSettings, nftlb: "subproces
     return reconciler.progress
 
 
-def _run(farms: list[Farm], run_dir: Path) -> Ruleset:
+def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
     settings = NftlbSettings(run_dir, _NFTLB_PORT)
     environment = {
         **os.environ,
@@ -119,7 +131,7 @@ def _run(farms: list[Farm], run_dir: Path) -> Ruleset:
     with log.open("wb") as said:
         nftlb = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:
-            progress = asyncio.run(_program(farms, settings, nftlb))
+            progress = asyncio.run(_program(asked, settings, nftlb))
         except errors.UsageError as error:
             raise errors.UsageError(f"{error}: {log.read_text(errors='replace')[-500:]}") from None
         finally:
@@ -133,13 +145,13 @@ def _run(farms: list[Farm], run_dir: Path) -> Ruleset:
 
 
 def main() -> None:
-    """Read farms as JSON from standard input, and write the rules and the problems as JSON to standard output."""
+    """Read what was rendered from standard input, and write the rules and the problems to standard output, as JSON."""
     logs.configure("ERROR", "console")
-    farms = [Farm.model_validate(raw) for raw in json.load(sys.stdin)]
+    asked = json.load(sys.stdin)
     try:
         _enter_namespaces()
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-render-") as run_dir:
-            made = _run(farms, Path(run_dir))
+            made = _run(asked, Path(run_dir))
     except OSError as error:
         sys.exit(f"this needs a network namespace of its own, as root or with user namespaces: {error}")
     except errors.KubeNftlbError as error:

@@ -16,14 +16,18 @@ from pyroute2.netlink.nfnetlink import nfgen_msg, nftsocket
 
 from kube_nftlb import errors
 from kube_nftlb.nftlb import layout
-from kube_nftlb.nftlb.layout import FarmRules, Listener, Target
+from kube_nftlb.nftlb.layout import FarmRules, IngressRules, Listener, Target
 
 _ENOENT = 2
 _HEADERS_LENGTH = 20
 """Of a netlink message and of nfnetlink in it, in bytes."""
 _ATTRIBUTE_TYPE_MASK = 0x3FFF
 _ELEM_LIST_ELEMENTS = 3
-_PROTO = {"inet": 1, "ip": 2, "ip6": 10}
+_PROTO = {"inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
+
+# pyroute2 calls a type by a name that it does not have, and so cannot read a rule with "fwd to".
+_fwd = nftsocket.nft_contains_expr.nft_expr.nft_fwd
+_fwd.nla_map = tuple((name, "be32" if kind == "u32" else kind) for name, kind in _fwd.nla_map)
 
 
 class TimedSession(NamedTuple):
@@ -80,6 +84,21 @@ class Kernel:
             async for key, _ in self._elements(family, lookup)
         ]
         return {layout.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
+
+    async def ingress_of(self, farm: str, wanted: frozenset[Listener]) -> IngressRules:
+        """What there is of one farm in the mode dsr, in the maps of the listeners that are wanted."""
+        listeners = {
+            layout.parse_listener(name, key, chain)
+            for name in {listener.map for listener in wanted}
+            async for key, chain in self._elements("netdev", name)
+        }
+        macs = {
+            layout.parse_mac(data)
+            for expression in await self._expressions("netdev", farm)
+            if (lookup := _lookup(expression))
+            async for _, data in self._elements("netdev", lookup)
+        }
+        return IngressRules(frozenset(listeners & wanted), frozenset(macs))
 
     async def listeners(self, family: layout.Family) -> set[Listener]:
         """Every element of the maps of listeners."""

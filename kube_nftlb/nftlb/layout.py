@@ -8,6 +8,10 @@ For a farm F of the family ip (ip6 has the same with a 6 behind the maps' names)
 - ``filter-F`` gives a new connection the mark of a backend, out of an anonymous map of all that are up;
 - ``nat-F`` holds an anonymous map from marks to addresses, of all backends that are up or off;
 - with persistence the maps ``static-sessions-F`` and ``persist-F`` lead from a client to a mark.
+
+In the mode local there is only ``filter-F``, without a map. In the mode dsr there is nothing of this: in the table
+``netdev nftlb`` the map proto-services-I of each interface I leads to the chain ``F``, which has the MAC addresses of
+the backends in an anonymous map.
 """
 
 import ipaddress
@@ -24,9 +28,13 @@ FAMILIES: tuple[Family, ...] = ("ip", "ip6")
 NAT_MAPS = frozenset(("nat-proto-services", "nat-services"))
 """Those of the maps that lead to a farm's chain ``nat-F``, for connections from outside."""
 
+FILTER_MAPS = frozenset(("filter-proto-services", "filter-services"))
+"""Those that lead to ``filter-F``, for connections from outside."""
+
 _PREROUTING_MAPS = (("filter", "filter"), ("nat", "nat"))
 _OUTPUT_MAPS = (("output-filter", "filter"), ("output-nat", "nat"))
 _BY_PORT, _WHOLE = "-proto-services", "-services"
+_INGRESS_MAP = "proto-services"
 
 BASE_CHAINS = {
     f"{prefix}{kind}": chain
@@ -138,8 +146,10 @@ def expected(farm: objects.Farm) -> FarmRules:
         for protocol in objects.PROTOCOLS[claim.protocol]
         for prefix, kind in maps
     )
-    if farm.options.get("state", "up") != "up":
+    if farm.options.get("state", "up") != "up" or farm.ingress:
         return FarmRules(frozenset(), frozenset(), frozenset())
+    if farm.options.get("mode") == "local":
+        return FarmRules(frozenset(entry for entry in listeners if entry.map in FILTER_MAPS), frozenset(), frozenset())
     backends = farm.backends.values()
     scheduled = frozenset(backend.mark for backend in backends if backend.state == "up")
     # One backend without a port is enough for nftlb to keep the port of all, and so is the protocol all.
@@ -157,6 +167,50 @@ def expected(farm: objects.Farm) -> FarmRules:
     return FarmRules(listeners, scheduled, targets, sessions)
 
 
+@dataclass(frozen=True, slots=True)
+class IngressRules:
+    """What the kernel has of a farm in the mode dsr, or should have: listeners, and MAC addresses of backends."""
+
+    listeners: frozenset[Listener]
+    macs: frozenset[str]
+
+    def difference(self, kernel: "IngressRules") -> str:
+        """In words, the first way in which the kernel differs from this; empty where it does not."""
+        if missing := self.listeners - kernel.listeners:
+            return f"listener {_words(min(missing))} is missing in the kernel"
+        if self.macs != kernel.macs:
+            return f"packets go to {_words(tuple(sorted(kernel.macs)))}, not to {_words(tuple(sorted(self.macs)))}"
+        return ""
+
+
+def expected_ingress(farm: objects.Farm) -> IngressRules:
+    """What the kernel has of a farm in the mode dsr when nftlb has done as it was told."""
+    return IngressRules(
+        frozenset(
+            Listener(
+                f"{map_name(_INGRESS_MAP, family(farm))}-{address.interface}",
+                _PROTOCOLS[claim.protocol],
+                claim.ip,
+                claim.port,
+                farm.name,
+            )
+            for address in farm.addresses.values()
+            if address.interface
+            for claim in address.claims()
+        ),
+        frozenset(
+            mac
+            for backend in farm.backends.values()
+            if backend.state == "up" and (mac := backend.options.get("ether-addr"))
+        ),
+    )
+
+
+def parse_mac(data: bytes) -> str:
+    """A MAC address as people write it, of a value that is padded to 4 bytes."""
+    return data[:6].hex(":")
+
+
 def listener_key(listener: Listener) -> bytes:
     """A map's key as the kernel has it: each part padded to 4 bytes."""
     ip = ipaddress.ip_address(listener.ip).packed
@@ -172,7 +226,7 @@ def parse_listener(map_: str, key: bytes, chain: str) -> Listener:
 
 
 def _whole(map_: str) -> bool:
-    return not map_.endswith(_BY_PORT)
+    return not map_.endswith(_BY_PORT) and not map_.startswith(_INGRESS_MAP)
 
 
 _FIELD_BYTES = {"port": 2, "mac": 6}

@@ -5,7 +5,7 @@ on: the farm's own virtual-addr, virtual-ports, family and protocol act on an ad
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 BackendState = Literal["up", "down", "off"]
@@ -22,6 +22,9 @@ _NOT_OPTIONS = frozenset(
 
 _NOT_SHOWN = {"intra-connect": "off"}
 """Options that ``GET /farms`` leaves out where they have these values."""
+
+_NEVER_SHOWN = ("oface", "ether-addr")
+"""Options that ``GET /farms`` never tells: of a farm in the mode dsr, and of its backends."""
 
 
 PROTOCOLS = {"tcp": ("tcp",), "udp": ("udp",), "sctp": ("sctp",), "all": ("tcp", "udp", "sctp")}
@@ -52,6 +55,8 @@ class Address:
     """What a farm listens on; its name is unique in the daemon.
 
     ``ports`` is a port, a list or a range, and empty with the protocol all.
+
+    In the mode dsr also the interface that packets come in by, and its MAC address; nftlb does not tell them again.
     """
 
     name: str
@@ -59,6 +64,8 @@ class Address:
     ip: str
     ports: str
     protocol: str
+    interface: str = ""
+    mac: str = ""
 
     def claims(self) -> Iterator[Claim]:
         """Each port that it names."""
@@ -72,8 +79,11 @@ class Address:
 
     def wire(self) -> dict[str, str]:
         """As nftlb takes it."""
+        # nftlb looks for the interface when it reads the address, and keeps what it had where it finds none.
+        inlet = {"iface": self.interface, "ether-addr": self.mac} if self.interface else {}
         return {
             "name": self.name,
+            **inlet,
             "family": self.family,
             "ip-addr": self.ip,
             "ports": self.ports,
@@ -118,6 +128,11 @@ class Farm:
         """Whether it has maps of sessions."""
         return self.options.get("persistence", "none") != "none"
 
+    @property
+    def ingress(self) -> bool:
+        """Whether its rules are in the table netdev, at the ingress of interfaces, and none in the others."""
+        return self.options.get("mode") == "dsr"
+
     def claims(self) -> Iterator[Claim]:
         """All that it listens on."""
         for address in self.addresses.values():
@@ -125,7 +140,12 @@ class Farm:
 
     def wire(self) -> dict[str, Any]:
         """As nftlb takes it. Without addresses the key is left out: naming one makes nftlb reload the farm."""
-        document: dict[str, Any] = {"name": self.name, **self.options}
+        # nftlb takes the outlet from each address and backend it reads, so the word comes after them.
+        outlet = {key: value for key, value in self.options.items() if key == "oface"}
+        document: dict[str, Any] = {
+            "name": self.name,
+            **{key: value for key, value in self.options.items() if key not in outlet},
+        }
         if self.addresses:
             document["addresses"] = [address.wire() for address in self.addresses.values()]
         if self.backends:
@@ -133,7 +153,7 @@ class Farm:
         if self.sessions:
             # After the backends, which they name.
             document["sessions"] = [{"client": client, "backend": name} for client, name in self.sessions.items()]
-        return document
+        return {**document, **outlet}
 
 
 def document(farms: Iterable[Farm]) -> dict[str, Any]:
@@ -144,6 +164,28 @@ def document(farms: Iterable[Farm]) -> dict[str, Any]:
 def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
     """The farms of a ``GET /farms``, by name."""
     return {raw["name"]: _farm(raw) for raw in body.get("farms", ())}
+
+
+def recalled(read: Mapping[str, Farm], known: Mapping[str, Farm]) -> dict[str, Farm]:
+    """Farms as read from nftlb, with what it never tells taken from what is known to have been sent."""
+    return {name: _recalled(farm, known[name]) if name in known else farm for name, farm in read.items()}
+
+
+def _recalled(farm: Farm, known: Farm) -> Farm:
+    def told(options: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+        return {**options, **{key: before[key] for key in _NEVER_SHOWN if key in before}}
+
+    return replace(
+        farm,
+        options=told(farm.options, known.options),
+        addresses={name: known.addresses.get(name, address) for name, address in farm.addresses.items()},
+        backends={
+            name: replace(backend, options=told(backend.options, known.backends[name].options))
+            if name in known.backends
+            else backend
+            for name, backend in farm.backends.items()
+        },
+    )
 
 
 def _farm(raw: Mapping[str, Any]) -> Farm:

@@ -120,7 +120,7 @@ _RESTARTING = frozenset(
 
 def drops_table(before: objects.Farm | None, step: Step) -> bool:
     """Whether nftlb drops the table ip6 at this step, and all farms' rules in it (docs/nftlb-defects.md)."""
-    if before is None or not before.ipv6:
+    if before is None or not before.ipv6 or before.ingress:
         return False
     return restarts(before, step) or isinstance(step, RemoveFarm | RemoveAddress)
 

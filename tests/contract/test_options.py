@@ -133,7 +133,7 @@ async def test_the_longest_names_fit(node: Node) -> None:
     """nft's prefixes, chains and sets have 127 characters at most."""
     limits = {"new": "1000000/second", "reset": "1/week", "established": 1, "tcpStrict": True}
     backend = raw_backend("b" * 63, "10.244.1.2", established=1)
-    name = view.names.nftlb_farm_name(LONG_NAME, LONG_NAME)
+    name = LONG_NAME
     wanted = farm(name, **{**FAMILIES["ipv4"], "backends": [backend]}, limits=limits, log="forward", helper="ftp")
     await node.bring(wanted)
 

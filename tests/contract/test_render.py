@@ -8,7 +8,7 @@ import pytest
 
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.commands.manifests import complete, parse
-from kube_nftlb.commands.render import render
+from kube_nftlb.commands.render import Rendered, render
 from kube_nftlb.commands.ruleset import ruleset
 from kube_nftlb.nftlb.kernel import Kernel
 from tests.unit.commands.objects import BY_HAND, SHOP
@@ -31,7 +31,7 @@ async def test_the_rules_are_nftlb_s_and_the_agent_s_and_the_caller_s_own_stay()
     await nft.run("add table inet bystander { chain c { counter; }; }")
     kernel = await Kernel.open()
     before, generation = listed(), await kernel.generation()
-    made = ruleset(render(complete(parse(f"{SHOP}---{BY_HAND}---{EMPTY}", "file"))).accepted)
+    made = ruleset(render(complete(parse(f"{SHOP}---{BY_HAND}---{EMPTY}", "file"))))
     assert made.problems == ()
     assert "dnat ip to ct mark map { 0x80000002 : 10.244.1.2 . 8080, 0x80000003 : 10.244.1.3 . 8080 }" in made.text
     assert "goto nat-shop.by-hand" in made.text
@@ -54,7 +54,7 @@ def test_without_nftlb_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("kube_nftlb.commands.ruleset._SYSTEM_PROGRAMS", "")
     with pytest.raises(Exception, match="nftlb is not installed"):
-        ruleset([])
+        ruleset(Rendered((), (), (), ()))
 
 
 def listed() -> str:

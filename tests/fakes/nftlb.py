@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from kube_nftlb import errors
+from kube_nftlb.agent.modes import NO_LINKS, Links, PodVip
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, Listener
 
@@ -207,6 +208,23 @@ class FakeConntrack:
 
     async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
         return 0
+
+
+class FakeSegment:
+    """A node with the interfaces that a test says, and pods that keep what they are given."""
+
+    def __init__(self, links: Links = NO_LINKS) -> None:
+        self.links = links
+        self.provided: dict[str, frozenset[PodVip]] = {}
+
+    async def look(self) -> bool:
+        return False
+
+    async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
+        self.provided.update(vips)
+
+    async def tidy(self) -> None:
+        return
 
 
 class FakeNft:

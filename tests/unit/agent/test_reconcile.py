@@ -19,7 +19,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
 from tests.builders import farm, raw_backend, raw_farm
-from tests.fakes.nftlb import KEY, FakeConntrack, FakeKernel, FakeNft, FakeNftlb
+from tests.fakes.nftlb import KEY, FakeConntrack, FakeKernel, FakeNft, FakeNftlb, FakeSegment
 
 
 class Node:
@@ -35,7 +35,7 @@ class Node:
     def start(self, policies: list[dict[str, Any]] | None) -> None:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
         engine = NftlbEngine(client, self.kernel, FakeConntrack(), self.nft, self.folder / "nftlb.json")  # type: ignore[arg-type]  # fakes
-        self.loop = Reconciler(engine, OwnTable(self.nft), lambda: None)  # type: ignore[arg-type]  # a fake
+        self.loop = Reconciler(engine, OwnTable(self.nft), FakeSegment(), lambda: None)  # type: ignore[arg-type]  # fakes
         self.loop.learn(NodeFacts("node-1"), {})
         if policies is not None:
             self.loop.replace_policies(policies, 1)
