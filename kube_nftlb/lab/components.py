@@ -34,6 +34,7 @@ _CONTROLLERS = (
     "replicaset-controller",
     "serviceaccount-controller",
     "serviceaccount-token-controller",
+    "service-cidr-controller",
     "statefulset-controller",
 )
 _SYNCS = ("deployment", "replicaset", "service-endpoint", "endpoint", "namespace")
@@ -57,6 +58,9 @@ class Blueprint:
     nodes: list[NodePlan]
     proxy: str
     programs: Mapping[str, Path]
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """More for a component, named ``agent`` or, on one node alone, ``agent@node-1``: environment variables, or flags of
+    kube-proxy."""
 
     def control_plane(self) -> list[Component]:
         """etcd and the API server, in the order they start."""
@@ -146,6 +150,7 @@ class Blueprint:
             "conntrack-min": "0",
             "conntrack-tcp-timeout-established": "0s",
             "conntrack-tcp-timeout-close-wait": "0s",
+            **self._settings(KUBE_PROXY, node),
         }
         return Component(KUBE_PROXY, node.name, self._command("kube-proxy", flags))
 
@@ -167,7 +172,12 @@ class Blueprint:
     def _kube_nftlb(self, name: str, command: str, node: NodePlan | None, environment: Mapping[str, str]) -> Component:
         common = {"KUBECONFIG": str(self.files.inside_kubeconfig), "KUBE_NFTLB_LOG_LEVEL": "INFO"}
         argv = (sys.executable, "-m", "kube_nftlb", command)
-        return Component(name, node.name if node else None, argv, {**common, **environment})
+        settings = self._settings(name, node)
+        return Component(name, node.name if node else None, argv, {**common, **environment, **settings})
+
+    def _settings(self, name: str, node: NodePlan | None) -> dict[str, str]:
+        own = self.settings.get(f"{name}@{node.name}", {}) if node else {}
+        return {**self.settings.get(name, {}), **own}
 
 
 def base_environment(files: LabFiles, bin_folder: Path) -> dict[str, str]:

@@ -5,14 +5,16 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kube_nftlb import errors
-from kube_nftlb.lab import addresses, components, control, launch, programs
+from kube_nftlb.lab import addresses, components, control, launch, namespaces, programs
 from kube_nftlb.lab.addresses import NodePlan
 from kube_nftlb.lab.state import LabFiles
 
 CLIENT = "client"
+
+_T = TypeVar("_T")
 
 
 class Lab:
@@ -31,12 +33,19 @@ class Lab:
         zones: list[str] | None = None,
         proxy: str = "kube-nftlb",
         report: Callable[[str], None] = lambda _: None,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
     ) -> "Lab":
-        """Start a lab and wait until it is ready; ``report`` gets a sentence at each step."""
+        """Start a lab and wait until it is ready; ``report`` gets a sentence at each step.
+
+        ``settings`` has more environment variables of operator, nftlb and agent, or flags of kube-proxy, by the name of
+        the component (``agent``), or of a component on one node (``agent@node-1``).
+        """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
         found = programs.ensure(proxy, report)
-        launch.launch(files, nodes=nodes, zones=zones, proxy=proxy, programs=found, report=report)
+        launch.launch(
+            files, nodes=nodes, zones=zones, proxy=proxy, programs=found, settings=settings or {}, report=report
+        )
         return cls(name)
 
     @staticmethod
@@ -79,12 +88,7 @@ class Lab:
         It ends with the command's exit status. A signal that ends it ends the command with SIGTERM.
         Raises LabError when there is no such place.
         """
-        pid = self._record.pid
-        # Seen from the host the mounts of the lab are below its root; as names they exist only inside.
-        netns = Path(f"/proc/{pid}/root{self._netns(where)}")
-        if not netns.exists():
-            known = ", ".join([*(node.name for node in self.nodes), CLIENT])
-            raise errors.LabError(f"no running pod {where!r}; other places are {known}")
+        pid, netns = self._record.pid, self._visible_netns(where)
         user = ["--user", "--preserve-credentials"] if os.geteuid() != 0 else []
         enter = ["nsenter", "--target", str(pid), *user, "--mount", "--pid", f"--net={netns}"]
         # nsenter passes no signals on, it has to stay outside as the parent.
@@ -116,6 +120,14 @@ class Lab:
         pipe = subprocess.PIPE
         command, environment = self.command(where, *argv), self.environment(where)
         return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def inside(self, where: str, function: Callable[[], _T]) -> _T:
+        """Run a function of this process in the network of a node, a pod or the client; for root alone.
+
+        Sockets that it makes stay there. Raises LabError when there is no such place, and what the function raises.
+        """
+        netns = self._visible_netns(where)
+        return namespaces.in_namespace(netns, function)
 
     def restart(self, component: str, node: str | None = None) -> None:
         """Stop a component (SIGTERM, SIGKILL after 5 s) on a node or on all, then start it."""
@@ -158,6 +170,14 @@ class Lab:
 
     def _control(self, action: str, component: str, node: str | None) -> None:
         control.call(self._files.control, {"do": action, "component": component, "node": node})
+
+    def _visible_netns(self, where: str) -> Path:
+        # Seen from the host the mounts of the lab are below its root; as names they exist only inside.
+        netns = Path(f"/proc/{self._record.pid}/root{self._netns(where)}")
+        if not netns.exists():
+            known = ", ".join([*(node.name for node in self.nodes), CLIENT])
+            raise errors.LabError(f"no running pod {where!r}; other places are {known}")
+        return netns
 
     def _netns(self, where: str) -> Path:
         if where == CLIENT or where in {node.name for node in self.nodes}:

@@ -28,6 +28,7 @@ def launch(
     zones: list[str] | None,
     proxy: str,
     programs: Mapping[str, Path],
+    settings: Mapping[str, Mapping[str, str]],
     report: Callable[[str], None],
 ) -> None:
     """Start a lab and wait until it is ready. Raises LabError; nothing of it runs any more then, its logs are kept."""
@@ -49,6 +50,7 @@ def launch(
                     zones=zones,
                     proxy=proxy,
                     programs={name: str(path) for name, path in programs.items()},
+                    settings={name: dict(values) for name, values in settings.items()},
                     lock=lock,
                     listener=listener.fileno(),
                     reports=theirs.fileno(),

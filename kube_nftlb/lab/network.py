@@ -17,13 +17,16 @@ CLUSTER_BRIDGE = "br0"
 POD_BRIDGE = "cni0"
 
 
-def set_up_root() -> None:
+def set_up_root(nodes: Iterable[NodePlan]) -> None:
     """The namespace in which the control plane runs: a bridge that joins the nodes, and no forwarding."""
     _sysctls({"net/ipv4/ip_forward": 0, "net/ipv6/conf/all/forwarding": 0})
     with IPRoute() as ip:
         _up(ip, _LOOPBACK)
         bridge = _add_bridge(ip, CLUSTER_BRIDGE)
         _add_addresses(ip, bridge, addresses.GATEWAY)
+        # A pod that asks the API server is to get an answer.
+        for node in nodes:
+            _add_pod_routes(ip, node)
 
 
 def attach(namespace: Path, port: str, bridge: str) -> None:
@@ -66,8 +69,7 @@ def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
         _add_default_routes(ip, addresses.GATEWAY)
         for other in nodes:
             if other.number != node.number:
-                for cidr, gateway in zip(other.pod_cidrs, _hosts(other.addresses), strict=True):
-                    ip.route("add", dst=str(cidr), gateway=gateway)
+                _add_pod_routes(ip, other)
 
 
 def set_up_end(own: Interfaces, gateway: Interfaces) -> None:
@@ -113,6 +115,11 @@ def _add_default_routes(ip: IPRoute, gateway: Interfaces) -> None:
     four, six = _hosts(gateway)
     ip.route("add", dst="0.0.0.0/0", gateway=four)
     ip.route("add", dst="::/0", gateway=six)
+
+
+def _add_pod_routes(ip: IPRoute, node: NodePlan) -> None:
+    for cidr, gateway in zip(node.pod_cidrs, _hosts(node.addresses), strict=True):
+        ip.route("add", dst=str(cidr), gateway=gateway)
 
 
 def _up(ip: IPRoute, index: int) -> None:

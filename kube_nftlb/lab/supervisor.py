@@ -37,6 +37,7 @@ class Order:
     zones: list[str] | None
     proxy: str
     programs: dict[str, str]
+    settings: dict[str, dict[str, str]]
     lock: int  # file descriptors
     listener: int
     reports: int
@@ -56,7 +57,7 @@ class Supervisor:
     async def bring_up(self, listener: socket.socket) -> None:
         """Start everything, and wait until it is ready. Raises LabError with the log of what failed."""
         self._processes.watch()
-        await asyncio.to_thread(network.set_up_root)
+        await asyncio.to_thread(network.set_up_root, self._blueprint.nodes)
         self._report("starting etcd and the API server")
         self._start(self._blueprint.control_plane())
         self._servers.append(await forward.serve(listener))
@@ -153,6 +154,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
         addresses.plan_nodes(order.nodes, order.zones),
         order.proxy,
         {name: Path(path) for name, path in order.programs.items()},
+        order.settings,
     )
     supervisor = Supervisor(blueprint, lambda step: report(step=step))
     loop = asyncio.get_running_loop()

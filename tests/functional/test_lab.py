@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,17 @@ def test_nodes_are_in_their_zones(cluster: Cluster) -> None:
         for node in cluster.get("nodes")["items"]
     }
     assert zones == {"node-1": "a", "node-2": "b"}
+
+
+def test_a_function_runs_in_the_network_where_it_is_told(cluster: Cluster, client: str) -> None:
+    node_ip = str(cluster.lab.nodes[1].addresses[0].ip)
+    with cluster.lab.inside("node-2", lambda: socket.create_server((node_ip, 0))) as server:
+        port = server.getsockname()[1]
+        with cluster.lab.inside(client, lambda: socket.create_connection((node_ip, port), 5)) as connection:
+            pod_ip = cluster.get("pod", "client", client.partition("/")[0])["status"]["podIP"]
+            assert connection.getsockname()[0] == pod_ip
+    with pytest.raises(errors.LabError, match="no running pod"):
+        cluster.lab.inside("nobody", int)
 
 
 def test_a_command_runs_where_it_is_told_and_its_exit_code_comes_back(cluster: Cluster, client: str) -> None:

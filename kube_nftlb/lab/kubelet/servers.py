@@ -12,6 +12,7 @@ from kube_nftlb.lab.kubelet.requests import Request, RequestParser, response_hea
 _BACKLOG = 4096
 _CHUNKS_PER_S = 20
 _LARGEST_DATAGRAM = 65535
+_ECHO = b"echo "
 _ANCILLARY_BYTES = socket.CMSG_SPACE(20)  # struct in6_pktinfo
 
 
@@ -51,8 +52,9 @@ class PodServer:
     def _answer_datagrams(self, listener: socket.socket) -> None:
         with suppress(OSError):  # nothing more to read, or the sender is out of reach
             for _ in range(64):
-                _, ancillary, _, sender = listener.recvmsg(_LARGEST_DATAGRAM, _ANCILLARY_BYTES)
-                listener.sendmsg([self.answer_to(sender[0])], ancillary, 0, sender)
+                data, ancillary, _, sender = listener.recvmsg(_LARGEST_DATAGRAM, _ANCILLARY_BYTES)
+                answer = data if data.startswith(_ECHO) else self.answer_to(sender[0])
+                listener.sendmsg([answer], ancillary, 0, sender)
 
 
 class _Connection(asyncio.Protocol):

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb.lab.addresses import plan_nodes
-from kube_nftlb.lab.components import Blueprint
+from kube_nftlb.lab.components import Blueprint, Component
 from kube_nftlb.lab.state import LabFiles
 
 PROGRAMS = {
@@ -40,3 +40,21 @@ def test_agent_and_nftlb_of_a_node_share_a_folder() -> None:
         if component.node == "node-1"
     }
     assert folders == {("agent", "/lab/run/node-1"), ("nftlb", "/lab/run/node-1")}
+
+
+def test_settings_are_for_a_component_and_before_those_for_one_node() -> None:
+    settings = {
+        "agent": {"A": "all", "B": "all"},
+        "agent@node-2": {"B": "own"},
+        "kube-proxy": {"nodeport-addresses": "primary"},
+        "kube-proxy@node-2": {"proxy-mode": "iptables"},
+    }
+
+    def proxies(proxy: str) -> list[Component]:
+        return Blueprint(LabFiles(Path("/lab")), plan_nodes(2), proxy, PROGRAMS, settings).proxies()
+
+    agents = [component.environment for component in proxies("kube-nftlb") if component.name == "agent"]
+    assert [(environment["A"], environment["B"]) for environment in agents] == [("all", "all"), ("all", "own")]
+    first, second = (component.argv for component in proxies("kube-proxy-nftables"))
+    assert {"--nodeport-addresses=primary", "--proxy-mode=nftables"} <= set(first)
+    assert {"--nodeport-addresses=primary", "--proxy-mode=iptables"} <= set(second)
