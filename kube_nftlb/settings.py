@@ -123,6 +123,9 @@ class AgentSettings(CommonSettings):
     node_port_addresses: tuple[IpNetwork, ...] | None
     """KUBE_NFTLB_NODE_PORT_ADDRESSES: ``primary`` (the default): node ports are listened on at the Node's InternalIPs;
     or CIDRs with commas between: at all addresses of the node in them, a family without a CIDR at all of its own."""
+    tcp_close_wait_s: int
+    """KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS: for how long the kernel remembers a connection that one side has not
+    closed (3600, as kube-proxy's --conntrack-tcp-timeout-close-wait); 0 leaves the kernel's own time."""
     tcp_be_liberal: bool
     """KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL: off (the default), or on: TCP packets outside their window are translated
     too, instead of reaching clients as they are, who answer with a reset (kube-proxy's --conntrack-tcp-be-liberal)."""
@@ -147,6 +150,9 @@ class AgentSettings(CommonSettings):
             pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
             node_port_addresses=(
                 None if (environ.get(ports) or "primary") == "primary" else networks(environ, ports, "")
+            ),
+            tcp_close_wait_s=int(
+                seconds(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=2592000)
             ),
             tcp_be_liberal=_choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )

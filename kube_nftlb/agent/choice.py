@@ -34,9 +34,7 @@ def chosen(spec: FarmSpec, facts: NodeFacts) -> Iterator[Chosen]:
     for backend in spec.backends:
         if backend.name in scheduled:
             yield Chosen(backend, "off" if spec.state == "drain" else "up")
-        elif backend.name in reachable or (
-            backend.state == "drain" and backend.ready and spec.state in ("up", "drain")
-        ):
+        elif backend.name in reachable or (spec.state in ("up", "drain") and _lingers(spec, backend)):
             yield Chosen(backend, "off")
 
 
@@ -71,6 +69,17 @@ def remarks(spec: FarmSpec) -> str:
         if session.backend not in names:
             return f"the session of {session.client} names the backend {session.backend}, which the farm does not have"
     return ""
+
+
+def _lingers(spec: FarmSpec, backend: Backend) -> bool:
+    """Whether a backend that gets no new connections is still led to: it drains, or has UDP flows to answer.
+
+    A client that a session would hold to one that terminates is not held.
+    """
+    if backend.state == "drain":
+        return backend.ready
+    flows = spec.protocol in ("UDP", "All") and spec.persistence == "none"
+    return flows and backend.state == "up" and backend.serving and backend.terminating
 
 
 def _able(backend: Backend) -> bool:

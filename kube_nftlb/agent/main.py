@@ -26,7 +26,7 @@ from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.settings import AgentSettings
 
-_BE_LIBERAL = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+_CONNTRACK = Path("/proc/sys/net/netfilter")
 _COMPONENT = "kube-nftlb-agent"
 
 _log = structlog.get_logger()
@@ -38,9 +38,22 @@ def main(settings: AgentSettings) -> None:
     Raises UsageError where the health address cannot be listened on.
     """
     logs.configure(settings.log_level, settings.log_format)
-    if settings.tcp_be_liberal:
-        _BE_LIBERAL.write_text("1")
+    _set_conntrack(settings)
     asyncio.run(_run(settings))
+
+
+def _set_conntrack(settings: AgentSettings) -> None:
+    wanted = {}
+    if settings.tcp_close_wait_s:
+        wanted["nf_conntrack_tcp_timeout_close_wait"] = str(settings.tcp_close_wait_s)
+    if settings.tcp_be_liberal:
+        wanted["nf_conntrack_tcp_be_liberal"] = "1"
+    for name, value in wanted.items():
+        try:
+            (_CONNTRACK / name).write_text(value)
+        except OSError as error:
+            # Where /proc/sys is read-only, as in a container without privileges.
+            _log.warning("cannot set the connection tracking", sysctl=name, value=value, error=str(error))
 
 
 async def _run(settings: AgentSettings) -> None:
@@ -60,9 +73,9 @@ async def _run(settings: AgentSettings) -> None:
         reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.run_dir), reporter.changed)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
-        health_checks = HealthCheckPorts(settings.node_name, health, events)
         health_server = await serve(health.answer, settings.health_address)
         surroundings = Surroundings(kube, reconciler, own_node, settings)
+        health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
         tasks = [
             asyncio.create_task(surroundings.run(), name="surroundings"),
             asyncio.create_task(watch_farms(kube, reconciler, health_checks), name="watch"),

@@ -4,6 +4,7 @@ What all farms share is in ``BASE``; what a farm adds to it is a pure function's
 contents of all owners and brings the kernel to them, each change in one transaction.
 """
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping
 
@@ -47,6 +48,9 @@ LOCAL_PODS = "local-pods"
 """The sets of the ranges of this node's pods."""
 SERVICE_RANGES = "service-ranges"
 """The sets of the cluster's ranges for Services."""
+
+LISTENERS = "listeners"
+"""The sets of all that farms listen on."""
 
 CONNECTIONS = "connections"
 """The maps from a listener to what is done with each new connection that comes in."""
@@ -109,6 +113,23 @@ def _by_origin(statement: str) -> tuple[str, ...]:
 
 _VERDICT_MAPS = (RANGES, GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING, MASQUERADE)
 _NOT_SERVED = tuple(f"ct state new {family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
+
+
+def _listened_on(verdict: str) -> tuple[str, ...]:
+    """Rules for new connections to what is listened on that nobody has translated."""
+    return (
+        "ct status dnat return",
+        *(
+            rule
+            for family in _ADDRESS_TYPE
+            for rule in (
+                f"ct state new meta l4proto . {family} daddr . th dport @{LISTENERS}-{family} {verdict}",
+                f"ct state new {family} daddr @{LISTENERS}-all-{family} {verdict}",
+            )
+        ),
+    )
+
+
 _FROM_LOCAL_PODS = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
 
 BASE = Contents(
@@ -126,6 +147,8 @@ BASE = Contents(
         for name in (RANGES, GUARDS, VERDICTS, MASQUERADE)
         for family, key in _ADDRESS_TYPE.items()
     )
+    + tuple(NamedSet(f"{LISTENERS}-{family}", f"type {key};") for family, key in _LISTENER_KEY.items())
+    + tuple(NamedSet(f"{LISTENERS}-all-{family}", f"type {key};") for family, key in _ADDRESS_TYPE.items())
     + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items()),
     chains=(
         Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
@@ -148,9 +171,11 @@ BASE = Contents(
             ),
             f"type nat hook postrouting priority {_SOURCE_PRIORITY}; policy accept;",
         ),
-        # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service.
-        Chain("not-served", _NOT_SERVED, _filter_hook("forward", -5)),
-        Chain("not-served-output", _NOT_SERVED, _filter_hook("output", -90)),
+        # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service; or
+        # nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
+        # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
+        Chain("not-served", (*_listened_on("drop"), *_NOT_SERVED), _filter_hook("forward", -5)),
+        Chain("not-served-output", (*_listened_on("return"), *_NOT_SERVED), _filter_hook("output", -90)),
         Chain("masquerade-always", ("masquerade fully-random",)),
         Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
         Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
@@ -198,7 +223,7 @@ def table_family(ip: str) -> str:
     return "ip6" if ipaddress.ip_address(ip).version == 6 else "ip"
 
 
-def listener(name: str, claim: objects.Claim, value: str) -> Element:
+def listener(name: str, claim: objects.Claim, value: str = "") -> Element:
     """An element of one of the maps that are keyed by protocol, address and port, or by the address alone."""
     family = table_family(claim.ip)
     if claim.protocol == "all":
@@ -211,9 +236,11 @@ def hairpin(ip: str) -> Element:
     return Element(f"{HAIRPIN}-{table_family(ip)}", f"{ip} . {ip}")
 
 
-def only_refuses(contents: Contents) -> bool:
-    """Whether there is nothing but listeners whose connections are refused."""
-    return not (contents.chains or contents.sets) and all(entry.value == REFUSE for entry in contents.elements)
+def can_wait(contents: Contents) -> bool:
+    """Whether there is nothing that must be there before somebody is served: refusals, and what is listened on."""
+    return not (contents.chains or contents.sets) and all(
+        entry.value == REFUSE or entry.set.startswith(LISTENERS) for entry in contents.elements
+    )
 
 
 class OwnTable:
@@ -222,13 +249,20 @@ class OwnTable:
     def __init__(self, nft: Nft) -> None:
         self._nft = nft
         self._owners: dict[str, Contents] = {}
+        self._digest = 0
         self._present: dict[tuple[str, str], dict[str, str]] = {}
         self.expect({})
 
     @property
     def state(self) -> State:
-        """All that is to be in the table."""
-        return combined([BASE, *self._owners.values()])
+        """All that is to be in the table, with a chain whose name stands for it.
+
+        By that name an agent that was restarted knows that the table is the one which it would make.
+        """
+        return combined([BASE, *self._owners.values(), self._seal()])
+
+    def _seal(self) -> Contents:
+        return Contents(chains=(Chain(f"state-{self._digest:016x}", ("return",)),))
 
     def owned(self, owner: str) -> Contents:
         """What an owner has."""
@@ -244,7 +278,7 @@ class OwnTable:
 
     def expect(self, owners: Mapping[str, Contents]) -> None:
         """These are all owners there are, and this is what they are to have; the kernel is not touched."""
-        self._owners, self._present = {}, {}
+        self._owners, self._present, self._digest = {}, {}, 0
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 
@@ -266,7 +300,7 @@ class OwnTable:
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
         """What there is under these keys, and of these owners; all others cost nothing."""
-        own = combined(self._owners[owner] for owner in owners if owner in self._owners)
+        own = combined([*(self._owners[owner] for owner in owners if owner in self._owners), self._seal()])
         values = {key: self._present[key] for key in keys if key in self._present}
         # Where several owners have one element, it is as the last of them wants it, and stays until the last has gone.
         return State({key: list(held.values())[-1] for key, held in values.items()}, own.chains, own.sets)
@@ -274,11 +308,15 @@ class OwnTable:
     def _hold(self, owner: str, contents: Contents) -> None:
         if contents:
             self._owners[owner] = contents
+            self._digest ^= _digest(owner, contents)
             for entry in contents.elements:
                 self._present.setdefault((entry.set, entry.key), {})[owner] = entry.value
 
     def _release(self, owner: str) -> None:
-        for key in _keys(self._owners.pop(owner, Contents())):
+        contents = self._owners.pop(owner, Contents())
+        if contents:
+            self._digest ^= _digest(owner, contents)
+        for key in _keys(contents):
             del self._present[key][owner]
             if not self._present[key]:
                 del self._present[key]
@@ -286,3 +324,8 @@ class OwnTable:
 
 def _keys(contents: Contents) -> set[tuple[str, str]]:
     return {(entry.set, entry.key) for entry in contents.elements}
+
+
+def _digest(owner: str, contents: Contents) -> int:
+    text = repr((owner, sorted(contents.elements), contents.chains, contents.sets))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

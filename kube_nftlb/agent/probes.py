@@ -4,7 +4,7 @@ import asyncio
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from kube_nftlb.agent import health, local_endpoints
@@ -43,9 +43,11 @@ class AgentHealth:
 
     def answer(self, path: str) -> Answer:
         """What is answered to a request."""
+        if path == "/proxyMode":
+            return Answer(200, {"mode": "nftlb"})
         probe = {"/healthz": health.healthz, "/livez": health.livez, "/readyz": health.readyz}.get(path)
         if probe is None:
-            return Answer(404, {"error": "ask for /healthz, /livez or /readyz"})
+            return Answer(404, {"error": "ask for /healthz, /livez, /readyz or /proxyMode"})
         done_at = self._progress.backlog.done_at
         return probe(
             health.Health(
@@ -59,10 +61,14 @@ class AgentHealth:
 
 
 class HealthCheckPorts:
-    """The servers of the farms' healthCheckNodePorts; ``hosts`` are the addresses that they listen on."""
+    """The servers of the farms' healthCheckNodePorts; ``hosts`` tells the addresses that they listen on."""
 
     def __init__(
-        self, node: str, state: AgentHealth, events: Events, hosts: tuple[str, ...] = (ALL_ADDRESSES,)
+        self,
+        node: str,
+        state: AgentHealth,
+        events: Events,
+        hosts: Callable[[], tuple[str, ...]] = lambda: (ALL_ADDRESSES,),
     ) -> None:
         self._node = node
         self._state = state
@@ -140,7 +146,7 @@ class HealthCheckPorts:
             return f"it answers on {limit} such ports at most, half of its limit of open files"
         server = HttpServer(lambda _path: self._answer(port))
         try:
-            await server.listen(self._hosts, port)
+            await server.listen(self._hosts(), port)
         except OSError as error:
             return error.strerror or str(error)
         self._servers[port] = server

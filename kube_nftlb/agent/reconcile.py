@@ -59,6 +59,10 @@ REFUSED_RETRY_S = 60
 """How long a farm that nftlb or the kernel refused is left alone, unless it changes."""
 
 
+_UNSERVED = 0
+"""The mark, less the bit that asks for masquerading, of a flow that no backend was chosen for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
@@ -428,7 +432,7 @@ class Reconciler:
         own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
         # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
         # often the first is already on its way.
-        late = {name for name in own if name not in self.present and own[name] and own_table.only_refuses(own[name])}
+        late = {name for name in own if name not in self.present and own[name] and own_table.can_wait(own[name])}
         self._late = {name: contents for name, contents in self._late.items() if name not in own}
         self._late.update({name: own.pop(name) for name in late})
         # What keeps connections from a farm is there before the farm changes, and goes after that.
@@ -448,7 +452,10 @@ class Reconciler:
                 gone.setdefault(step.name, set()).add(self.present[step.name].backends[step.backend].mark)
         moved = {step.name: marks for step in steps if (marks := self._moved(step))}
         closed = [farm for step in steps if (farm := self._closed(step)) is not None]
+        begun = [name for name, farm in wanted.items() if farm is not None and self._begins(farm)]
         failed = await self._engine.apply(steps)
+        for name in begun:
+            await self._engine.forget_flows(name, {_UNSERVED})
         for farm in closed:
             await self._engine.forget(farm)
         for name, marks in moved.items():
@@ -462,6 +469,13 @@ class Reconciler:
             self._partings[name] = parting
             await self._part(name, parting)
         return failed
+
+    def _begins(self, farm: objects.Farm) -> bool:
+        """Whether a farm gets its first backend, or a listener: flows from before that led nowhere."""
+        before = self.present.get(farm.name)
+        serves = any(backend.state == "up" for backend in farm.backends.values())
+        served = before is not None and any(backend.state == "up" for backend in before.backends.values())
+        return serves and (before is None or not served or not farm.addresses.keys() <= before.addresses.keys())
 
     def _closed(self, step: Step) -> objects.Farm | None:
         """A farm that goes, with all that it listened on, or with the one address that goes."""
@@ -508,7 +522,7 @@ class Reconciler:
         if farm is None:
             return Contents()
         key = self._keys.get(name)
-        if key is None or key in self._impossible or key in self._frozen:
+        if key is None or key not in self._farms or key in self._impossible or key in self._frozen:
             # It stays as it is in nftlb, and so it does here.
             return self._table.owned(name) or steering.refusal(farm)
         asked = self._farms[key]
@@ -599,7 +613,8 @@ class Reconciler:
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
         self._applied[farm.name] = farm
-        if key in self._frozen or key in self._impossible:
+        # It may have been deleted while it was compared.
+        if key in self._frozen or key in self._impossible or key not in self._farms:
             return
         if key in self._hindered:
             self.progress.problems[key] = self._hindered[key]
@@ -737,8 +752,8 @@ class Reconciler:
     def _fail(self, key: FarmKey, reason: str, message: str) -> None:
         metrics.FARMS_FAILED.labels(reason).inc()
         _log.warning("farm refused", namespace=key.namespace, farm=key.name, reason=reason, message=message)
-        farm = self._farms[key]
-        self.progress.problems[key] = Problem(reason, message, farm.metadata.generation)
+        if (farm := self._farms.get(key)) is not None:
+            self.progress.problems[key] = Problem(reason, message, farm.metadata.generation)
 
     def _report(self) -> None:
         unchecked = (entry.since for entry in self._unchecked.values())

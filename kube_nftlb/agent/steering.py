@@ -56,7 +56,7 @@ def contents(
     ``marks``: mark and weight of those of the cluster's backends that nftlb has. ``here``: the addresses of the
     backends that run on this node.
     """
-    guards = _guards(farm, listeners)
+    guards = _guards(farm, listeners) | _listened(listeners)
     if refused := refusal(farm):
         return guards | refused
     masqueraded = Contents(frozenset(_masquerading(spec, listeners, here)))
@@ -74,6 +74,10 @@ def refusal(farm: objects.Farm) -> Contents:
         return Contents()
     claims = farm.claims()
     return Contents(frozenset(own_table.listener(own_table.VERDICTS, claim, own_table.REFUSE) for claim in claims))
+
+
+def _listened(listeners: Sequence[Listener]) -> Contents:
+    return Contents(frozenset(own_table.listener(own_table.LISTENERS, entry.claim) for entry in listeners))
 
 
 def _guards(farm: objects.Farm, listeners: Sequence[Listener]) -> Contents:

@@ -13,6 +13,7 @@ from kube_nftlb.agent.node_facts import NodeFacts, family_of, gather
 from kube_nftlb.agent.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.api.base import Family
+from kube_nftlb.http_server import ALL_ADDRESSES
 from kube_nftlb.kube import SERVICE_CIDRS, Kube, Listing, WatchEvent, follow
 from kube_nftlb.settings import AgentSettings
 
@@ -39,6 +40,10 @@ class Surroundings:
         await asyncio.gather(
             watch_own_node(self._kube, self._own_node), self._watch_service_cidrs(), self._watch_addresses()
         )
+
+    def health_check_hosts(self) -> tuple[str, ...]:
+        """Where healthCheckNodePorts are listened on: where node ports are; everywhere while no such place is known."""
+        return tuple(ip for ips in self._facts().port_ips.values() for ip in ips) or (ALL_ADDRESSES,)
 
     def _tell(self) -> None:
         if not self._own_node.known or self._service_cidrs is None:

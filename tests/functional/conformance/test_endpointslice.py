@@ -90,6 +90,20 @@ def test_different_ports_for_one_name(bed: Testbed, pods: Pods, service: Make) -
     bed.reach(pods.clients[0].where, pods.servers[:2], web.ip())
 
 
+def test_an_endpoint_that_several_slices_have_counts_once(bed: Testbed, pods: Pods, service: Make) -> None:
+    """A21"""
+    web, client = service(), pods.clients[0].where
+    web.endpoints(pods.servers[0], slice_name="a")
+    for name in "bcde":
+        web.endpoints(pods.servers[1], slice_name=name)
+    bed.reach(client, pods.servers[:2], web.ip())
+    share = sum(answer.pod == pods.servers[0].name for answer in bed.answers_to(client, web.ip(), number=200)) / 200
+    assert 0.3 < share < 0.7, "of two endpoints, though the other one is listed four times"
+
+
+@pytest.mark.only(
+    "kube-proxy", "a backend of a farm is on one node, which slices that contradict each other do not tell"
+)
 def test_one_endpoint_of_several_slices_counts_once(bed: Testbed, pods: Pods, service: Make) -> None:
     """A21: the one that is local, where slices differ about that."""
     web = service(internalTrafficPolicy="Local")

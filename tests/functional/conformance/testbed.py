@@ -41,6 +41,7 @@ COMPONENTS = {"kube-nftlb": ("operator", "nftlb", "agent"), "none": ()}
 SETTINGS = {
     # The profile in which kube-nftlb does as kube-proxy: no address is translated without need.
     "operator": {"KUBE_NFTLB_DEFAULT_MODE": "dnat"},
+    "agent": {"KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL": "on"},
     "agent@node-3": {"KUBE_NFTLB_NODE_PORT_ADDRESSES": "172.31.0.0/16"},
     "kube-proxy": {
         # It applies to nftables too. By default every second change in a row waits for a second.

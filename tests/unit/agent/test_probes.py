@@ -36,7 +36,7 @@ class Agent:
     def __init__(self) -> None:
         self.events, self.progress = FakeEvents(), Progress()
         state = AgentHealth(self.progress, OwnNode("node-1"), 60)
-        self.ports = HealthCheckPorts("node-1", state, self.events, ("127.0.0.1",))  # type: ignore[arg-type]  # a fake
+        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: ("127.0.0.1",))  # type: ignore[arg-type]  # a fake
         self.task = asyncio.create_task(self.ports.run())
 
     async def ask(self, port: int) -> tuple[int, dict[str, Any]]:
