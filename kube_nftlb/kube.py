@@ -28,9 +28,12 @@ _LIST_PAGE = 2000
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_WATCH_TIMEOUT_S = 300
-_WATCH_SILENCE_S = 90
-"""A watch that says nothing for so long is broken: bookmarks come about every minute."""
+_WATCH_TIMEOUT_S = 60
+_WATCH_SILENCE_S = 75
+"""A watch that says nothing for so long is broken: the API server ends it before, and a new one goes on from there.
+
+Bookmarks do not tell: where nothing changes, and etcd reports no progress, there are none.
+"""
 
 
 class Resource(NamedTuple):
