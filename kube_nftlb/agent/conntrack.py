@@ -49,6 +49,14 @@ class Conntrack:
             return 0
         return await self._each(farm, lambda entry: _answerer(entry) in addresses, self._forgotten)
 
+    async def forget_untranslated(self, farm: objects.Farm) -> int:
+        """Forget connections to a farm from before it was there; how many that were.
+
+        What the kernel once let pass as it was it never translates. Marks prove nothing: it may have got one since.
+        """
+        ips = {claim.ip for claim in farm.claims()}
+        return await self._each(farm, lambda entry: _answerer(entry) in ips, self._forgotten)
+
     async def _each(self, farm: objects.Farm, chosen: Callable[[Any], bool], change: _Change) -> int:
         family = socket.AF_INET6 if farm.ipv6 else socket.AF_INET
         changed = 0

@@ -345,6 +345,12 @@ class NftlbEngine:
         if farm is not None and _has_flows(farm):
             await self._conntrack.release(farm, marks)
 
+    async def forget_untranslated(self, name: str) -> None:
+        """Forget UDP flows that a farm's listeners got before they served anybody."""
+        farm = self.present.get(name)
+        if farm is not None and _has_flows(farm) and farm.options.get("mode") in ("snat", "dnat"):
+            await self._conntrack.forget_untranslated(farm)
+
     async def cut(self, name: str, addresses: frozenset[str]) -> None:
         """End a farm's connections to these addresses, unless a backend is there that gets connections."""
         farm = self.present.get(name)

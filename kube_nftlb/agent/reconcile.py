@@ -59,10 +59,6 @@ REFUSED_RETRY_S = 60
 """How long a farm that nftlb or the kernel refused is left alone, unless it changes."""
 
 
-_UNSERVED = 0
-"""The mark, less the bit that asks for masquerading, of a flow that no backend was chosen for."""
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
@@ -152,6 +148,7 @@ class Reconciler:
         self._to_audit: list[str] = []
         self._audit_at: float | None = None
         self._partings: dict[str, _Parting] = {}
+        self._begun: dict[str, float] = {}
         self._unsaved = False
         self._maybe_retired = False
         self._saved_at = 0.0
@@ -455,7 +452,8 @@ class Reconciler:
         begun = [name for name, farm in wanted.items() if farm is not None and self._begins(farm)]
         failed = await self._engine.apply(steps)
         for name in begun:
-            await self._engine.forget_flows(name, {_UNSERVED})
+            await self._engine.forget_untranslated(name)
+            self._begun[name] = time.monotonic() + PART_FOR_S
         for farm in closed:
             await self._engine.forget(farm)
         for name, marks in moved.items():
@@ -689,6 +687,10 @@ class Reconciler:
         self._mark(retry, self._seen)
 
     async def _part_again(self, now: float) -> None:
+        for name, until in list(self._begun.items()):
+            if now > until:
+                del self._begun[name]
+            await self._engine.forget_untranslated(name)
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]

@@ -206,6 +206,9 @@ class FakeConntrack:
     async def release(self, farm: objects.Farm, marks: set[int]) -> int:
         return 0
 
+    async def forget_untranslated(self, farm: objects.Farm) -> int:
+        return 0
+
     async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
         return 0
 
