@@ -13,6 +13,8 @@ from kube_nftlb.nftlb import objects
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": socket.IPPROTO_SCTP}
 _ENOENT = 2
 
+_QUESTIONS_MAX = 8
+
 _Change = Callable[[AsyncNFCTSocket, NFCTAttrTuple], Awaitable[None]]
 
 
@@ -59,30 +61,36 @@ class Conntrack:
 
     async def _each(self, farm: objects.Farm, chosen: Callable[[Any], bool], change: _Change) -> int:
         family = socket.AF_INET6 if farm.ipv6 else socket.AF_INET
+        table = self._sockets[family]
+        listeners = {
+            (claim.ip, _PROTOCOLS[protocol], claim.port)
+            for claim in farm.claims()
+            for protocol in objects.PROTOCOLS[claim.protocol]
+        }
+        # Asked for an IPv6 address the kernel tells of nothing, and a thousand questions take longer than all answers.
+        asked: list[NFCTAttrTuple | None] = [None]
+        if family == socket.AF_INET and len(listeners) <= _QUESTIONS_MAX:
+            asked = [NFCTAttrTuple(family, daddr=ip, proto=proto, dport=port or None) for ip, proto, port in listeners]
         changed = 0
-        for claim in farm.claims():
-            for protocol in objects.PROTOCOLS[claim.protocol]:
-                number, port = _PROTOCOLS[protocol], claim.port or None
-                listener = NFCTAttrTuple(family, daddr=claim.ip, proto=number, dport=port)
-                # Asked for an IPv6 address the kernel tells of nothing, so all are looked through.
-                asked = listener if family == socket.AF_INET else None
-                try:
-                    found = [
-                        connection
-                        async for entry in await self._sockets[family].dump(tuple_orig=asked)
-                        if chosen(entry)
-                        and (connection := NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG")))
-                        and (connection.daddr, connection.proto) == (claim.ip, number)
-                        and port in (None, connection.dport)
-                    ]
-                    for connection in found:
-                        await change(self._sockets[family], connection)
-                except NetlinkError as error:
-                    # One that ended meanwhile is no trouble; the others are found at the next attempt.
-                    if error.code != _ENOENT:
-                        raise errors.KernelError(f"cannot change connections to {claim.ip}: {error}") from error
-                    continue
-                changed += len(found)
+        for question in asked:
+            try:
+                found = [
+                    connection
+                    async for entry in await table.dump(tuple_orig=question)
+                    if chosen(entry)
+                    and (connection := NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG")))
+                    and not listeners.isdisjoint(
+                        (connection.daddr, connection.proto, port) for port in (connection.dport, 0)
+                    )
+                ]
+                for connection in found:
+                    await change(table, connection)
+            except NetlinkError as error:
+                # One that ended meanwhile is no trouble; the others are found at the next attempt.
+                if error.code != _ENOENT:
+                    raise errors.KernelError(f"cannot change connections of {farm.name}: {error}") from error
+                continue
+            changed += len(found)
         return changed
 
     @staticmethod

@@ -38,7 +38,7 @@ def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, n
     [
         (
             {"addresses": [{"ip": "10.99.0.300", "ports": "80"}]},
-            "must be one IPv4 or IPv6 address in its canonical form",
+            "one IPv4 or IPv6 address in its canonical form",
         ),
         ({"addresses": [{"ip": "127.0.0.1", "ports": "5555"}]}, "not a loopback, link-local or multicast address"),
         ({"addresses": [{"ip": "10.99.0.1", "ports": "80; flush ruleset"}]}, "should match"),
@@ -48,7 +48,7 @@ def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, n
         ({"addresses": LISTEN, "scheduler": "magic"}, 'supported values: "rr", "weight", "hash", "symhash"'),
         ({"addresses": LISTEN, "mode": "tunnel"}, 'supported values: "snat", "dnat"'),
         ({"addresses": LISTEN, "schedParam": "srcip"}, "schedParam is for the scheduler hash"),
-        ({"addresses": LISTEN, "persistence": "srcip srcport"}, "needs the scheduler hash or symhash"),
+        ({"addresses": LISTEN, "persistence": "srcip; drop"}, "spec.persistence: Unsupported value"),
         ({"addresses": LISTEN, "persistTTL": 0}, "should be greater than or equal to 1"),
         ({"addresses": LISTEN, "family": "ipv6"}, "every address must be of the farm's family"),
         (
