@@ -139,11 +139,19 @@ def references(farm: Farm) -> References:
 
 
 def raw_references(raw: Json) -> References:
-    """What a farm refers to that our models do not take: every policy that its spec names, for all it listens on."""
-    spec = raw.get("spec") or {}
-    parts = [spec, *(part for part in spec.get("addresses") or () if isinstance(part, dict))]
-    named = (name for part in parts for name in part.get("policies") or ())
-    return References(raw["metadata"]["namespace"], frozenset(str(name) for name in named))
+    """What a farm refers to that our models do not take: every policy that its spec names, for all it listens on.
+
+    What is no list of names stands for a policy that there is not: nobody gets in.
+    """
+    spec = raw.get("spec")
+    addresses = spec.get("addresses") if isinstance(spec, dict) else None
+    parts = [spec, *(addresses if isinstance(addresses, list) else ())]
+    named = (part.get("policies") or [] for part in parts if isinstance(part, dict))
+    return References(raw["metadata"]["namespace"], frozenset(name for value in named for name in _names(value)))
+
+
+def _names(value: Any) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, list) else [str(value)]
 
 
 @dataclass(slots=True)

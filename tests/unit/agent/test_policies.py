@@ -172,3 +172,18 @@ def test_the_watermark_stays_behind_what_is_not_done() -> None:
     assert policies.take() == {key: None}
     policies.done()
     assert policies.watermark == 40
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (None, set()),
+        ("junk", set()),
+        ({"policies": None, "addresses": True}, set()),
+        ({"policies": True}, {"True"}),
+        ({"policies": ["a", 1], "addresses": [{"policies": {"b": 1}}, "junk"]}, {"a", "1", "{'b': 1}"}),
+    ],
+)
+def test_junk_for_a_spec_names_policies_that_there_are_not(spec: object, named: set[str]) -> None:
+    raw = {"metadata": {"namespace": "default", "name": "web"}, "spec": spec}
+    assert raw_references(raw).everywhere == named
