@@ -5,10 +5,11 @@ mounted. Entering one takes the capability SYS_ADMIN.
 import ctypes
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
+
+from kube_nftlb.threads import in_thread
 
 _T = TypeVar("_T")
 
@@ -32,22 +33,12 @@ def others() -> dict[int, Path]:
 
 def run_in(descriptor: int, function: Callable[[], _T]) -> _T:
     """Run a function in the namespace of an open file, in a thread of its own. Raises OSError where it cannot enter."""
-    results: list[_T] = []
-    failures: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            _enter(descriptor)
-            results.append(function())
-        except BaseException as error:  # it is raised again, in the caller's thread
-            failures.append(error)
+    def enter_and_run() -> _T:
+        _enter(descriptor)
+        return function()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    return in_thread(enter_and_run)
 
 
 def _enter(descriptor: int) -> None:

@@ -4,13 +4,13 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.core_node import CoreNode
+from kube_nftlb.settings import IpNetwork
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def gather(
     return NodeFacts(
         name,
         node.metadata.labels.get(ZONE_LABEL, ""),
-        {family: tuple(str(ip) for ip in ips if family_of(ip) == family) for family in ("ipv4", "ipv6")},
-        {family: tuple(str(cidr) for cidr in ranges if family_of(cidr) == family) for family in ("ipv4", "ipv6")},
+        {family: tuple(str(ip) for ip in ips if family_of(ip) == family) for family in FAMILIES},
+        {family: tuple(str(cidr) for cidr in ranges if family_of(cidr) == family) for family in FAMILIES},
     )
 
 

@@ -71,7 +71,7 @@ _OPTIONS_PRIORITY = -155
 """Behind ``PRIORITY``, so that what is kept out does not count, and before nftlb's."""
 _SOURCE_PRIORITY = 90
 _MASQUERADE_PRIORITY = 95
-"""Before nftlb masquerades (100): the first translation counts."""
+"""Both before nftlb masquerades (100): the first translation counts."""
 
 _ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
@@ -152,8 +152,8 @@ BASE = Contents(
     + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items()),
     chains=(
         Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
-        Chain("prerouting", _LOOK_UPS, f"type filter hook prerouting priority {PRIORITY}; policy accept;"),
-        Chain("output", _LOOK_UPS, f"type filter hook output priority {PRIORITY}; policy accept;"),
+        Chain("prerouting", _LOOK_UPS, _filter_hook("prerouting", PRIORITY)),
+        Chain("output", _LOOK_UPS, _filter_hook("output", PRIORITY)),
         Chain("options", _OPTION_LOOK_UPS),
         Chain("options-prerouting", ("jump options",), _filter_hook("prerouting", _OPTIONS_PRIORITY)),
         Chain("options-output", ("jump options",), _filter_hook("output", _OPTIONS_PRIORITY)),

@@ -80,15 +80,17 @@ class _Unchecked:
 class _Parting(NamedTuple):
     """What a farm parted from a moment ago, and until when to look for what is left of it.
 
-    That is the marks of backends that went, and the addresses of those whose connections are cut.
+    That is the marks of backends that went, the addresses of those whose connections are cut, and, where the farm has
+    only begun to serve, flows from before that led nowhere.
     """
 
     marks: set[int]
     cut: frozenset[str]
+    begun: bool
     until: float
 
 
-_NO_PARTING = _Parting(set(), frozenset(), 0)
+_NO_PARTING = _Parting(set(), frozenset(), begun=False, until=0)
 
 
 @dataclass(slots=True)
@@ -148,7 +150,6 @@ class Reconciler:
         self._to_audit: list[str] = []
         self._audit_at: float | None = None
         self._partings: dict[str, _Parting] = {}
-        self._begun: dict[str, float] = {}
         self._unsaved = False
         self._maybe_retired = False
         self._saved_at = 0.0
@@ -449,20 +450,20 @@ class Reconciler:
                 gone.setdefault(step.name, set()).add(self.present[step.name].backends[step.backend].mark)
         moved = {step.name: marks for step in steps if (marks := self._moved(step))}
         closed = [farm for step in steps if (farm := self._closed(step)) is not None]
-        begun = [name for name, farm in wanted.items() if farm is not None and self._begins(farm)]
+        begun = {name for name, farm in wanted.items() if farm is not None and self._begins(farm)}
         failed = await self._engine.apply(steps)
-        for name in begun:
-            await self._engine.forget_untranslated(name)
-            self._begun[name] = time.monotonic() + PART_FOR_S
         for farm in closed:
             await self._engine.forget(farm)
         for name, marks in moved.items():
             await self._engine.forget_flows(name, marks)
         cut = {name: addresses for name in wanted if (addresses := self._cut_off(name))}
-        for name in gone.keys() | cut.keys():
+        for name in gone.keys() | cut.keys() | begun:
             earlier = self._partings.get(name, _NO_PARTING)
             parting = _Parting(
-                earlier.marks | gone.get(name, set()), cut.get(name, frozenset()), time.monotonic() + PART_FOR_S
+                earlier.marks | gone.get(name, set()),
+                cut.get(name, frozenset()),
+                begun=earlier.begun or name in begun,
+                until=time.monotonic() + PART_FOR_S,
             )
             self._partings[name] = parting
             await self._part(name, parting)
@@ -490,6 +491,8 @@ class Reconciler:
             await self._engine.part(name, parting.marks)
         if parting.cut:
             await self._engine.cut(name, parting.cut)
+        if parting.begun:
+            await self._engine.forget_untranslated(name)
 
     def _cut_off(self, name: str) -> frozenset[str]:
         farm = self._farms.get(self._keys[name]) if name in self._keys else None
@@ -687,10 +690,6 @@ class Reconciler:
         self._mark(retry, self._seen)
 
     async def _part_again(self, now: float) -> None:
-        for name, until in list(self._begun.items()):
-            if now > until:
-                del self._begun[name]
-            await self._engine.forget_untranslated(name)
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]

@@ -15,7 +15,7 @@ from kube_nftlb.agent.nftables import Chain, Contents, Element, NamedSet
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.api.farm import Address, FarmSpec
 from kube_nftlb.api.values import AddressType
-from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb import layout, objects
 
 _MASQUERADED = 0x80000000
 """The bit of a connection mark that makes nftlb masquerade (its option -m)."""
@@ -82,7 +82,7 @@ def _listened(listeners: Sequence[Listener]) -> Contents:
 
 def _guards(farm: objects.Farm, listeners: Sequence[Listener]) -> Contents:
     """Connections from elsewhere than a listener's ranges are dropped, as kube-proxy does."""
-    table = "ip6" if farm.ipv6 else "ip"
+    table = layout.family(farm)
     guarded = [entry for entry in listeners if entry.ranges]
     if not guarded:
         return Contents()
@@ -108,7 +108,7 @@ def _steered(
     name = farm.name
     inside = {entry.claim for entry in listeners if entry.type == "ClusterIP"}
     outside = {entry.claim for entry in listeners if entry.type != "ClusterIP"}
-    table = "ip6" if farm.ipv6 else "ip"
+    table = layout.family(farm)
     near = (f"{table} saddr @{own_table.LOCAL_PODS}-{table}", "fib saddr type local")
     if not endpoints.local:
         # nftlb has all backends; who may not reach them is dropped.

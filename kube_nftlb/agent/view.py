@@ -52,8 +52,9 @@ def own_contents(farm: Farm, seen: objects.Farm, present: objects.Farm, facts: N
     spec = farm.spec
     endpoints = choice.candidates(spec, facts)
     listeners = [
-        steering.Listener(address.type, claim, steering.allowed(address, facts))
+        steering.Listener(address.type, claim, ranges)
         for address in spec.addresses
+        for ranges in (steering.allowed(address, facts),)
         for each in _addresses(seen.name, spec, address, facts)
         for claim in each.claims()
     ]

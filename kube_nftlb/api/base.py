@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 Family = Literal["ipv4", "ipv6"]
+FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
 
 
 class Model(BaseModel):

@@ -2,10 +2,11 @@
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+from kube_nftlb.threads import in_thread
 
 _T = TypeVar("_T")
 
@@ -62,7 +63,7 @@ def create_network(path: Path) -> None:
         unshare(CLONE_NEWNET)
         bind_network(path, Path("/proc/thread-self/ns/net"))
 
-    _in_thread(make)
+    in_thread(make)
 
 
 def bind_network(path: Path, source: Path) -> None:
@@ -92,22 +93,4 @@ def in_namespace(path: Path, function: Callable[[], _T]) -> _T:
             os.close(descriptor)
         return function()
 
-    return _in_thread(enter_and_run)
-
-
-def _in_thread(function: Callable[[], _T]) -> _T:
-    results: list[_T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(function())
-        except BaseException as error:  # it is raised again, in the caller's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    return in_thread(enter_and_run)

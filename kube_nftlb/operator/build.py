@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb import names
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.service import Service, ServicePort
 from kube_nftlb.api.values import Mode
@@ -12,9 +12,7 @@ from kube_nftlb.operator.annotations import ALL, Listen, Wishes, complaint, wish
 from kube_nftlb.operator.backends import distinguish, join
 from kube_nftlb.operator.external import (
     ALL_IPS,
-    FAMILIES,
     External,
-    IpNetwork,
     external_addresses,
     external_policy,
     internal_policy,
@@ -23,6 +21,7 @@ from kube_nftlb.operator.options import Fields, Given, Refusal, fit, instead, pr
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import Slice, canonical_ip
 from kube_nftlb.operator.specs import Spec, complete, digest
+from kube_nftlb.settings import IpNetwork
 
 Pods = Callable[[str], Given]
 """What a Pod's annotations ask for, by its name; nothing for one without any."""

@@ -3,16 +3,13 @@
 import ipaddress
 from typing import Any, NamedTuple
 
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import SOURCE_RANGES_MAX
 from kube_nftlb.api.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import canonical_ip
-
-FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
-
-IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+from kube_nftlb.settings import IpNetwork
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
