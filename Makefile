@@ -14,7 +14,8 @@ demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Se
 
 test: lint ## Everything: lint, types, import rules, unit, contract and functional tests
 	@$(PYTHON) -m kube_nftlb lab binaries
-	@$(BIN)/pytest || { echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \
+	@$(BIN)/pytest --numprocesses 4 || { \
+		echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
