@@ -162,7 +162,7 @@ class Lease:
         )
 
     def _see(self, record: Record) -> None:
-        self._known = True
-        if record != self._seen.record:
+        if record != self._seen.record or not self._known:
+            self._known = True
             self._seen = Seen(record, self._clock())
             self._news.set()
