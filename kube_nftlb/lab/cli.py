@@ -47,10 +47,12 @@ def up(
     nodes: Annotated[int, typer.Option(help="How many nodes.")] = 2,
     zones: Annotated[str, typer.Option(help="The nodes' zones, such as a,a,b.")] = "",
     proxy: Annotated[Proxy, typer.Option(help="What implements Services.")] = Proxy("kube-nftlb"),  # noqa: B008
+    operators: Annotated[int, typer.Option(min=1, help="How many operators; one of them leads.")] = 1,
 ) -> None:
     """Start a lab, and wait until it is ready."""
     with _progress() as report:
-        lab = Lab.up(context.obj, nodes, [zone for zone in zones.split(",") if zone] or None, proxy.value, report)
+        named = [zone for zone in zones.split(",") if zone] or None
+        lab = Lab.up(context.obj, nodes, named, proxy.value, report, operators=operators)
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"
     typer.echo(f"\nexport KUBECONFIG=$(kube-nftlb lab{option} kubeconfig)")

@@ -34,17 +34,26 @@ class Lab:
         proxy: str = "kube-nftlb",
         report: Callable[[str], None] = lambda _: None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
+        operators: int = 1,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` gets a sentence at each step.
 
         ``settings`` has more environment variables of operator, nftlb and agent, or flags of kube-proxy, by the name of
-        the component (``agent``), or of a component on one node (``agent@node-1``).
+        the component (``agent``), or of a component on one node (``agent@node-1``). Of several ``operators`` one leads;
+        the components are ``operator``, ``operator-2`` and so on.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
         found = programs.ensure(proxy, report)
         launch.launch(
-            files, nodes=nodes, zones=zones, proxy=proxy, programs=found, settings=settings or {}, report=report
+            files,
+            nodes=nodes,
+            zones=zones,
+            proxy=proxy,
+            operators=operators,
+            programs=found,
+            settings=settings or {},
+            report=report,
         )
         return cls(name)
 

@@ -53,6 +53,18 @@ async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:
     await _until(are_served, "the CRDs are established")
 
 
+async def until_created(client: Kube, resource: kube.Resource, name: str) -> JsonObject:
+    """Wait until there is an object without a namespace; what it is."""
+    found: JsonObject = {}
+
+    async def is_there() -> bool:
+        found.update(await client.get(resource, name))
+        return True
+
+    await _until(is_there, f"the {resource.kind} {name} exists")
+    return found
+
+
 async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
     """Wait until all nodes are Ready, and until pods may be created."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kube_nftlb import errors
-from kube_nftlb.lab import addresses, components, control, forward, namespaces, network
+from kube_nftlb.lab import addresses, components, control, credentials, forward, namespaces, network
 from kube_nftlb.lab.components import Blueprint, Component
 from kube_nftlb.lab.processes import Process, Processes
 from kube_nftlb.lab.state import LabFiles
@@ -36,6 +36,7 @@ class Order:
     nodes: int
     zones: list[str] | None
     proxy: str
+    operators: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
     lock: int  # file descriptors
@@ -75,7 +76,7 @@ class Supervisor:
     async def _fill(self) -> None:
         # Only now: this import takes half a second, in which the API server starts.
         from kube_nftlb.kube import Kube
-        from kube_nftlb.lab import readiness
+        from kube_nftlb.lab import readiness, rights
 
         nodes = {node.name for node in self._blueprint.nodes}
         with_crds = self._blueprint.proxy == "kube-nftlb"
@@ -84,7 +85,12 @@ class Supervisor:
             await readiness.until_api_server(client)
             self._report("starting the controllers and nodes")
             self._start(self._blueprint.controllers())
-            await readiness.apply_crds(client, crds)
+            if with_crds:
+                await asyncio.gather(readiness.apply_crds(client, crds), rights.grant(client, rights.folder()))
+                self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
+                self._start(self._blueprint.operators_and_daemons())
+                for node in self._blueprint.nodes:
+                    self._write_kubeconfig(components.AGENT, node.name, await rights.agent_token(client, node))
             self._start(self._blueprint.proxies())
             await readiness.until_nodes_ready(client, nodes)
             if with_crds:
@@ -97,6 +103,9 @@ class Supervisor:
                 if process.restarts >= _CRASH_LOOP:
                     raise errors.LabError(f"{process.component.name} ends again and again")
             await asyncio.sleep(0.2)
+
+    def _write_kubeconfig(self, component: str, node: str | None, token: str) -> None:
+        credentials.write_kubeconfig(self._files, self._files.kubeconfig_of(component, node), token)
 
     def _start(self, wanted: list[Component]) -> None:
         for component in wanted:
@@ -154,6 +163,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
         addresses.plan_nodes(order.nodes, order.zones),
         order.proxy,
         {name: Path(path) for name, path in order.programs.items()},
+        order.operators,
         order.settings,
     )
     supervisor = Supervisor(blueprint, lambda step: report(step=step))
