@@ -4,13 +4,14 @@ import asyncio
 import signal
 from pathlib import Path
 
-import prometheus_client
 import structlog
 
 from kube_nftlb import logs, metrics
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.gauges import Gauges
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.node_events import NodeEvents
 from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
@@ -35,7 +36,7 @@ _log = structlog.get_logger()
 def main(settings: AgentSettings) -> None:
     """Run the agent until SIGTERM or SIGINT. What it has programmed stays, and goes on working.
 
-    Raises UsageError where the health address cannot be listened on.
+    Raises UsageError where the metrics or health address cannot be listened on.
     """
     logs.configure(settings.log_level, settings.log_format)
     _set_conntrack(settings)
@@ -57,9 +58,6 @@ def _set_conntrack(settings: AgentSettings) -> None:
 
 
 async def _run(settings: AgentSettings) -> None:
-    prometheus_client.start_http_server(
-        settings.metrics_address.port, settings.metrics_address.host, registry=metrics.REGISTRY
-    )
     kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
     client = NftlbClient(
         settings.nftlb.url,
@@ -73,6 +71,8 @@ async def _run(settings: AgentSettings) -> None:
         reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.run_dir), reporter.changed)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
+        page = metrics.Page("agent", Gauges(reconciler).refresh)
+        metrics_server = await serve(page.answer, settings.metrics_address, "metrics")
         health_server = await serve(health.answer, settings.health_address)
         surroundings = Surroundings(kube, reconciler, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
@@ -84,6 +84,7 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
+            asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
         ]
         _log.info("agent started", node=settings.node_name)
         stop = asyncio.Event()
@@ -95,6 +96,7 @@ async def _run(settings: AgentSettings) -> None:
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
         health_server.close()
+        metrics_server.close()
         await client.close()
         kernel.close()
         conntrack.close()

@@ -174,6 +174,11 @@ class Policies:
         self.changed_at = 0
         """The resourceVersion of the last change."""
 
+    @property
+    def count(self) -> int:
+        """How many policies there are."""
+        return len(self._policies)
+
     # What the watches tell.
 
     def put(self, raw: Json, since: int | None = None) -> None:

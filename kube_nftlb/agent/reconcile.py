@@ -7,8 +7,10 @@ anybody else has changed nftables, and repairs.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import structlog
@@ -18,6 +20,7 @@ from kube_nftlb.agent import choice, features, modes, options, own_table, plan, 
 from kube_nftlb.agent.backlog import Backlog
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.features import Feature
+from kube_nftlb.agent.latency import ProgrammingLatency
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
@@ -59,6 +62,14 @@ REFUSED_RETRY_S = 60
 """How long a farm that nftlb or the kernel refused is left alone, unless it changes."""
 
 
+FARM_STATES = ("programmed", "pending", "failed", "refused")
+"""What ``Reconciler.states`` tells apart."""
+
+_NO_EFFECT = "NoEffect"
+_SEE_HOLDER = "that farm stays as it is since this agent cannot read its spec; mend or delete it"
+_SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
@@ -66,6 +77,11 @@ class Problem:
     reason: str
     message: str
     generation: int = 0
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the farm is programmed, and only a part of its spec has no effect."""
+        return self.reason == _NO_EFFECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +169,7 @@ class Reconciler:
         self._unsaved = False
         self._maybe_retired = False
         self._saved_at = 0.0
+        self._latency = ProgrammingLatency(datetime.now(UTC))
 
     # What the watch tells. These return at once.
 
@@ -167,6 +184,7 @@ class Reconciler:
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return
         self._farms[key] = farm
+        self._latency.changed(key, farm)
         self._frozen.discard(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._refused_until.pop(key, None)
@@ -196,6 +214,7 @@ class Reconciler:
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         """A farm was deleted."""
+        self._latency.gone(key)
         self.progress.problems.pop(key, None)
         if self._farms.pop(key, None) is not None or key in self._frozen:
             self._frozen.discard(key)
@@ -255,6 +274,31 @@ class Reconciler:
     def served(self) -> Mapping[str, objects.Farm]:
         """What nftlb has for a farm that there is; farms that were retired are not among it."""
         return {name: farm for name, farm in self.present.items() if name in self._keys}
+
+    # What is counted for the metrics.
+
+    def states(self) -> Counter[str]:
+        """How many farms there are in each of FARM_STATES."""
+        open_ = self._dirty.keys() | self._in_work.keys() | self._unchecked.keys()
+        return Counter(self._state(key, pending=key in open_) for key in self._farms.keys() | self._frozen)
+
+    def _state(self, key: FarmKey, *, pending: bool) -> str:
+        if self._claims.winner_over(key) is not None:
+            return "refused"
+        if (problem := self.progress.problems.get(key)) is not None and not problem.harmless:
+            return "failed"
+        return "pending" if pending else "programmed"
+
+    @property
+    def policy_count(self) -> int:
+        """How many policies there are."""
+        return self._policies.count
+
+    def without_local_backends(self) -> int:
+        """How many farms drop connections because their traffic policy is Local, and their backends are elsewhere."""
+        local = (farm.spec for farm in self._farms.values() if farm.spec.traffic_policy == "Local")
+        candidates = (choice.candidates(spec, self._facts) for spec in local)
+        return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
 
     # The loop.
 
@@ -567,7 +611,7 @@ class Reconciler:
         for holder in self._engine.holders(seen):
             if self._keys.get(holder) in self._frozen:
                 # It stays as it is, because we do not understand what it is to become.
-                self._fail(key, "AddressHeld", f"the farm {holder} still has an address of it")
+                self._fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
                 return None
         return seen
 
@@ -586,6 +630,7 @@ class Reconciler:
         name = names.nftlb_farm_name(*key)
         farm = self._view(key)
         if farm is None:
+            self._latency.dropped(key)
             self._applied.pop(name, None)
             return
         if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
@@ -604,7 +649,8 @@ class Reconciler:
         await self._engine.apply(plan.steps(self.present, {name: None}))
         self._applied.pop(name, None)
         self._refused_until[key] = time.monotonic() + REFUSED_RETRY_S
-        self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}")
+        self._latency.dropped(key)
+        self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}; {_SEE_NFTLB}")
         await self._repair_base()
 
     def _unfinished(self, name: str, farm: objects.Farm) -> str:
@@ -616,7 +662,9 @@ class Reconciler:
         self._applied[farm.name] = farm
         # It may have been deleted while it was compared.
         if key in self._frozen or key in self._impossible or key not in self._farms:
+            self._latency.dropped(key)
             return
+        self._latency.programmed(key)
         if key in self._hindered:
             self.progress.problems[key] = self._hindered[key]
             return
@@ -625,7 +673,7 @@ class Reconciler:
         if trouble := self._policies.trouble(key):
             self._fail(key, *trouble)
         elif remark := choice.remarks(spec):
-            self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
+            self.progress.problems[key] = Problem(_NO_EFFECT, remark, self._farms[key].metadata.generation)
 
     # The modes that need more of the node than nftlb.
 
@@ -666,6 +714,8 @@ class Reconciler:
         await self._notice()
         if self._foreign_change:
             if self._engine.restarted():
+                metrics.NFTLB_STARTS.inc()
+                _log.warning("nftlb was started anew")
                 # Its start-up file may be older than the last changes.
                 self._adopted = False
                 return
@@ -747,6 +797,7 @@ class Reconciler:
             self._dirty.setdefault(key, since)
             self.progress.changed_at = max(self.progress.changed_at, since)
         if self._dirty:
+            metrics.LAST_QUEUED.set_to_current_time()
             self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 

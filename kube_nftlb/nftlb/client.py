@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import Request
 
@@ -63,12 +63,17 @@ class NftlbClient:
 
     async def change(self, request: Request) -> None:
         """Send a request that changes something. Raises NftlbError for every answer but plain success."""
-        text = await self.send(request)
+        try:
+            text = await self.send(request)
+        except errors.NftlbError:
+            metrics.NFTLB_REQUESTS_FAILED.labels("Refused").inc()
+            raise
         try:
             answer = json.loads(text).get("response")
         except ValueError:
             answer = text
         if answer != "success":
+            metrics.NFTLB_REQUESTS_FAILED.labels("Refused").inc()
             raise errors.NftlbError(200, str(answer))
 
     async def send(self, request: Request) -> str:
@@ -93,6 +98,7 @@ class NftlbClient:
                 headers={"Key": self._key, "Connection": "close"},
             )
         except (httpx.TransportError, OSError) as error:
+            metrics.NFTLB_REQUESTS_FAILED.labels("Unreachable").inc()
             raise errors.NftlbUnreachableError(f"{request.method} {request.path}: {error!r}") from error
         finally:
             if self._on_request is not None:

@@ -11,13 +11,12 @@ from typing import Any
 
 import kopf
 import structlog
-from prometheus_client import start_http_server
 
 from kube_nftlb import errors, logs, metrics
 from kube_nftlb.events import Events, Source
 from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube import JsonObject, Kube, Resource
-from kube_nftlb.operator import handlers, health
+from kube_nftlb.operator import gauges, handlers, health
 from kube_nftlb.operator.build import Profile
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.podwatch import PodWatch
@@ -43,17 +42,7 @@ def main(settings: OperatorSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises UsageError where the metrics or health address cannot be listened on."""
     logs.configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf._cogs.clients.watching").addFilter(handlers.OncePerOutage(time.monotonic))
-    address = settings.metrics_address
-    try:
-        server, thread = start_http_server(address.port, address.host, registry=metrics.REGISTRY)
-    except OSError as error:
-        raise errors.UsageError(f"the metrics address {address.host}:{address.port}: {error}") from error
-    try:
-        asyncio.run(_run(settings))
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    asyncio.run(_run(settings))
 
 
 async def _run(settings: OperatorSettings) -> None:
@@ -61,6 +50,7 @@ async def _run(settings: OperatorSettings) -> None:
     _stop_on_signals(stop)
     async with await Kube.connect(user_agent=_COMPONENT) as kube:
         operator = _Operator(kube, settings, stop)
+        page = await serve(operator.metrics_page.answer, settings.metrics_address, "metrics")
         probes = await serve(operator.probe, settings.health_address)
         tasks = [asyncio.create_task(work) for work in operator.background()]
         session = asyncio.create_task(operator.session())
@@ -73,6 +63,7 @@ async def _run(settings: OperatorSettings) -> None:
         for task in (session, ended, *tasks):
             task.cancel()
         probes.close()
+        page.close()
         for result in await asyncio.gather(session, ended, *tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result
@@ -94,13 +85,14 @@ class _Operator:
         self._knows_all = False
         self._listed = False
         self._filled = asyncio.Event()
-        self._intake = Intake(store)
+        self._intake = Intake(store, datetime.now(UTC))
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._intake)
         self._policies = PolicyStatuses(kube, store)
         profile = Profile(settings.default_mode, settings.external_ip_ranges)
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
+        self.metrics_page = metrics.Page("operator", lambda: gauges.refresh(self._reconciler))
         self._pods = PodWatch(kube, store, self._events, self._on_pod)
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
@@ -118,7 +110,10 @@ class _Operator:
     def probe(self, path: str) -> Answer:
         """What is answered to a probe."""
         stalled_s = max(self._reconciler.services.stalled_s(), self._reconciler.statuses.stalled_s())
-        return health.answer(path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._listed)
+        answer = health.answer(path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._listed)
+        if answer.status != 404:
+            metrics.PROBES.labels(path, str(answer.status)).inc()
+        return answer
 
     async def session(self) -> None:
         """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
