@@ -38,7 +38,7 @@ def page() -> str:
 
 
 def _section(title: str, section: Row, rows: Iterable[Row]) -> str:
-    table = table(
+    fields = table(
         ("field", "type and values", "default", "nftlb", "annotation", "meaning"),
         (
             (
@@ -53,15 +53,15 @@ def _section(title: str, section: Row, rows: Iterable[Row]) -> str:
         ),
     )
     rules = "".join(f"- {rule}\n" for rule in section.rules)
-    return f"## {title}\n\n{section.meaning}\n\n{table}" + (f"\nBesides:\n\n{rules}" if rules else "")
+    return f"## {title}\n\n{section.meaning}\n\n{fields}" + (f"\nBesides:\n\n{rules}" if rules else "")
 
 
 def _annotations(title: str, rows: Iterable[Row]) -> str:
-    table = table(
+    fields = table(
         ("key", "sets", "type and values", "meaning"),
         ((code(row.short_annotation), code(row.path), _values(row), row.meaning) for row in rows),
     )
-    return f"## {title}\n\n{table}"
+    return f"## {title}\n\n{fields}"
 
 
 def _values(row: Row) -> str:
