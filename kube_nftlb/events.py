@@ -125,7 +125,9 @@ class Events:
         With ``about`` they are all that it has of one part of it, such as a farm of a Service.
         """
         for problem in self._memory.news(f"{subject.uid}/{about}", problems):
-            _log.warning("problem", reason=problem.reason, message=problem.message, **_where(subject))
+            if not about:
+                # Of a part the part's own line tells.
+                _log.warning("problem", reason=problem.reason, message=problem.message, **_where(subject))
             self._queue(Told(subject, "Warning", problem.reason, problem.message))
 
     def tell_good(self, subject: Subject, reason: str, message: str) -> None:

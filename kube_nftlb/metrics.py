@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.metrics import MetricWrapperBase
 
 from kube_nftlb import __version__
@@ -27,7 +35,13 @@ _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
 _LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 """Seconds, for what takes a part of a second when all is well, and minutes when it is not."""
 
+Values = str | tuple[str, ...]
+"""A label's values: all of them, which are there from the start, so that the first increase is seen; or a sentence."""
+
 _M = TypeVar("_M", bound=MetricWrapperBase)
+
+# Of each counter another series, which nobody asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no hints
 
 
 class Series(NamedTuple):
@@ -37,8 +51,7 @@ class Series(NamedTuple):
     """As it is queried; a histogram's goes on with ``_bucket``, ``_sum`` and ``_count``."""
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
-    labels: Mapping[str, str]
-    """The values of each label, in words."""
+    labels: Mapping[str, Values]
     programs: tuple[Program, ...]
 
 
@@ -48,22 +61,26 @@ _REGISTRIES: dict[Program, CollectorRegistry] = {program: CollectorRegistry() fo
 
 def _exported(metric: _M, series: Series) -> _M:
     SERIES.append(series)
+    match list(series.labels.values()):
+        case [tuple(values)]:
+            for value in values:
+                metric.labels(value)
     for program in series.programs:
         _REGISTRIES[program].register(metric)
     return metric
 
 
-def _counter(name: str, meaning: str, *programs: Program, **labels: str) -> Counter:
+def _counter(name: str, meaning: str, *programs: Program, **labels: Values) -> Counter:
     metric = Counter(name, meaning, list(labels), registry=None)
     return _exported(metric, Series(name, "counter", meaning, labels, programs))
 
 
-def _gauge(name: str, meaning: str, *programs: Program, **labels: str) -> Gauge:
+def _gauge(name: str, meaning: str, *programs: Program, **labels: Values) -> Gauge:
     metric = Gauge(name, meaning, list(labels), registry=None)
     return _exported(metric, Series(name, "gauge", meaning, labels, programs))
 
 
-def _histogram(name: str, meaning: str, buckets: tuple[float, ...], *programs: Program, **labels: str) -> Histogram:
+def _histogram(name: str, meaning: str, buckets: tuple[float, ...], *programs: Program, **labels: Values) -> Histogram:
     metric = Histogram(name, meaning, list(labels), buckets=buckets, registry=None)
     return _exported(metric, Series(name, "histogram", meaning, labels, programs))
 
@@ -133,13 +150,13 @@ FARMS_APPLIED = _counter(
     "kube_nftlb_farms_applied_total",
     "NftlbFarms that the operator created or changed.",
     "operator",
-    reason="Created, SpecChanged, OwnerChanged",
+    reason=("Created", "SpecChanged", "OwnerChanged"),
 )
 FARMS_DELETED = _counter(
     "kube_nftlb_farms_deleted_total",
     "NftlbFarms that the operator deleted.",
     "operator",
-    reason="ServiceGone, ServiceNotServed, PortGone",
+    reason=("ServiceGone", "ServiceNotServed", "PortGone"),
 )
 FARMS_REFUSED = _counter(
     "kube_nftlb_farms_refused_total", "Writes of NftlbFarms that the API server refused for good.", "operator"
@@ -172,7 +189,7 @@ RELIST_REPAIRS = _counter(
     "kube_nftlb_relist_repairs_total",
     "Differences that a periodic list found, and repaired, because no watch told of them.",
     "operator",
-    resource="services, endpointslices, nftlbfarms, nftlbnodes",
+    resource=("services", "endpointslices", "nftlbfarms", "nftlbnodes"),
 )
 LAST_LIST = _gauge(
     "kube_nftlb_last_list_timestamp_seconds",
@@ -254,13 +271,14 @@ KERNEL_COMPARISONS = _counter(
     "kube_nftlb_kernel_comparisons_total",
     "Comparisons of a farm, or of what all farms share, with the kernel.",
     "agent",
-    result="same, different",
+    result=("same", "different"),
 )
 CONNECTIONS_PARTED = _counter(
     "kube_nftlb_connections_parted_total",
-    "Connections and UDP flows that were ended, or no longer hold their client to a backend that is gone.",
+    "Connections and UDP flows that were ended, or no longer hold their client to a backend that is gone. Untranslated "
+    "are those from before there was a farm.",
     "agent",
-    reason="BackendGone, BackendDown, Untranslated (from before there was a farm)",
+    reason=("BackendGone", "BackendDown", "Untranslated"),
 )
 NFTLB_UP = _gauge("kube_nftlb_nftlb_up", "Whether nftlb answered when it was last asked: 1 or 0.", "agent")
 NFTLB_STARTS = _counter(
@@ -271,13 +289,13 @@ NFTLB_REQUEST_SECONDS = _histogram(
     "How long nftlb took to answer.",
     _SHORT,
     "agent",
-    method="GET, POST, PUT, PATCH, DELETE",
+    method=("GET", "POST", "PUT", "PATCH", "DELETE"),
 )
 NFTLB_REQUESTS_FAILED = _counter(
     "kube_nftlb_nftlb_requests_failed_total",
     "Requests that nftlb did not answer, and changes that it refused.",
     "agent",
-    reason="Unreachable, Refused",
+    reason=("Unreachable", "Refused"),
 )
 
 

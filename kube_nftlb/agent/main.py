@@ -39,6 +39,7 @@ def main(settings: AgentSettings) -> None:
     Raises UsageError where the metrics or health address cannot be listened on.
     """
     logs.configure(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(node=settings.node_name)
     _set_conntrack(settings)
     asyncio.run(_run(settings))
 
@@ -86,7 +87,7 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(events.run(), name="events"),
             asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
         ]
-        _log.info("agent started", node=settings.node_name)
+        _log.info("agent started")
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -102,4 +103,4 @@ async def _run(settings: AgentSettings) -> None:
         conntrack.close()
         for task in done - {stopped}:
             task.result()
-    _log.info("agent stopped", node=settings.node_name)
+    _log.info("agent stopped")

@@ -179,6 +179,10 @@ class Policies:
         """How many policies there are."""
         return len(self._policies)
 
+    def referring(self, key: PolicyKey) -> int:
+        """How many farms refer to a policy."""
+        return sum(key.namespace == to.namespace and key.name in to.all() for to in self._references.values())
+
     # What the watches tell.
 
     def put(self, raw: Json, since: int | None = None) -> None:

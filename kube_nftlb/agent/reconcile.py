@@ -170,6 +170,8 @@ class Reconciler:
         self._maybe_retired = False
         self._saved_at = 0.0
         self._latency = ProgrammingLatency(datetime.now(UTC))
+        self._sent: set[str] = set()
+        self._told: dict[FarmKey, Problem] = {}
 
     # What the watch tells. These return at once.
 
@@ -184,6 +186,7 @@ class Reconciler:
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return
         self._farms[key] = farm
+        _log.debug("farm seen", **_where(key, farm), generation=farm.metadata.generation)
         self._latency.changed(key, farm)
         self._frozen.discard(key)
         self._keys[names.nftlb_farm_name(*key)] = key
@@ -209,12 +212,13 @@ class Reconciler:
             self._policies.refer(key, refers)
         self._frozen.add(key)
         self._keys[names.nftlb_farm_name(*key)] = key
-        self.progress.problems[key] = problem
+        self._tell(key, problem)
         self._mark([key], resource_version)
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         """A farm was deleted."""
         self._latency.gone(key)
+        self._told.pop(key, None)
         self.progress.problems.pop(key, None)
         if self._farms.pop(key, None) is not None or key in self._frozen:
             self._frozen.discard(key)
@@ -418,6 +422,9 @@ class Reconciler:
             changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
         turned = self._policies.turn(changed)
         self._mark(turned, self._seen + 1)
+        for key, policy in changed.items():
+            what = "policy taken" if policy is not None else "policy removed"
+            _log.info(what, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
         return turned
 
     async def _update_policies(self) -> None:
@@ -488,6 +495,7 @@ class Reconciler:
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
+        self._sent.update(step.name for step in steps)
         gone: dict[str, set[int]] = {}
         for step in steps:
             if isinstance(step, RemoveBackend):
@@ -632,11 +640,14 @@ class Reconciler:
         if farm is None:
             self._latency.dropped(key)
             self._applied.pop(name, None)
+            if name in self._sent and name not in self.present:
+                self._sent.discard(name)
+                _log.info("farm removed", **_where(key, self._farms.get(key)))
             return
         if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
             self._succeed(key, farm)
             return
-        _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
+        _log.warning("farm is not in the kernel as planned", **_where(key, self._farms.get(key)), fault=fault)
         await self._engine.sync()
         wanted: dict[str, objects.Farm | None] = {name: farm}
         self._add_holders(wanted)
@@ -665,15 +676,21 @@ class Reconciler:
             self._latency.dropped(key)
             return
         self._latency.programmed(key)
+        asked = self._farms[key]
         if key in self._hindered:
             self.progress.problems[key] = self._hindered[key]
             return
         self.progress.problems.pop(key, None)
-        spec = self._farms[key].spec
         if trouble := self._policies.trouble(key):
             self._fail(key, *trouble)
-        elif remark := choice.remarks(spec):
-            self.progress.problems[key] = Problem(_NO_EFFECT, remark, self._farms[key].metadata.generation)
+            return
+        if remark := choice.remarks(asked.spec):
+            self.progress.problems[key] = Problem(_NO_EFFECT, remark, asked.metadata.generation)
+        if farm.name in self._sent or key in self._told:
+            self._sent.discard(farm.name)
+            self._told.pop(key, None)
+            generation, backends = asked.metadata.generation, len(farm.backends)
+            _log.info("farm programmed", **_where(key, asked), generation=generation, backends=backends)
 
     # The modes that need more of the node than nftlb.
 
@@ -780,15 +797,17 @@ class Reconciler:
             await self._engine.rebuild()
 
     async def _repair_farm(self, name: str, fault: str) -> None:
-        self._repaired(f"{name}: {fault}")
+        self._repaired(fault, name)
         await self._engine.reload(name)
         if await self._engine.fault(name) and name in self._keys:
             self._mark([self._keys[name]], self._seen)
 
-    def _repaired(self, fault: str) -> None:
+    def _repaired(self, fault: str, name: str = "") -> None:
         self.progress.drift_repaired += 1
         metrics.DRIFT_REPAIRED.inc()
-        _log.warning("repaired a difference in the kernel", fault=fault)
+        key = self._keys.get(name)
+        where = _where(key, self._farms.get(key)) if key is not None else {}
+        _log.warning("repaired a difference in the kernel", **where, fault=fault)
 
     # What is told to others.
 
@@ -802,10 +821,17 @@ class Reconciler:
         self._wake.set()
 
     def _fail(self, key: FarmKey, reason: str, message: str) -> None:
-        metrics.FARMS_FAILED.labels(reason).inc()
-        _log.warning("farm refused", namespace=key.namespace, farm=key.name, reason=reason, message=message)
         if (farm := self._farms.get(key)) is not None:
-            self.progress.problems[key] = Problem(reason, message, farm.metadata.generation)
+            self._tell(key, Problem(reason, message, farm.metadata.generation))
+
+    def _tell(self, key: FarmKey, problem: Problem) -> None:
+        """A problem is counted and logged once for as long as it lasts, however often it is met."""
+        if self._told.get(key) != problem:
+            self._told[key] = problem
+            metrics.FARMS_FAILED.labels(problem.reason).inc()
+            where = _where(key, self._farms.get(key))
+            _log.warning("farm failed", **where, reason=problem.reason, message=problem.message)
+        self.progress.problems[key] = problem
 
     def _report(self) -> None:
         unchecked = (entry.since for entry in self._unchecked.values())
@@ -831,6 +857,12 @@ class Reconciler:
             except OSError as error:
                 self.progress.last_error = f"cannot write nftlb's start-up file: {error}"
                 _log.warning("cannot write nftlb's start-up file", error=str(error))
+
+
+def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
+    """What a log line calls a farm, and the Service that it was made from."""
+    service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
+    return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

@@ -63,9 +63,13 @@ def _rows(series: Iterable[metrics.Series]) -> str:
             (
                 code(each.name),
                 each.kind,
-                "; ".join(f"{code(label)}: {values}" for label, values in each.labels.items()),
+                "; ".join(f"{code(label)}: {_in_words(values)}" for label, values in each.labels.items()),
                 each.meaning,
             )
             for each in series
         ),
     )
+
+
+def _in_words(values: metrics.Values) -> str:
+    return values if isinstance(values, str) else ", ".join(values)

@@ -74,7 +74,7 @@ class Blueprint:
         """What makes Services work; nothing for the proxy ``none``."""
         if self.proxy == "kube-nftlb":
             environment = {
-                "KUBE_NFTLB_METRICS_ADDRESS": "127.0.0.1:9195",
+                "KUBE_NFTLB_METRICS_ADDRESS": "[::]:9195",
                 "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:9196",
             }
             operator = self._kube_nftlb(OPERATOR, "operator", None, environment)
@@ -165,7 +165,7 @@ class Blueprint:
             "KUBE_NFTLB_NODE_NAME": node.name,
             "KUBE_NFTLB_RUN_DIR": str(self.files.run(node.name)),
             "KUBE_NFTLB_NFTLB_PORT": "5555",
-            "KUBE_NFTLB_METRICS_ADDRESS": "0.0.0.0:9195",
+            "KUBE_NFTLB_METRICS_ADDRESS": "[::]:9195",
             "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:10256",
         }
 

@@ -133,7 +133,8 @@ class PolicyStatuses:
         except errors.NotFoundError:
             return
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            _log.warning("a policy's status cannot be written", **policy.key._asdict(), error=str(error))
+            where = {"namespace": policy.key.namespace, "policy": policy.key.name}
+            _log.warning("a policy's status cannot be written", **where, error=str(error))
             return
         if self._policies.get(policy.key) == policy:
             self._policies[policy.key] = policy._replace(status=status)
