@@ -133,15 +133,15 @@ def crds(
 
 @app.command()
 def reference(
-    page: Annotated[Path, typer.Argument(help="Where the page goes.")] = Path("docs/reference.md"),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail where the page is not up to date.")
-    ] = False,
+    directory: Annotated[Path, typer.Argument(help="Where the pages go.")] = Path("docs"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a page is not up to date.")] = False,
 ) -> None:
-    """Write the table of all fields and annotations, generated from the models."""
-    from kube_nftlb.commands import reference_page
+    """Write the pages about all fields and annotations, and all metrics, generated from the code."""
+    from kube_nftlb.commands import metrics_page, reference_page
 
-    _write_generated({page: reference_page.page()}, "kube-nftlb reference", check=check)
+    pages = {"reference.md": reference_page.page(), "metrics.md": metrics_page.page()}
+    texts = {directory / name: text for name, text in pages.items()}
+    _write_generated(texts, "kube-nftlb reference", check=check)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.nftables import State
@@ -171,8 +171,9 @@ class NftlbEngine:
             before = await self.generation()
             fault = await look()
             if not fault or await self.generation() == before:
-                return fault
+                break
             await asyncio.sleep(_LOOK_AGAIN_S)
+        metrics.KERNEL_COMPARISONS.labels("different" if fault else "same").inc()
         return fault
 
     async def _fault(self, name: str) -> str:

@@ -14,7 +14,7 @@ from kube_nftlb.api.base import Condition
 from kube_nftlb.api.policy import PolicyStatus
 from kube_nftlb.kube import POLICIES, Kube, Listing, WatchEvent, follow
 from kube_nftlb.operator.records import NodeRecord
-from kube_nftlb.operator.status import Verdict, waiting_for
+from kube_nftlb.operator.status import NO_NODES, Verdict, waiting_for
 from kube_nftlb.operator.store import Store
 
 _INTERVAL_S = 0.5
@@ -67,7 +67,7 @@ def decide(policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: s
     missing = [node.name for node in everywhere if not (node.ready and node.policy_watermark >= policy.since)]
     done = len(everywhere) - len(missing)
     if not everywhere:
-        verdict = Verdict("False", "NoNodes", "no node runs an agent")
+        verdict = Verdict("False", "NoNodes", NO_NODES)
     elif missing:
         verdict = Verdict("False", "Pending", waiting_for(missing, len(everywhere)))
     else:
@@ -133,7 +133,8 @@ class PolicyStatuses:
         except errors.NotFoundError:
             return
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            _log.warning("a policy's status cannot be written", **policy.key._asdict(), error=str(error))
+            where = {"namespace": policy.key.namespace, "policy": policy.key.name}
+            _log.warning("a policy's status cannot be written", **where, error=str(error))
             return
         if self._policies.get(policy.key) == policy:
             self._policies[policy.key] = policy._replace(status=status)

@@ -10,6 +10,7 @@ from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.service import Service
 from kube_nftlb.operator.build import PortKey, port_keys
+from kube_nftlb.operator.changes import Changes
 from kube_nftlb.operator.naming import Contender
 from kube_nftlb.operator.options import Given
 from kube_nftlb.operator.pods import PodKey, PodRecord
@@ -54,6 +55,9 @@ class Store:
         self.claims = Claims()
         self.unfinished: set[FarmKey] = set()
         """Accepted farms that some node does not have: those whose status a node's progress can change."""
+        self.refused: set[FarmKey] = set()
+        """Farms that are not accepted."""
+        self.changes = Changes()
         self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
         self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
         """Of every Pod, annotated or not, and so in tuples: most have one slice."""
@@ -138,6 +142,7 @@ class Store:
         if (before := self.farms.remove(key, version)) is None:
             return NOTHING
         self.unfinished.discard(key)
+        self.refused.discard(key)
         return self._move_farm(key, before, None, self.claims.remove(key))
 
     def put_node(self, node: NodeRecord) -> Dirty:
