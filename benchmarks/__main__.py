@@ -19,7 +19,8 @@ def main() -> int:
     """Run the scenarios one after the other; 1 where one of them failed, and the others are kept."""
     arguments = _arguments()
     folder = arguments.out or _RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    machine.write(folder)
+    described = machine.describe()
+    machine.write(folder, described)
     failed = []
     with Records(folder) as records:
         for name in arguments.only:
@@ -33,6 +34,8 @@ def main() -> int:
                 records.skip(name, "all", f"broke off: {error!r}")
                 failed.append(name)
             print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
+    # Again, because what was fetched meanwhile has a version too.
+    machine.write(folder, described)
     print(f"\nThe records are in {folder}. A report of them: python -m benchmarks.report {folder}")
     if failed:
         print(f"These broke off: {', '.join(failed)}", file=sys.stderr)

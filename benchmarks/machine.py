@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kube_nftlb.lab import programs
+from benchmarks import tools
 
 FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
@@ -36,7 +36,7 @@ _VERSIONS = (
 
 
 def describe() -> dict[str, Any]:
-    """All that is known before the first measurement. A program that is not there has no version."""
+    """All that is known before the first measurement."""
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python", "-m", "benchmarks", *sys.argv[1:]]),
@@ -47,14 +47,15 @@ def describe() -> dict[str, Any]:
         "kernel": platform.release(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
-        "versions": {asked.program: version for asked in _VERSIONS if (version := _version(asked))},
     }
 
 
-def write(folder: Path) -> None:
-    """Describe the machine in a run's folder."""
+def write(folder: Path, described: dict[str, Any]) -> None:
+    """Write the description into a run's folder, with the versions of the programs that are there by now."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(describe(), indent=2) + "\n", encoding="utf-8")
+    versions = {asked.program: version for asked in _VERSIONS if (version := _version(asked))}
+    text = json.dumps({**described, "versions": versions}, indent=2)
+    (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -74,9 +75,9 @@ def parse_version(output: str) -> str:
 
 
 def _version(asked: _Asked) -> str:
-    if (path := programs.find(asked.program)) is None:
+    if (tool := tools.find(asked.program)) is None:
         return ""
-    done = subprocess.run([path, *asked.arguments], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(tool.command(*asked.arguments), capture_output=True, text=True, check=False, timeout=30)
     return parse_version(done.stdout + done.stderr)
 
 
