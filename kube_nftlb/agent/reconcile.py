@@ -153,6 +153,7 @@ class Reconciler:
         self._unsaved = False
         self._maybe_retired = False
         self._saved_at = 0.0
+        self._told: tuple[int, str, str] | None = None
 
     # What the watch tells. These return at once.
 
@@ -302,7 +303,7 @@ class Reconciler:
         if self._todo or self._unchecked:
             return
         self._save()
-        self._report()
+        self._report_news()
         if await self._quiet(POLL_S):
             await self._look_after()
 
@@ -345,8 +346,9 @@ class Reconciler:
         self._mark(self._farms, 0 if lost else self._seen)
         self._generation = await self._engine.generation()
         # Whatever has happened to nftables while nobody looked is looked for once all farms are as they should be.
-        self._foreign_change = True
+        self._foreign_change = self._maybe_retired = True
         self._adopted = True
+        self._told = None
         _log.info("adopted nftlb", farms=len(self.present), removed=len(orphans))
 
     async def _work(self) -> None:
@@ -362,7 +364,7 @@ class Reconciler:
         self._in_work = {}
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
-        self._unsaved = self._maybe_retired = True
+        self._unsaved = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
 
@@ -425,6 +427,7 @@ class Reconciler:
         await self._segment.provide({names.nftlb_farm_name(*key): self._pod_vips(key) for key in keys})
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
+        self._maybe_retired = self._maybe_retired or None in wanted.values()
         if any(farm is not None and farm.ingress for farm in wanted.values()):
             await self._keep_ingress()
         own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
@@ -651,8 +654,10 @@ class Reconciler:
         return await self._segment.look()
 
     async def _look_after_links(self, now: float) -> None:
-        if now - self._linked_at > LINKS_EVERY_S and (keys := self._stateless()) and await self._look_at_links(keys):
-            self._mark(keys, self._seen)
+        if now - self._linked_at > LINKS_EVERY_S:
+            self._linked_at = now
+            if (keys := self._stateless()) and await self._look_at_links(keys):
+                self._mark(keys, self._seen)
         if not self._todo:
             await self._segment.tidy()
 
@@ -768,7 +773,17 @@ class Reconciler:
             )
         self.progress.policy_watermark = self._policies.watermark
         self.progress.policy_changed_at = self._policies.changed_at
+        self._told = self._troubles()
         self._on_progress()
+
+    def _report_news(self) -> None:
+        """As ``_report`` where nothing is to be done: most of the time there is nothing new then."""
+        watermarks = self._seen, self._policies.watermark
+        if watermarks != (self.progress.watermark, self.progress.policy_watermark) or self._told != self._troubles():
+            self._report()
+
+    def _troubles(self) -> tuple[int, str, str]:
+        return self.progress.drift_repaired, self.progress.last_error, self.progress.nftlb_error
 
     def _save(self) -> None:
         now = time.monotonic()

@@ -1,7 +1,7 @@
 """A socket for questions to nftables, and the attributes of its answers, as bytes.
 
-pyroute2 makes an object of each attribute, which was most of the processor time of an agent with many farms. The numbers
-are those of linux/netlink.h and linux/netfilter/nf_tables.h.
+pyroute2 makes an object of each attribute, which was most of the processor time of an agent with many farms. The
+numbers are those of linux/netlink.h and linux/netfilter/nf_tables.h.
 """
 
 import asyncio
