@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint format crds reference lock clean
+.PHONY: help demo test unit lint format crds reference bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -39,9 +39,15 @@ crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
 reference: .venv/ready ## Write docs/reference.md anew from the models
 	$(BIN)/kube-nftlb reference
 
+bench: .venv/ready ## Measure this beside kube-proxy and others, in under 15 minutes (root)
+	$(BIN)/python -m benchmarks
+
+bench-full: .venv/ready ## The same with everything, which takes hours
+	$(BIN)/python -m benchmarks --full
+
 lock: .venv/ready ## Pin the newest versions of all packages
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
 
 clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -172,6 +172,7 @@ class Reconciler:
         self._latency = ProgrammingLatency(datetime.now(UTC))
         self._sent: set[str] = set()
         self._told: dict[FarmKey, Problem] = {}
+        self._told_troubles: tuple[int, str, str] | None = None
 
     # What the watch tells. These return at once.
 
@@ -350,7 +351,7 @@ class Reconciler:
         if self._todo or self._unchecked:
             return
         self._save()
-        self._report()
+        self._report_news()
         if await self._quiet(POLL_S):
             await self._look_after()
 
@@ -393,8 +394,9 @@ class Reconciler:
         self._mark(self._farms, 0 if lost else self._seen)
         self._generation = await self._engine.generation()
         # Whatever has happened to nftables while nobody looked is looked for once all farms are as they should be.
-        self._foreign_change = True
+        self._foreign_change = self._maybe_retired = True
         self._adopted = True
+        self._told_troubles = None
         _log.info("adopted nftlb", farms=len(self.present), removed=len(orphans))
 
     async def _work(self) -> None:
@@ -410,7 +412,7 @@ class Reconciler:
         self._in_work = {}
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
-        self._unsaved = self._maybe_retired = True
+        self._unsaved = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
 
@@ -476,6 +478,7 @@ class Reconciler:
         await self._segment.provide({names.nftlb_farm_name(*key): self._pod_vips(key) for key in keys})
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
+        self._maybe_retired = self._maybe_retired or None in wanted.values()
         if any(farm is not None and farm.ingress for farm in wanted.values()):
             await self._keep_ingress()
         own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
@@ -716,8 +719,10 @@ class Reconciler:
         return await self._segment.look()
 
     async def _look_after_links(self, now: float) -> None:
-        if now - self._linked_at > LINKS_EVERY_S and (keys := self._stateless()) and await self._look_at_links(keys):
-            self._mark(keys, self._seen)
+        if now - self._linked_at > LINKS_EVERY_S:
+            self._linked_at = now
+            if (keys := self._stateless()) and await self._look_at_links(keys):
+                self._mark(keys, self._seen)
         if not self._todo:
             await self._segment.tidy()
 
@@ -845,7 +850,17 @@ class Reconciler:
             )
         self.progress.policy_watermark = self._policies.watermark
         self.progress.policy_changed_at = self._policies.changed_at
+        self._told_troubles = self._troubles()
         self._on_progress()
+
+    def _report_news(self) -> None:
+        """As ``_report`` where nothing is to be done: most of the time there is nothing new then."""
+        told = self.progress.watermark, self.progress.policy_watermark, self._told_troubles
+        if (self._seen, self._policies.watermark, self._troubles()) != told:
+            self._report()
+
+    def _troubles(self) -> tuple[int, str, str]:
+        return self.progress.drift_repaired, self.progress.last_error, self.progress.nftlb_error
 
     def _save(self) -> None:
         now = time.monotonic()
