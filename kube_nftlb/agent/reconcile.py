@@ -28,6 +28,7 @@ from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
+from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
 
@@ -63,7 +64,7 @@ REFUSED_RETRY_S = 60
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
 
-    reason: str
+    reason: FailureReason
     message: str
     generation: int = 0
 
@@ -750,7 +751,7 @@ class Reconciler:
             self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 
-    def _fail(self, key: FarmKey, reason: str, message: str) -> None:
+    def _fail(self, key: FarmKey, reason: FailureReason, message: str) -> None:
         metrics.FARMS_FAILED.labels(reason).inc()
         _log.warning("farm refused", namespace=key.namespace, farm=key.name, reason=reason, message=message)
         if (farm := self._farms.get(key)) is not None:
