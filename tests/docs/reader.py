@@ -22,7 +22,7 @@ _END = "end-of-the-block"
 
 
 class Reader:
-    """Works in a copy of the repository's folder, with labs of its own; all of it is gone after ``close``."""
+    """Works in a folder that looks like the repository's, with labs of its own; all of it is gone after ``close``."""
 
     def __init__(self) -> None:
         # The path of a lab's socket must be short.
@@ -30,7 +30,10 @@ class Reader:
         self.folder = self.home / "kube-nftlb"
         self.folder.mkdir()
         for entry in ROOT.iterdir():
-            (self.folder / entry.name).symlink_to(entry)
+            if entry.name != "Makefile":
+                (self.folder / entry.name).symlink_to(entry)
+        # Called by its other name, make would install the other folder.
+        (self.folder / "Makefile").write_text(f".DEFAULT:\n\t@$(MAKE) --no-print-directory -C {ROOT} $@\n")
         self._environment = {
             **os.environ,
             "XDG_STATE_HOME": str(self.home),
