@@ -12,6 +12,9 @@ from kube_nftlb.reasons import NodeReason
 _ERROR_MAX = 1024
 _MESSAGE_MAX = 512
 
+_GENERATION = 1
+"""Of every NftlbNode, since it has no spec. ``kubectl wait`` takes no condition that is of an earlier generation."""
+
 _Said = tuple[str, NodeReason, str]
 
 
@@ -73,5 +76,12 @@ def _condition(
 ) -> Condition:
     since = before.last_transition_time if before is not None and before.status == status else now
     return Condition.model_validate(
-        {"type": kind, "status": status, "reason": reason, "message": message[:_ERROR_MAX], "lastTransitionTime": since}
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:_ERROR_MAX],
+            "observedGeneration": _GENERATION,
+            "lastTransitionTime": since,
+        }
     )

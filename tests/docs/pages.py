@@ -69,7 +69,8 @@ def console(steps: list[Step]) -> str:
     written = []
     for step in steps:
         first, *more = step.command.splitlines(keepends=True)
-        written += [f"$ {first}", *(f"> {line}" for line in more), step.output]
+        output = step.output if step.output.endswith("\n") or not step.output else f"{step.output}\n"
+        written += [f"$ {first}", *(f"> {line}" for line in more), output]
     return "".join(written)
 
 

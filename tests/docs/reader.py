@@ -24,7 +24,8 @@ _END = "end-of-the-block"
 class Reader:
     """Works in a folder that looks like the repository's, with labs of its own; all of it is gone after ``close``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *within: str) -> None:
+        """``within`` is a command that starts another one, such as ``unshare --net``."""
         # The path of a lab's socket must be short.
         self.home = Path(tempfile.mkdtemp(prefix="docs-", dir="/tmp"))
         self.folder = self.home / "kube-nftlb"
@@ -42,7 +43,7 @@ class Reader:
         for leftover in ("KUBECONFIG", "KUBE_NFTLB_LAB"):
             self._environment.pop(leftover, None)
         self._shell = subprocess.Popen(
-            ["bash", "--norc", "-e", "-o", "pipefail"],
+            [*within, "bash", "--norc", "-e", "-o", "pipefail"],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.PIPE,
