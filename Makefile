@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint format crds reference bench bench-full lock clean
+.PHONY: help demo test unit lint format crds reference docs bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,6 +38,9 @@ crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
 
 reference: .venv/ready ## Write docs/reference.md anew from the models
 	$(BIN)/kube-nftlb reference
+
+docs: .venv/ready ## Do what the documents say, and write down what came out
+	KUBE_NFTLB_RENEW_DOCS=1 $(BIN)/pytest tests/docs/test_pages.py
 
 bench: .venv/ready ## Measure this beside kube-proxy and others, in under 15 minutes (root)
 	$(BIN)/python -m benchmarks

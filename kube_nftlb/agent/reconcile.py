@@ -31,6 +31,7 @@ from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
+from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
 
@@ -74,7 +75,7 @@ _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says m
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
 
-    reason: str
+    reason: FailureReason
     message: str
     generation: int = 0
 
@@ -825,7 +826,7 @@ class Reconciler:
             self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 
-    def _fail(self, key: FarmKey, reason: str, message: str) -> None:
+    def _fail(self, key: FarmKey, reason: FailureReason, message: str) -> None:
         if (farm := self._farms.get(key)) is not None:
             self._tell(key, Problem(reason, message, farm.metadata.generation))
 

@@ -9,6 +9,7 @@ from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.events import Lasting
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.records import FarmRecord, NodeRecord, Owner
+from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
 _FAILED = "Failed"
@@ -22,7 +23,7 @@ class Verdict(NamedTuple):
     """One condition: its status, a reason in CamelCase and a message for people."""
 
     status: Literal["True", "False"]
-    reason: str
+    reason: ConditionReason
     message: str
 
 
@@ -63,8 +64,7 @@ def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
     if loss is not None:
-        problem = conflict(loss)
-        return Verdict("False", problem.reason, problem.message)
+        return Verdict("False", "AddressConflict", conflict(loss).message)
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
