@@ -59,6 +59,33 @@ def nftlb_daemon() -> None:
 
 
 @app.command()
+def check(
+    wait: Annotated[float, typer.Option(help="For how many seconds to wait until all is well.")] = 0,
+) -> None:
+    """Tell whether every node has an agent that works, and serves the Service kubernetes; else end with 1."""
+    from kube_nftlb.commands import check as command
+
+    checked = asyncio.run(command.check(wait))
+    for problem in checked.problems:
+        typer.echo(problem, err=True)
+    if checked.problems:
+        raise typer.Exit(1)
+    typer.echo(checked.summary)
+
+
+@app.command()
+def clean() -> None:
+    """Take everything of kube-nftlb away from this node, when its agent and nftlb have ended.
+
+    The agent does so itself when its DaemonSet is deleted.
+    """
+    from kube_nftlb.agent.clean import clean as run
+    from kube_nftlb.agent.nft import Nft
+
+    asyncio.run(run(NftlbSettings.from_environment(os.environ), Nft.open()))
+
+
+@app.command()
 def nftlb(
     method: Annotated[str, typer.Argument(help="GET, POST, PUT, PATCH or DELETE.")],
     path: Annotated[str, typer.Argument(help="Such as /farms or /farms/my-service--http.")],
@@ -94,7 +121,13 @@ def crds(
     """Write the CustomResourceDefinitions, generated from the models."""
     from kube_nftlb.api import crd
 
-    texts = {directory / name: crd.render(definition) for name, definition in crd.definitions().items()}
+    chart = directory.parent / "charts/kube-nftlb/files/crds"
+    texts = {
+        folder / name: crd.render(definition)
+        for name, definition in crd.definitions().items()
+        # Where there is a chart beside, it has them too: it can hold no file from outside its folder.
+        for folder in (directory, *([chart] if chart.is_dir() else []))
+    }
     _write_generated(texts, "kube-nftlb crds", check=check)
 
 

@@ -9,6 +9,7 @@
     │   ├── ConflictError       409
     │   └── ExpiredError        410: the resourceVersion is too old, list again
     ├── KubeUnreachableError  the API server did not answer
+    ├── LeaseLostError        another replica may lead now
     ├── NftlbError            nftlb answered, and refused
     ├── NftlbUnreachableError nftlb did not answer
     ├── KernelError           libnftables or netlink refused
@@ -50,6 +51,10 @@ class ExpiredError(KubeError):
 
 class KubeUnreachableError(KubeNftlbError):
     """The API server could not be reached, or broke off."""
+
+
+class LeaseLostError(KubeNftlbError):
+    """This replica leads no more; the message says why. What it was about to write must not be written."""
 
 
 class NftlbError(KubeNftlbError):

@@ -40,6 +40,11 @@ WATCH_RESTARTS = Counter(
     "How often all watches of the operator were begun anew after a failure.",
     registry=REGISTRY,
 )
+LEADER = Gauge(
+    "kube_nftlb_leader",
+    "1 for the operator that writes, 0 for one that stands by; 1 too where there is no election.",
+    registry=REGISTRY,
+)
 QUEUE_LENGTH = Gauge(
     "kube_nftlb_queue_length",
     "Services (farms) and NftlbFarms (statuses) that wait to be looked at.",

@@ -57,6 +57,10 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_DEFAULT_MODE: snat (the default), or dnat: backends see the clients' addresses as with kube-proxy."""
     external_ip_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: CIDRs with commas between; spec.externalIPs elsewhere are not served (all)."""
+    leader_election: bool
+    """KUBE_NFTLB_LEADER_ELECTION: off (the default), or on: of several operators only the holder of a Lease writes."""
+    namespace: str
+    """KUBE_NFTLB_NAMESPACE: where that Lease is (kube-nftlb-system)."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -69,6 +73,8 @@ class OperatorSettings(CommonSettings):
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
             default_mode=_choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
+            leader_election=_choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
+            namespace=namespace(environ),
         )
 
 
@@ -77,7 +83,12 @@ class NftlbSettings:
     """What the agent, nftlb's start and ``kube-nftlb nftlb`` have to agree on, on one node."""
 
     run_dir: Path
-    """KUBE_NFTLB_RUN_DIR: the folder with nftlb's key and its start-up file, shared with nftlb (/run/kube-nftlb)."""
+    """KUBE_NFTLB_RUN_DIR: the folder with nftlb's key, shared with nftlb, best in memory (/run/kube-nftlb)."""
+    state_dir: Path
+    """KUBE_NFTLB_STATE_DIR: the folder with nftlb's start-up file, and what was done to pods (the same).
+
+    It is to outlive both programs, though not the machine's start.
+    """
     port: int
     """KUBE_NFTLB_NFTLB_PORT: the TCP port on 127.0.0.1 that nftlb listens on (5555)."""
 
@@ -87,7 +98,8 @@ class NftlbSettings:
         port = environ.get("KUBE_NFTLB_NFTLB_PORT") or "5555"
         if not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise errors.UsageError(f"KUBE_NFTLB_NFTLB_PORT={port!r}: give a port from 1 to 65535")
-        return cls(Path(environ.get("KUBE_NFTLB_RUN_DIR") or "/run/kube-nftlb"), int(port))
+        run_dir = environ.get("KUBE_NFTLB_RUN_DIR") or "/run/kube-nftlb"
+        return cls(Path(run_dir), Path(environ.get("KUBE_NFTLB_STATE_DIR") or run_dir), int(port))
 
     @property
     def url(self) -> str:
@@ -102,7 +114,12 @@ class NftlbSettings:
     @property
     def startup_file(self) -> Path:
         """What nftlb loads before it answers: the farms that the agent last saw in the kernel."""
-        return self.run_dir / "nftlb.json"
+        return self.state_dir / "nftlb.json"
+
+    @property
+    def pods_file(self) -> Path:
+        """What pods were given for farms in the mode dsr, and how they were before."""
+        return self.state_dir / "dsr.json"
 
 
 @dataclass(frozen=True)
@@ -126,6 +143,13 @@ class AgentSettings(CommonSettings):
     tcp_close_wait_s: int
     """KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS: for how long the kernel remembers a connection that one side has not
     closed (3600, as kube-proxy's --conntrack-tcp-timeout-close-wait); 0 leaves the kernel's own time."""
+    namespace: str
+    """KUBE_NFTLB_NAMESPACE: where the agent's DaemonSet is (kube-nftlb-system)."""
+    daemon_set: str
+    """KUBE_NFTLB_DAEMON_SET: the DaemonSet that runs the agent: when that is deleted, the agent takes its rules away as
+    it ends. Empty (the default): they always stay."""
+    sysctl_dir: Path
+    """KUBE_NFTLB_SYSCTL_DIR: a folder with what /proc/sys has, where that cannot be written (/proc/sys)."""
     tcp_be_liberal: bool
     """KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL: off (the default), or on: TCP packets outside their window are translated
     too, instead of reaching clients as they are, who answer with a reset (kube-proxy's --conntrack-tcp-be-liberal)."""
@@ -154,8 +178,16 @@ class AgentSettings(CommonSettings):
             tcp_close_wait_s=int(
                 seconds(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=2592000)
             ),
+            namespace=namespace(environ),
+            daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or "",
+            sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
             tcp_be_liberal=_choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )
+
+
+def namespace(environ: Mapping[str, str]) -> str:
+    """KUBE_NFTLB_NAMESPACE."""
+    return environ.get("KUBE_NFTLB_NAMESPACE") or "kube-nftlb-system"
 
 
 def log_level(environ: Mapping[str, str]) -> LogLevel:

@@ -2,15 +2,16 @@
 
 import asyncio
 import signal
-from pathlib import Path
 
 import prometheus_client
 import structlog
 
 from kube_nftlb import logs, metrics
+from kube_nftlb.agent.clean import clean
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.own_daemon_set import OwnDaemonSet
 from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
@@ -26,14 +27,15 @@ from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.settings import AgentSettings
 
-_CONNTRACK = Path("/proc/sys/net/netfilter")
 _COMPONENT = "kube-nftlb-agent"
 
 _log = structlog.get_logger()
 
 
 def main(settings: AgentSettings) -> None:
-    """Run the agent until SIGTERM or SIGINT. What it has programmed stays, and goes on working.
+    """Run the agent until SIGTERM or SIGINT.
+
+    What it has programmed stays, and goes on working. Only where its DaemonSet is deleted, all is taken away.
 
     Raises UsageError where the health address cannot be listened on.
     """
@@ -50,7 +52,7 @@ def _set_conntrack(settings: AgentSettings) -> None:
         wanted["nf_conntrack_tcp_be_liberal"] = "1"
     for name, value in wanted.items():
         try:
-            (_CONNTRACK / name).write_text(value)
+            (settings.sysctl_dir / "net/netfilter" / name).write_text(value)
         except OSError as error:
             # Where /proc/sys is read-only, as in a container without privileges.
             _log.warning("cannot set the connection tracking", sysctl=name, value=value, error=str(error))
@@ -70,7 +72,7 @@ async def _run(settings: AgentSettings) -> None:
         reporter = NodeReporter(kube, settings.node_name)
         own_node = OwnNode(settings.node_name)
         engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
-        reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.run_dir), reporter.changed)
+        reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.pods_file), reporter.changed)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
         health_server = await serve(health.answer, settings.health_address)
@@ -85,6 +87,10 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
         ]
+        daemon_set = None
+        if settings.daemon_set:
+            daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
+            tasks.append(asyncio.create_task(daemon_set.run(), name="daemon-set"))
         _log.info("agent started", node=settings.node_name)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -100,4 +106,7 @@ async def _run(settings: AgentSettings) -> None:
         conntrack.close()
         for task in done - {stopped}:
             task.result()
+        if daemon_set is not None and await daemon_set.is_deleted():
+            await clean(settings.nftlb, nft)
+            _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node", node=settings.node_name)
     _log.info("agent stopped", node=settings.node_name)

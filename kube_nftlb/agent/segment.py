@@ -83,8 +83,9 @@ class _ArpSettings(nlmsg):  # type: ignore[misc]  # pyroute2 has no type hints
 class Segment:
     """What this node has, and what pods were given. ``provide`` adds, ``tidy`` takes away."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._file = run_dir / "dsr.json"
+    def __init__(self, file: Path) -> None:
+        """``file`` is the record of what pods were given."""
+        self._file = file
         self._wanted: dict[str, frozenset[PodVip]] = {}
         self._record = _read(self._file)
         self.links = NO_LINKS

@@ -98,7 +98,7 @@ async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subproces
             done.set()
 
     engine = NftlbEngine(client, kernel, conntrack, nft, settings.startup_file)
-    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.run_dir), on_progress)
+    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.pods_file), on_progress)
     reconciler.learn(NodeFacts(**asked["facts"]), {})
     reconciler.replace_policies(asked["policies"], _LISTED_AT)
     reconciler.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)
@@ -119,7 +119,7 @@ async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subproces
 
 
 def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
-    settings = NftlbSettings(run_dir, _NFTLB_PORT)
+    settings = NftlbSettings(run_dir, run_dir, _NFTLB_PORT)
     environment = {
         **os.environ,
         "KUBE_NFTLB_RUN_DIR": str(run_dir),

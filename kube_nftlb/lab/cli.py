@@ -57,11 +57,12 @@ def up(
             help="What pods are made of: network namespaces with a server each, or containers under a real kubelet."
         ),
     ] = Runtime("namespaces"),  # noqa: B008
+    operators: Annotated[int, typer.Option(min=1, help="How many operators; one of them leads.")] = 1,
 ) -> None:
     """Start a lab, and wait until it is ready."""
     with _progress() as report:
-        zone_names = [zone for zone in zones.split(",") if zone] or None
-        lab = Lab.up(context.obj, nodes, zone_names, proxy.value, report, runtime=runtime.value)
+        named = [zone for zone in zones.split(",") if zone] or None
+        lab = Lab.up(context.obj, nodes, named, proxy.value, report, operators=operators, runtime=runtime.value)
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"
     typer.echo(f"\nexport KUBECONFIG=$(kube-nftlb lab{option} kubeconfig)")

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kube_nftlb.lab import addresses, credentials
@@ -73,6 +73,7 @@ class Blueprint:
     nodes: list[NodePlan]
     proxy: str
     programs: Mapping[str, Path]
+    operators: int = 1
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """More for a component, named ``agent`` or, on one node alone, ``agent@node-1``: environment variables, or flags of
     kube-proxy."""
@@ -91,29 +92,37 @@ class Blueprint:
             self._controller_manager(),
             self._scheduler(),
             *(self._containerd(node) for node in self.nodes),
-            *(self._kubelet(node) for node in self.nodes),
         ]
 
+    def kubelets(self) -> list[Component]:
+        """What needs a container runtime that answers; nothing where there is none."""
+        return [] if self.runtime == NAMESPACES else [self._kubelet(node) for node in self.nodes]
+
+    def operators_and_daemons(self) -> list[Component]:
+        """What of kube-nftlb can start before there are nodes."""
+        if self.proxy != "kube-nftlb":
+            return []
+        operators = [self._operator(number) for number in range(1, self.operators + 1)]
+        daemons = [self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes]
+        return [*operators, *daemons]
+
     def proxies(self) -> list[Component]:
-        """What makes Services work; nothing for the proxy ``none``."""
+        """What makes Services work on each node; nothing for the proxy ``none``."""
         if self.proxy == "kube-nftlb":
-            environment = {
-                "KUBE_NFTLB_METRICS_ADDRESS": "127.0.0.1:9195",
-                "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:9196",
-            }
-            operator = self._kube_nftlb(OPERATOR, "operator", None, environment)
-            daemons = [
-                self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes
-            ]
-            agents = [self._kube_nftlb(AGENT, "agent", node, self._node_environment(node)) for node in self.nodes]
-            return [operator, *daemons, *agents]
+            return [self._kube_nftlb(AGENT, "agent", node, self._node_environment(node)) for node in self.nodes]
         if self.proxy.startswith(KUBE_PROXY):
             return [self._kube_proxy(node) for node in self.nodes]
         return []
 
     def all(self) -> list[Component]:
         """Everything, in the order it starts."""
-        return [*self.control_plane(), *self.controllers(), *self.proxies()]
+        return [
+            *self.control_plane(),
+            *self.controllers(),
+            *self.kubelets(),
+            *self.operators_and_daemons(),
+            *self.proxies(),
+        ]
 
     def _etcd(self) -> Component:
         flags = {
@@ -218,11 +227,24 @@ class Blueprint:
             "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:10256",
         }
 
+    def _operator(self, number: int) -> Component:
+        """The first, second, ... operator; all run in the control plane's network, and need ports of their own."""
+        ports = 9195 + 100 * (number - 1)
+        environment = {
+            "KUBE_NFTLB_METRICS_ADDRESS": f"127.0.0.1:{ports}",
+            "KUBE_NFTLB_HEALTH_ADDRESS": f"[::]:{ports + 1}",
+            # One that is killed need not wait for its own lease.
+            "KUBE_NFTLB_LEADER_ELECTION": "on" if self.operators > 1 else "off",
+        }
+        component = self._kube_nftlb(OPERATOR, "operator", None, environment)
+        return component if number == 1 else replace(component, name=f"{OPERATOR}-{number}")
+
     def _kube_nftlb(self, name: str, command: str, node: NodePlan | None, environment: Mapping[str, str]) -> Component:
-        common = {"KUBECONFIG": str(self.files.inside_kubeconfig), "KUBE_NFTLB_LOG_LEVEL": "INFO"}
+        where = node.name if node else None
+        common = {"KUBECONFIG": str(self.files.kubeconfig_of(name, where)), "KUBE_NFTLB_LOG_LEVEL": "INFO"}
         argv = (sys.executable, "-m", "kube_nftlb", command)
         settings = self._settings(name, node)
-        return Component(name, node.name if node else None, argv, {**common, **environment, **settings})
+        return Component(name, where, argv, {**common, **environment, **settings})
 
     def _settings(self, name: str, node: NodePlan | None) -> dict[str, str]:
         own = self.settings.get(f"{name}@{node.name}", {}) if node else {}

@@ -34,8 +34,13 @@ def create(files: LabFiles, openssl: Path, host_port: int) -> None:
     _write_secret(folder / ADMIN_TOKEN, token)
     _write_secret(folder / TOKENS, f"{token},admin,admin,system:masters\n")
     _write_secret(files.kubeconfig, _kubeconfig(files, f"https://127.0.0.1:{host_port}", token))
+    write_kubeconfig(files, files.inside_kubeconfig, token)
+
+
+def write_kubeconfig(files: LabFiles, path: Path, token: str) -> None:
+    """Write a kubeconfig for programs in the lab's namespaces."""
     inside = f"https://{addresses.API_HOST}:{addresses.API_PORT}"
-    _write_secret(files.inside_kubeconfig, _kubeconfig(files, inside, token))
+    _write_secret(path, _kubeconfig(files, inside, token))
 
 
 def _kubeconfig(files: LabFiles, server: str, token: str) -> str:

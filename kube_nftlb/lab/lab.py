@@ -36,12 +36,14 @@ class Lab:
         report: Callable[[str], None] = lambda _: None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         runtime: str = components.NAMESPACES,
+        operators: int = 1,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` gets a sentence at each step.
 
         ``settings`` has more environment variables of operator, nftlb and agent, or flags of kube-proxy, by the name of
         the component (``agent``), or of a component on one node (``agent@node-1``). ``runtime`` is ``namespaces``, or
-        ``containerd`` for pods that are containers, under a kubelet on each node.
+        ``containerd`` for pods that are containers, under a kubelet on each node. Of several ``operators`` one leads;
+        the components are ``operator``, ``operator-2`` and so on.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
@@ -57,6 +59,7 @@ class Lab:
             proxy=proxy,
             runtime=runtime,
             snapshotter=snapshotter,
+            operators=operators,
             programs=found,
             settings=settings or {},
             report=report,

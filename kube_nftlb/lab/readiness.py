@@ -61,6 +61,18 @@ async def create_nodes(client: Kube, nodes: Iterable[NodePlan]) -> None:
         await client.create(kube.NODES, objects.node(node))
 
 
+async def until_created(client: Kube, resource: kube.Resource, name: str) -> JsonObject:
+    """Wait until there is an object without a namespace; what it is."""
+    found: JsonObject = {}
+
+    async def is_there() -> bool:
+        found.update(await client.get(resource, name))
+        return True
+
+    await _until(is_there, f"the {resource.kind} {name} exists")
+    return found
+
+
 async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
     """Wait until all nodes are Ready, and until pods may be created."""
 

@@ -65,6 +65,10 @@ class LabFiles:
         """For programs in the lab's namespaces."""
         return self.root / "kubeconfig-inside"
 
+    def kubeconfig_of(self, component: str, node: str | None) -> Path:
+        """For a program of kube-nftlb's, with its own rights."""
+        return self.secrets / (f"kubeconfig-{component}-{node}" if node else f"kubeconfig-{component}")
+
     @property
     def logs(self) -> Path:
         """One file for each component, or for each component and node."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kube_nftlb import errors
-from kube_nftlb.lab import addresses, components, control, forward, namespaces, network
+from kube_nftlb.lab import addresses, components, control, credentials, forward, namespaces, network
 from kube_nftlb.lab.components import Blueprint, Component
 from kube_nftlb.lab.containers import archive, config, images
 from kube_nftlb.lab.containers import nodes as container_nodes
@@ -40,6 +40,7 @@ class Order:
     proxy: str
     runtime: str
     snapshotter: str  # of containerd, where that is the runtime
+    operators: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
     lock: int  # file descriptors
@@ -80,7 +81,7 @@ class Supervisor:
     async def _fill(self) -> None:
         # Only now: this import takes half a second, in which the API server starts.
         from kube_nftlb.kube import Kube
-        from kube_nftlb.lab import readiness
+        from kube_nftlb.lab import readiness, rights
 
         nodes = {node.name for node in self._blueprint.nodes}
         with_crds = self._blueprint.proxy == "kube-nftlb"
@@ -93,7 +94,13 @@ class Supervisor:
             self._start(self._blueprint.controllers())
             if self._blueprint.runtime == components.CONTAINERS:
                 await asyncio.to_thread(self._load_images)
-            await readiness.apply_crds(client, crds)
+                self._start(self._blueprint.kubelets())
+            if with_crds:
+                await asyncio.gather(readiness.apply_crds(client, crds), rights.grant(client, rights.folder()))
+                self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
+                self._start(self._blueprint.operators_and_daemons())
+                for node in self._blueprint.nodes:
+                    self._write_kubeconfig(components.AGENT, node.name, await rights.agent_token(client, node))
             self._start(self._blueprint.proxies())
             await readiness.until_nodes_ready(client, nodes)
             if with_crds:
@@ -106,6 +113,9 @@ class Supervisor:
                 if process.restarts >= _CRASH_LOOP:
                     raise errors.LabError(f"{process.component.name} ends again and again")
             await asyncio.sleep(0.2)
+
+    def _write_kubeconfig(self, component: str, node: str | None, token: str) -> None:
+        credentials.write_kubeconfig(self._files, self._files.kubeconfig_of(component, node), token)
 
     def _start(self, wanted: list[Component]) -> None:
         for component in wanted:
@@ -171,6 +181,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
         addresses.plan_nodes(order.nodes, order.zones),
         order.proxy,
         {name: Path(path) for name, path in order.programs.items()},
+        order.operators,
         order.settings,
         order.runtime,
     )

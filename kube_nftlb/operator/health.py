@@ -9,13 +9,17 @@ STALLED_S = 300.0
 with many ports needs several."""
 
 
-def answer(path: str, *, now: datetime, stalled_s: float, listed: bool) -> Answer:
-    """``stalled_s`` is for how long no worker has got on with its work, ``listed`` whether the first lists are done."""
+def answer(path: str, *, now: datetime, stalled_s: float, listed: bool, leads: bool = True) -> Answer:
+    """``stalled_s`` is for how long no worker has got on with its work, ``listed`` whether the first lists are done.
+
+    Whether this replica ``leads`` is told, and makes no difference: one that stands by is ready to.
+    """
     healthy = stalled_s <= STALLED_S
     time = {"currentTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
     if path in ("/healthz", "/livez"):
         return Answer(200 if healthy else 503, {**time, "healthy": healthy})
     if path == "/readyz":
         ready = healthy and listed
-        return Answer(200 if ready else 503, {**time, "healthy": healthy, "listed": listed, "ready": ready})
+        body = {**time, "healthy": healthy, "listed": listed, "leader": leads, "ready": ready}
+        return Answer(200 if ready else 503, body)
     return Answer(404, {"error": "ask for /healthz, /livez or /readyz"})

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import handlers, health
 from kube_nftlb.operator.build import Profile
 from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.lease import Lease, new_identity
 from kube_nftlb.operator.podwatch import PodWatch
 from kube_nftlb.operator.policies import PolicyStatuses
 from kube_nftlb.operator.publish import Publisher
@@ -29,6 +30,7 @@ from kube_nftlb.operator.store import Dirty, Store
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
+_LEASE = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
 _FIRST_RELIST_S = 10.0
@@ -40,7 +42,11 @@ _log = structlog.get_logger()
 
 
 def main(settings: OperatorSettings) -> None:
-    """Run until SIGTERM or SIGINT. Raises UsageError where the metrics or health address cannot be listened on."""
+    """Run until SIGTERM or SIGINT.
+
+    Raises UsageError where the metrics or health address cannot be listened on, and LeaseLostError when another replica
+    may lead from now on.
+    """
     logs.configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf._cogs.clients.watching").addFilter(handlers.OncePerOutage(time.monotonic))
     address = settings.metrics_address
@@ -62,12 +68,18 @@ async def _run(settings: OperatorSettings) -> None:
     async with await Kube.connect(user_agent=_COMPONENT) as kube:
         operator = _Operator(kube, settings, stop)
         probes = await serve(operator.probe, settings.health_address)
-        tasks = [asyncio.create_task(work) for work in operator.background()]
+        writers = [asyncio.create_task(work) for work in operator.writers()]
+        tasks = [*writers, *(asyncio.create_task(work) for work in operator.readers())]
         session = asyncio.create_task(operator.session())
         ended = asyncio.create_task(stop.wait())
         _log.info("operator started", relist_s=settings.relist_s)
         await asyncio.wait([session, ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
         _log.info("operator ends")
+        # Before anything else: the next leader need not wait for the rest.
+        for writer in writers:
+            writer.cancel()
+        await asyncio.wait(writers)
+        await operator.resign()
         if stop.is_set():
             await asyncio.wait([session], timeout=_END_PATIENCE_S)
         for task in (session, ended, *tasks):
@@ -91,9 +103,8 @@ class _Operator:
         self._stop = stop
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
-        self._knows_all = False
-        self._listed = False
         self._filled = asyncio.Event()
+        self._works = asyncio.Event()
         self._intake = Intake(store)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._intake)
@@ -101,34 +112,66 @@ class _Operator:
         profile = Profile(settings.default_mode, settings.external_ip_ranges)
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
-        self._pods = PodWatch(kube, store, self._events, self._on_pod)
+        self._pods = PodWatch(kube, store, self._events, self._mark)
+        self._lease: Lease | None = None
+        if settings.leader_election:
+            self._lease = Lease(kube, settings.namespace, _LEASE, clock, new_identity())
+        metrics.LEADER.set_function(lambda: self._leads)
 
-    def background(self) -> list[Coroutine[Any, Any, None]]:
+    def readers(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
+        return [self._pods.run(), self._relist(), self._policies.watch()]
+
+    def writers(self) -> list[Coroutine[Any, Any, None]]:
+        """The election, and what writes once it is won; to be started before the watches likewise."""
         return [
-            self._events.run(),
-            self._pods.run(),
-            self._relist(),
-            self._policies.watch(),
-            self._policies.write(self._filled),
-            *(self._reconciler.work_on_services() for _ in range(_SERVICE_WORKERS)),
-            *(self._reconciler.work_on_statuses() for _ in range(_STATUS_WORKERS)),
+            *([self._lease.run()] if self._lease is not None else []),
+            self._begin(),
+            self._when_it_works(self._events.run),
+            self._when_it_works(lambda: self._policies.write(self._filled)),
+            *(self._when_it_works(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
+            *(self._when_it_works(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
         ]
 
+    async def resign(self) -> None:
+        """Let another replica lead at once, when all writers have ended."""
+        if self._lease is not None:
+            await self._lease.release()
+
     def probe(self, path: str) -> Answer:
-        """What is answered to a probe."""
+        """What is answered to a probe; a replica that stands by is as healthy and ready as the leader."""
         stalled_s = max(self._reconciler.services.stalled_s(), self._reconciler.statuses.stalled_s())
-        return health.answer(path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._listed)
+        return health.answer(
+            path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._filled.is_set(), leads=self._leads
+        )
+
+    @property
+    def _leads(self) -> bool:
+        return self._lease is None or self._lease.leading.is_set()
+
+    async def _begin(self) -> None:
+        """Once all is listed and the election is won: look at everything, and from then on at what changes.
+
+        A replica that stands by knows as much as the leader, so that it need not list first when its time comes.
+        """
+        await self._filled.wait()
+        if self._lease is not None:
+            await self._lease.leading.wait()
+        self._works.set()
+        self._reconciler.mark(self._reconciler.store.everything())
+        self._pods.tell_all()
+        await asyncio.Event().wait()
+
+    async def _when_it_works(self, work: Callable[[], Awaitable[None]]) -> None:
+        await self._works.wait()
+        await work()
 
     async def session(self) -> None:
         """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
         while True:
-            found = await self._lister.fill()
+            self._mark(await self._lister.fill())
             await self._pods.listed.wait()
-            self._knows_all = True
-            self._reconciler.mark(found)
             self._begun.set()
-            self._listed = True
             self._filled.set()
             try:
                 await self._watch()
@@ -153,11 +196,11 @@ class _Operator:
         await kopf.run_tasks(tasks, ignored=others)
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
-        self._reconciler.mark(self._intake.take(resource, event_type, raw))
+        self._mark(self._intake.take(resource, event_type, raw))
 
-    def _on_pod(self, dirty: Dirty) -> None:
-        # Until all is listed nothing is decided, and then everything is looked at.
-        if self._knows_all:
+    def _mark(self, dirty: Dirty) -> None:
+        # Until there is something to decide nothing waits for it, and then everything is looked at.
+        if self._works.is_set():
             self._reconciler.mark(dirty)
 
     async def _relist(self) -> None:
@@ -171,6 +214,6 @@ class _Operator:
                 await asyncio.sleep(_FIRST_RELIST_S)
             try:
                 async for dirty in self._lister.repair():
-                    self._reconciler.mark(dirty)
+                    self._mark(dirty)
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("the periodic list failed", error=str(error))

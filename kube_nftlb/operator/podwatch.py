@@ -30,6 +30,7 @@ class PodWatch:
         self._store = store
         self._events = events
         self._on_change = on_change
+        self._tells = False
 
     async def run(self) -> None:
         """List and watch, for ever."""
@@ -42,6 +43,12 @@ class PodWatch:
             metadata_only=True,
             transform=slim,
         )
+
+    def tell_all(self) -> None:
+        """From now on write Events on what is wrong with Pods; first on all that is. Before, another replica does."""
+        self._tells = True
+        for key, pod in self._store.pods.items():
+            self._tell(key, pod.uid, (), pod.problems)
 
     def _on_list(self, listing: Listing) -> None:
         version = int(listing.resource_version)
@@ -72,7 +79,7 @@ class PodWatch:
 
     def _tell(self, key: PodKey, uid: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
         # A Pod changes often, and its annotations hardly ever.
-        if now != before:
+        if self._tells and now != before:
             self._events.tell(Subject(PODS, *key, uid), now)
 
     def _on_trouble(self, error: errors.KubeNftlbError) -> None:

@@ -79,6 +79,11 @@ class Store:
         """All Service ports whose plain farm name is the same as this one's."""
         return self._contenders.get(FarmKey(port.namespace, port.plain_name), ())
 
+    def everything(self) -> Dirty:
+        """All Services, those that are gone but have farms included, and all farms."""
+        services = {key for key, _ in self.services.items()} | self._farms_of.keys()
+        return Dirty(frozenset(services), frozenset(key for key, _ in self.farms.items()))
+
     def put_service(self, service: Service) -> Dirty:
         """A Service was created or changed."""
         key = ServiceKey(service.metadata.namespace, service.metadata.name)

@@ -12,7 +12,7 @@ from tests.functional.cluster import Cluster, eventually, farm, service
 
 pytestmark = pytest.mark.timeout(180)
 
-POLICY = Path(__file__).parents[2] / "deploy" / "farm-ownership.yaml"
+POLICY = Path(__file__).parents[2] / "charts/kube-nftlb/admission/farm-ownership.yaml"
 
 CLAIMED = "10.96.77.7"
 """A cluster IP that nobody is given by chance."""
@@ -155,7 +155,7 @@ def test_a_services_farm_that_is_given_another_controller_is_put_right(cluster: 
 @pytest.fixture
 def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
     """A namespace with a user "tenant" who may write farms, and the admission policy; the lab's operator is "admin"."""
-    policy = POLICY.read_text().replace("system:serviceaccount:kube-nftlb:kube-nftlb-operator", "admin")
+    policy = POLICY.read_text().replace("system:serviceaccount:kube-nftlb-system:kube-nftlb-operator", "admin")
     cluster.kubectl("apply", "-f", "-", stdin=policy)
     cluster.kubectl("create", "role", "farms", "--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", namespace)
     cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", namespace)

@@ -24,7 +24,8 @@ def blueprint(proxy: str) -> Blueprint:
     ],
 )
 def test_what_runs_for_each_proxy(proxy: str, names: list[str]) -> None:
-    assert [component.name for component in blueprint(proxy).proxies()] == names
+    made = blueprint(proxy)
+    assert [component.name for component in (*made.operators_and_daemons(), *made.proxies())] == names
 
 
 def test_kube_proxy_gets_its_mode_and_node() -> None:
@@ -36,7 +37,7 @@ def test_kube_proxy_gets_its_mode_and_node() -> None:
 def test_agent_and_nftlb_of_a_node_share_a_folder() -> None:
     folders = {
         (component.name, component.environment["KUBE_NFTLB_RUN_DIR"])
-        for component in blueprint("kube-nftlb").proxies()
+        for component in blueprint("kube-nftlb").all()
         if component.node == "node-1"
     }
     assert folders == {("agent", "/lab/run/node-1"), ("nftlb", "/lab/run/node-1")}
@@ -51,7 +52,7 @@ def test_settings_are_for_a_component_and_before_those_for_one_node() -> None:
     }
 
     def proxies(proxy: str) -> list[Component]:
-        return Blueprint(LabFiles(Path("/lab")), plan_nodes(2), proxy, PROGRAMS, settings).proxies()
+        return Blueprint(LabFiles(Path("/lab")), plan_nodes(2), proxy, PROGRAMS, settings=settings).proxies()
 
     agents = [component.environment for component in proxies("kube-nftlb") if component.name == "agent"]
     assert [(environment["A"], environment["B"]) for environment in agents] == [("all", "all"), ("all", "own")]

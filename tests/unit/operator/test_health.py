@@ -20,7 +20,8 @@ def test_it_lives_while_workers_get_on_and_is_ready_after_the_first_lists(stalle
 
 def test_the_body_tells_why():
     body = answer("/readyz", now=NOW, stalled_s=0, listed=False).body
-    assert body == {"currentTime": "2026-01-01T00:00:00.000000Z", "healthy": True, "listed": False, "ready": False}
+    time = {"currentTime": "2026-01-01T00:00:00.000000Z"}
+    assert body == {**time, "healthy": True, "listed": False, "leader": True, "ready": False}
 
 
 def test_nothing_else_is_there():

@@ -151,6 +151,7 @@ async def watched(monkeypatch, store, *happens):
     """What a list and what came after it made dirty and told of."""
     changes, told = [], Told()
     watch = PodWatch(None, store, told, lambda dirty: changes.append(set(dirty.services)))
+    watch.tell_all()
 
     async def follow(*_, on_list, on_event, transform, **__):
         for each in happens:

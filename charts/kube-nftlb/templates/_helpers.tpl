@@ -1,0 +1,91 @@
+{{/* Labels of every object; takes a component, or "" for what belongs to none. */}}
+{{- define "kube-nftlb.labels" -}}
+{{ include "kube-nftlb.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "kube-nftlb.selector" -}}
+app.kubernetes.io/name: kube-nftlb
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-nftlb.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* How the operator, the agent and the test reach the API server: not by a Service where another way was given. */}}
+{{- define "kube-nftlb.apiServer" -}}
+{{- with .Values.apiServer }}
+{{- if .host }}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ .host | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ .port | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "kube-nftlb.log" -}}
+- name: KUBE_NFTLB_LOG_LEVEL
+  value: {{ .Values.log.level }}
+- name: KUBE_NFTLB_LOG_FORMAT
+  value: {{ .Values.log.format }}
+{{- end }}
+
+{{/* Where the pod listens: not on the loopback interface, since Prometheus and the kubelet ask from elsewhere. */}}
+{{- define "kube-nftlb.podAddress" -}}
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+- name: KUBE_NFTLB_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- end }}
+
+{{/* The service account's token, for one container of a pod instead of all. */}}
+{{- define "kube-nftlb.tokenMount" -}}
+- name: token
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
+{{- end }}
+
+{{- define "kube-nftlb.tokenVolume" -}}
+- name: token
+  projected:
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3607
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - key: ca.crt
+              path: ca.crt
+      - downwardAPI:
+          items:
+            - path: namespace
+              fieldRef:
+                fieldPath: metadata.namespace
+{{- end }}
+
+{{- define "kube-nftlb.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
