@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.lab import programs
+from kube_nftlb.lab import components, programs
 from kube_nftlb.lab.lab import Lab
 
 app = typer.Typer(no_args_is_help=True, help="A Kubernetes cluster on this machine, without containers.")
@@ -23,11 +23,15 @@ app.add_typer(pod_app, name="pod")
 
 Proxy = Enum("Proxy", {name: name for name in programs.PROXIES}, type=str)  # type: ignore[misc]
 
+Runtime = Enum("Runtime", {name: name for name in components.RUNTIMES}, type=str)  # type: ignore[misc]
+
 Node = Annotated[str | None, typer.Argument(help="Such as node-1; all of them without it.")]
 ComponentName = Annotated[
     str,
     typer.Argument(
-        metavar="COMPONENT", help="etcd, apiserver, controller-manager, kubelet, operator, agent, nftlb or kube-proxy."
+        metavar="COMPONENT",
+        help="etcd, apiserver, controller-manager, kubelet, operator, agent, nftlb, kube-proxy; with "
+        "containers also scheduler, containerd.",
     ),
 ]
 PodName = Annotated[str, typer.Argument(metavar="POD", help="name, or namespace/name")]
@@ -47,12 +51,18 @@ def up(
     nodes: Annotated[int, typer.Option(help="How many nodes.")] = 2,
     zones: Annotated[str, typer.Option(help="The nodes' zones, such as a,a,b.")] = "",
     proxy: Annotated[Proxy, typer.Option(help="What implements Services.")] = Proxy("kube-nftlb"),  # noqa: B008
+    runtime: Annotated[
+        Runtime,
+        typer.Option(
+            help="What pods are made of: network namespaces with a server each, or containers under a real kubelet."
+        ),
+    ] = Runtime("namespaces"),  # noqa: B008
     operators: Annotated[int, typer.Option(min=1, help="How many operators; one of them leads.")] = 1,
 ) -> None:
     """Start a lab, and wait until it is ready."""
     with _progress() as report:
         named = [zone for zone in zones.split(",") if zone] or None
-        lab = Lab.up(context.obj, nodes, named, proxy.value, report, operators=operators)
+        lab = Lab.up(context.obj, nodes, named, proxy.value, report, operators=operators, runtime=runtime.value)
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"
     typer.echo(f"\nexport KUBECONFIG=$(kube-nftlb lab{option} kubeconfig)")
@@ -116,6 +126,15 @@ def ready(context: typer.Context, pod: PodName) -> None:
 def unready(context: typer.Context, pod: PodName) -> None:
     """Make the pod not Ready; it goes on serving."""
     Lab(context.obj).pod(False, pod)
+
+
+@app.command(name="load")
+def load_image(
+    context: typer.Context,
+    image: Annotated[Path, typer.Argument(help="An image's file, as `docker save` writes it.")],
+) -> None:
+    """Import an image on all nodes of a lab with containers; they pull from no registry."""
+    Lab(context.obj).load_image(image.absolute())
 
 
 @app.command()

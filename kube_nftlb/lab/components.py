@@ -18,6 +18,14 @@ OPERATOR = "operator"
 AGENT = "agent"
 NFTLB = "nftlb"
 KUBE_PROXY = "kube-proxy"
+SCHEDULER = "scheduler"
+CONTAINERD = "containerd"
+
+NAMESPACES = "namespaces"
+"""Pods are network namespaces with a server in each; a stand-in plays kubelet and scheduler."""
+CONTAINERS = "containerd"
+"""Pods are containers; each node has its kubelet, containerd and runc."""
+RUNTIMES = (NAMESPACES, CONTAINERS)
 
 _ETCD_URL = "http://127.0.0.1:2379"
 _ETCD_PEER_URL = "http://127.0.0.1:2380"
@@ -36,6 +44,13 @@ _CONTROLLERS = (
     "serviceaccount-token-controller",
     "service-cidr-controller",
     "statefulset-controller",
+)
+_CONTROLLERS_WITH_CONTAINERS = (
+    # Takes the taint from a node that has become Ready.
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
+    # By it a pod trusts the API server.
+    "root-ca-certificate-publisher-controller",
 )
 _SYNCS = ("deployment", "replicaset", "service-endpoint", "endpoint", "namespace")
 
@@ -62,14 +77,26 @@ class Blueprint:
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """More for a component, named ``agent`` or, on one node alone, ``agent@node-1``: environment variables, or flags of
     kube-proxy."""
+    runtime: str = NAMESPACES
+    """What pods are made of: one of RUNTIMES."""
 
     def control_plane(self) -> list[Component]:
         """etcd and the API server, in the order they start."""
         return [self._etcd(), self._api_server()]
 
     def controllers(self) -> list[Component]:
-        """What turns objects into other objects, and pods into namespaces."""
-        return [self._controller_manager(), self._module(KUBELET, "kube_nftlb.lab.kubelet", str(self.files.root))]
+        """What turns objects into other objects, and pods into namespaces or containers."""
+        if self.runtime == NAMESPACES:
+            return [self._controller_manager(), self._module(KUBELET, "kube_nftlb.lab.kubelet", str(self.files.root))]
+        return [
+            self._controller_manager(),
+            self._scheduler(),
+            *(self._containerd(node) for node in self.nodes),
+        ]
+
+    def kubelets(self) -> list[Component]:
+        """What needs a container runtime that answers; nothing where there is none."""
+        return [] if self.runtime == NAMESPACES else [self._kubelet(node) for node in self.nodes]
 
     def operators_and_daemons(self) -> list[Component]:
         """What of kube-nftlb can start before there are nodes."""
@@ -89,7 +116,13 @@ class Blueprint:
 
     def all(self) -> list[Component]:
         """Everything, in the order it starts."""
-        return [*self.control_plane(), *self.controllers(), *self.operators_and_daemons(), *self.proxies()]
+        return [
+            *self.control_plane(),
+            *self.controllers(),
+            *self.kubelets(),
+            *self.operators_and_daemons(),
+            *self.proxies(),
+        ]
 
     def _etcd(self) -> Component:
         flags = {
@@ -120,15 +153,19 @@ class Blueprint:
             "service-account-signing-key-file": key,
             "service-cluster-ip-range": addresses.SERVICE_CIDRS,
             "allow-privileged": "true",
+            # Names of nodes are known to nobody's DNS.
+            "kubelet-preferred-address-types": "InternalIP",
             "max-requests-inflight": "2000",
             "max-mutating-requests-inflight": "1000",
         }
         return Component(API_SERVER, None, self._command("kube-apiserver", flags))
 
     def _controller_manager(self) -> Component:
+        more = _CONTROLLERS_WITH_CONTAINERS if self.runtime == CONTAINERS else ()
         flags = {
             "kubeconfig": str(self.files.inside_kubeconfig),
-            "controllers": ",".join(_CONTROLLERS),
+            "controllers": ",".join((*_CONTROLLERS, *more)),
+            "root-ca-file": str(self.files.secrets / credentials.CERTIFICATE),
             "leader-elect": "false",
             "service-account-private-key-file": str(self.files.secrets / credentials.SERVICE_ACCOUNT_KEY),
             "kube-api-qps": "2000",
@@ -138,6 +175,27 @@ class Blueprint:
             **{f"concurrent-{kind}-syncs": "20" for kind in _SYNCS},
         }
         return Component(CONTROLLER_MANAGER, None, self._command("kube-controller-manager", flags))
+
+    def _scheduler(self) -> Component:
+        flags = {"kubeconfig": str(self.files.inside_kubeconfig), "leader-elect": "false"}
+        return Component(SCHEDULER, None, self._command("kube-scheduler", flags))
+
+    def _containerd(self, node: NodePlan) -> Component:
+        flags = {"config": str(self.files.containerd_config(node.name))}
+        return Component(CONTAINERD, node.name, (*self.enter(node), *self._command("containerd", flags)))
+
+    def _kubelet(self, node: NodePlan) -> Component:
+        flags = {
+            "config": str(self.files.kubelet_config(node.name)),
+            "kubeconfig": str(self.files.inside_kubeconfig),
+            "hostname-override": node.name,
+            "node-ip": ",".join(str(address.ip) for address in node.addresses),
+        }
+        return Component(KUBELET, node.name, (*self.enter(node), *self._command("kubelet", flags)))
+
+    def enter(self, node: NodePlan) -> tuple[str, ...]:
+        """The beginning of a command that sees the mounts of a node's containers."""
+        return (str(self.programs["nsenter"]), f"--mount={self.files.mounts(node.name)}", "--")
 
     def _kube_proxy(self, node: NodePlan) -> Component:
         flags = {

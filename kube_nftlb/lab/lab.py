@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from kube_nftlb import errors
 from kube_nftlb.lab import addresses, components, control, launch, namespaces, programs
 from kube_nftlb.lab.addresses import NodePlan
+from kube_nftlb.lab.containers import images, probe
 from kube_nftlb.lab.state import LabFiles
 
 CLIENT = "client"
@@ -34,22 +35,30 @@ class Lab:
         proxy: str = "kube-nftlb",
         report: Callable[[str], None] = lambda _: None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
+        runtime: str = components.NAMESPACES,
         operators: int = 1,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` gets a sentence at each step.
 
         ``settings`` has more environment variables of operator, nftlb and agent, or flags of kube-proxy, by the name of
-        the component (``agent``), or of a component on one node (``agent@node-1``). Of several ``operators`` one leads;
+        the component (``agent``), or of a component on one node (``agent@node-1``). ``runtime`` is ``namespaces``, or
+        ``containerd`` for pods that are containers, under a kubelet on each node. Of several ``operators`` one leads;
         the components are ``operator``, ``operator-2`` and so on.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
-        found = programs.ensure(proxy, report)
+        found = programs.ensure(proxy, report, runtime)
+        snapshotter = ""
+        if runtime == components.CONTAINERS:
+            report("running a container, to see whether that is possible here")
+            snapshotter = probe.check(found["pause"], found["runc"], files.root.parent)
         launch.launch(
             files,
             nodes=nodes,
             zones=zones,
             proxy=proxy,
+            runtime=runtime,
+            snapshotter=snapshotter,
             operators=operators,
             programs=found,
             settings=settings or {},
@@ -99,7 +108,8 @@ class Lab:
         """
         pid, netns = self._record.pid, self._visible_netns(where)
         user = ["--user", "--preserve-credentials"] if os.geteuid() != 0 else []
-        enter = ["nsenter", "--target", str(pid), *user, "--mount", "--pid", f"--net={netns}"]
+        mounts = f"--mount={self._inside(self._files.mounts(where))}" if self._has_mounts(where) else "--mount"
+        enter = ["nsenter", "--target", str(pid), *user, mounts, "--pid", f"--net={netns}"]
         # nsenter passes no signals on, it has to stay outside as the parent.
         return [*enter, "--", "setpriv", "--pdeathsig", "TERM", "--", *argv]
 
@@ -137,6 +147,13 @@ class Lab:
         """
         netns = self._visible_netns(where)
         return namespaces.in_namespace(netns, function)
+
+    def load_image(self, image: Path) -> None:
+        """Import an image's file (as ``docker save`` writes it) on all nodes. Raises LabError; for containers only."""
+        for node in self.nodes:
+            if not self._has_mounts(node.name):
+                raise errors.LabError("this lab runs no containers: start it with `lab up --runtime containerd`")
+            images.load(self.command(node.name), image)
 
     def restart(self, component: str, node: str | None = None) -> None:
         """Stop a component (SIGTERM, SIGKILL after 5 s) on a node or on all, then start it."""
@@ -182,11 +199,17 @@ class Lab:
 
     def _visible_netns(self, where: str) -> Path:
         # Seen from the host the mounts of the lab are below its root; as names they exist only inside.
-        netns = Path(f"/proc/{self._record.pid}/root{self._netns(where)}")
+        netns = self._inside(self._netns(where))
         if not netns.exists():
             known = ", ".join([*(node.name for node in self.nodes), CLIENT])
             raise errors.LabError(f"no running pod {where!r}; other places are {known}")
         return netns
+
+    def _inside(self, path: Path) -> Path:
+        return Path(f"/proc/{self._record.pid}/root{path}")
+
+    def _has_mounts(self, where: str) -> bool:
+        return self._record.runtime == components.CONTAINERS and where in {node.name for node in self.nodes}
 
     def _netns(self, where: str) -> Path:
         if where == CLIENT or where in {node.name for node in self.nodes}:

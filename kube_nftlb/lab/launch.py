@@ -15,6 +15,7 @@ from typing import Any
 
 from kube_nftlb import errors
 from kube_nftlb.lab import credentials
+from kube_nftlb.lab.containers import cgroups
 from kube_nftlb.lab.state import LabFiles, LabRecord
 from kube_nftlb.lab.supervisor import Order
 
@@ -31,10 +32,13 @@ def launch(
     programs: Mapping[str, Path],
     settings: Mapping[str, Mapping[str, str]],
     report: Callable[[str], None],
+    runtime: str,
+    snapshotter: str,
 ) -> None:
     """Start a lab and wait until it is ready. Raises LabError; nothing of it runs any more then, its logs are kept."""
     lock = files.take()
     try:
+        cgroups.remove(files.root.name)
         _clear(files)
         for folder in (files.logs, files.etcd, files.netns, files.root / "run"):
             folder.mkdir(mode=0o700)
@@ -50,6 +54,8 @@ def launch(
                     nodes=nodes,
                     zones=zones,
                     proxy=proxy,
+                    runtime=runtime,
+                    snapshotter=snapshotter,
                     operators=operators,
                     programs={name: str(path) for name, path in programs.items()},
                     settings={name: dict(values) for name, values in settings.items()},
@@ -59,7 +65,7 @@ def launch(
                 )
                 starter = _start(order, files)
                 theirs.close()
-                record = LabRecord(nodes, zones, proxy, str(programs["kubectl"].parent), pid=0)
+                record = LabRecord(nodes, zones, proxy, str(programs["kubectl"].parent), pid=0, runtime=runtime)
                 _follow(ours, files, record, report)
                 starter.wait()
     finally:
@@ -70,6 +76,7 @@ def end(files: LabFiles) -> None:
     """Kill a running lab, wait until the kernel has taken all of it away, and remove its files."""
     if not files.is_free():
         _kill(files.load().pid)
+    cgroups.remove(files.root.name)
     shutil.rmtree(files.root, ignore_errors=True)
 
 

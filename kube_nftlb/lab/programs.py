@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kube_nftlb import errors
-from kube_nftlb.lab import build, debian
+from kube_nftlb.lab import build, components, debian
+from kube_nftlb.lab.containers import config
 
 Report = Callable[[str], None]
 
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 KUBE_PROXY = "kube-proxy"
+KUBERNETES_WITH_CONTAINERS = ("kube-scheduler", "kubelet", "pause")
 
 _DEBIAN_PACKAGES = {
     "etcd": "etcd-server",
@@ -29,6 +31,7 @@ _MORE_DEBIAN_PACKAGES = {
     "kube-proxy-iptables": {"iptables": "iptables"},
     "none": {},
 }
+_DEBIAN_PACKAGES_WITH_CONTAINERS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
 PROXIES = tuple(_MORE_DEBIAN_PACKAGES)
 
 
@@ -37,22 +40,31 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "kube-nftlb"
 
 
-def ensure(proxy: str, report: Report) -> Mapping[str, Path]:
-    """Find what a lab with this proxy needs; what is missing is installed or built, which takes minutes, once.
+def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> Mapping[str, Path]:
+    """Find what a lab with this proxy and runtime needs; what is missing is installed or built, once.
 
     ``report`` gets a sentence at each step. Raises LabError naming what to do by hand.
     """
     if proxy not in PROXIES:
         raise errors.LabError(f"--proxy is one of {', '.join(PROXIES)}, not {proxy!r}")
+    if runtime not in components.RUNTIMES:
+        raise errors.LabError(f"--runtime is one of {', '.join(components.RUNTIMES)}, not {runtime!r}")
+    with_containers = runtime == components.CONTAINERS
     packages = {**_DEBIAN_PACKAGES, **_MORE_DEBIAN_PACKAGES[proxy]}
+    if with_containers:
+        packages |= _DEBIAN_PACKAGES_WITH_CONTAINERS
     missing = {package for program, package in packages.items() if find(program) is None}
     if proxy == "kube-nftlb" and not _has_libnftables():
         missing.add("libnftables1")
+    if with_containers and not Path(config.CNI_PLUGINS, "bridge").exists():
+        missing.add("containernetworking-plugins")
     if missing:
         debian.install(sorted(missing), report)
     found = {program: _require(find(program), program) for program in packages}
 
     wanted = [*KUBERNETES, KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else list(KUBERNETES)
+    if with_containers:
+        wanted += KUBERNETES_WITH_CONTAINERS
     kubernetes = _find_kubernetes(wanted)
     if to_build := [program for program in wanted if program not in kubernetes]:
         build.kubernetes(to_build, cache_folder(), report)

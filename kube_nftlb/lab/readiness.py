@@ -2,15 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import yaml
 
 from kube_nftlb import errors, kube
 from kube_nftlb.kube import JsonObject, Kube
+from kube_nftlb.lab.addresses import NodePlan
+from kube_nftlb.lab.kubelet import objects
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 120
 _FIELD_MANAGER = "kube-nftlb-lab"
 _SERVICE_ACCOUNTS = kube.Resource("", "v1", "ServiceAccount", "serviceaccounts")
 
@@ -51,6 +53,12 @@ async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:
         return names <= {item["metadata"]["name"] for item in listing.items if _is_true(item, "Established")}
 
     await _until(are_served, "the CRDs are established")
+
+
+async def create_nodes(client: Kube, nodes: Iterable[NodePlan]) -> None:
+    """Make the Node objects, with their zones and pod ranges, before kubelets register themselves as them."""
+    for node in nodes:
+        await client.create(kube.NODES, objects.node(node))
 
 
 async def until_created(client: Kube, resource: kube.Resource, name: str) -> JsonObject:

@@ -18,6 +18,7 @@ class LabRecord:
     proxy: str
     bin: str  # the folder with kubectl
     pid: int  # the supervisor's, as the host sees it
+    runtime: str = "namespaces"  # what pods are made of, one of components.RUNTIMES
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,27 @@ class LabFiles:
     def netns(self) -> Path:
         """The mounted network namespaces; a tmpfs that only the lab's mount namespace shows."""
         return self.root / "netns"
+
+    def node(self, node: str) -> Path:
+        """A node's configuration, images and containers, with the runtime containerd."""
+        return self.root / "nodes" / node
+
+    @property
+    def pause_image(self) -> Path:
+        """The image of the process that holds a pod's namespaces."""
+        return self.root / "nodes" / "pause.tar"
+
+    def containerd_config(self, node: str) -> Path:
+        """What a node's containerd is told."""
+        return self.node(node) / "containerd.toml"
+
+    def kubelet_config(self, node: str) -> Path:
+        """What a node's kubelet is told."""
+        return self.node(node) / "kubelet.json"
+
+    def mounts(self, node: str) -> Path:
+        """The mount namespace of a node's containerd and kubelet."""
+        return self.netns / f"{node}~mounts"
 
     def run(self, node: str) -> Path:
         """What the agent and the nftlb of one node share."""

@@ -20,6 +20,8 @@ from typing import Any
 from kube_nftlb import errors
 from kube_nftlb.lab import addresses, components, control, credentials, forward, namespaces, network
 from kube_nftlb.lab.components import Blueprint, Component
+from kube_nftlb.lab.containers import archive, config, images
+from kube_nftlb.lab.containers import nodes as container_nodes
 from kube_nftlb.lab.processes import Process, Processes
 from kube_nftlb.lab.state import LabFiles
 
@@ -36,6 +38,8 @@ class Order:
     nodes: int
     zones: list[str] | None
     proxy: str
+    runtime: str
+    snapshotter: str  # of containerd, where that is the runtime
     operators: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
@@ -47,8 +51,9 @@ class Order:
 class Supervisor:
     """Everything that runs in one lab."""
 
-    def __init__(self, blueprint: Blueprint, report: Callable[[str], None]) -> None:
+    def __init__(self, blueprint: Blueprint, snapshotter: str, report: Callable[[str], None]) -> None:
         self._blueprint = blueprint
+        self._snapshotter = snapshotter
         self._files = blueprint.files
         self._report = report
         self._processes = Processes()
@@ -84,7 +89,12 @@ class Supervisor:
         async with await Kube.connect(self._files.inside_kubeconfig, "kube-nftlb-lab") as client:
             await readiness.until_api_server(client)
             self._report("starting the controllers and nodes")
+            if self._blueprint.runtime == components.CONTAINERS:
+                await readiness.create_nodes(client, self._blueprint.nodes)
             self._start(self._blueprint.controllers())
+            if self._blueprint.runtime == components.CONTAINERS:
+                await asyncio.to_thread(self._load_images)
+                self._start(self._blueprint.kubelets())
             if with_crds:
                 await asyncio.gather(readiness.apply_crds(client, crds), rights.grant(client, rights.folder()))
                 self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
@@ -120,6 +130,8 @@ class Supervisor:
             namespaces.create_network(netns / node.name)
             network.attach(netns / node.name, node.name, network.CLUSTER_BRIDGE)
             namespaces.in_namespace(netns / node.name, partial(network.set_up_node, node, nodes))
+            if self._blueprint.runtime == components.CONTAINERS:
+                container_nodes.prepare(self._files, node, self._snapshotter)
         namespaces.create_network(netns / CLIENT)
         network.attach(netns / CLIENT, CLIENT, network.CLUSTER_BRIDGE)
         # As a router does that has learned the way to VIPs from the first node.
@@ -135,6 +147,12 @@ class Supervisor:
             for process in found:
                 process.start()
         return {}
+
+    def _load_images(self) -> None:
+        image = self._files.pause_image
+        image.write_bytes(archive.of_program(self._blueprint.programs["pause"].read_bytes(), config.PAUSE_IMAGE))
+        for node in self._blueprint.nodes:
+            images.load(self._blueprint.enter(node), image)
 
     def _tail_of_trouble(self) -> str:
         restless = [process for process in self._processes if process.restarts or process.pid is None]
@@ -165,8 +183,9 @@ async def _run(order: Order, reports: socket.socket) -> None:
         {name: Path(path) for name, path in order.programs.items()},
         order.operators,
         order.settings,
+        order.runtime,
     )
-    supervisor = Supervisor(blueprint, lambda step: report(step=step))
+    supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))
     loop = asyncio.get_running_loop()
     # Nobody says anything on this connection: it becomes readable when `up` has ended before the lab was ready.
     loop.add_reader(reports, lambda: os._exit(1))
