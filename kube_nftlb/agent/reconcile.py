@@ -66,7 +66,6 @@ REFUSED_RETRY_S = 60
 FARM_STATES = ("programmed", "pending", "failed", "refused")
 """What ``Reconciler.states`` tells apart."""
 
-_NO_EFFECT = "NoEffect"
 _SEE_HOLDER = "that farm stays as it is since this agent cannot read its spec; mend or delete it"
 _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
 
@@ -82,7 +81,7 @@ class Problem:
     @property
     def harmless(self) -> bool:
         """Whether the farm is programmed, and only a part of its spec has no effect."""
-        return self.reason == _NO_EFFECT
+        return self.reason == "NoEffect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -689,7 +688,7 @@ class Reconciler:
             self._fail(key, *trouble)
             return
         if remark := choice.remarks(asked.spec):
-            self.progress.problems[key] = Problem(_NO_EFFECT, remark, asked.metadata.generation)
+            self.progress.problems[key] = Problem("NoEffect", remark, asked.metadata.generation)
         if farm.name in self._sent or key in self._told:
             self._sent.discard(farm.name)
             self._told.pop(key, None)

@@ -12,7 +12,6 @@ from kube_nftlb.operator.records import FarmRecord, NodeRecord, Owner
 from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
-_FAILED = "Failed"
 
 NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
 
@@ -80,7 +79,7 @@ def conflict(loss: Loss) -> Problem:
 def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
     """What Events tell of a farm with this status."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
-    failed = [condition for condition in status.conditions if condition.reason == _FAILED]
+    failed = [condition for condition in status.conditions if condition.reason == "Failed"]
     return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 
 
@@ -103,7 +102,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
     if failed:
         name, why = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        return Verdict("False", _FAILED, f"node {name}{more}: {why}")
+        return Verdict("False", "Failed", f"node {name}{more}: {why}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
 
