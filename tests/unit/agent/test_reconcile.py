@@ -53,7 +53,7 @@ class Node:
         await until(lambda: self.loop.progress.watermark >= version)
 
 
-async def until(done: Callable[[], bool], seconds: float = 5) -> None:
+async def until(done: Callable[[], bool], seconds: float = 30) -> None:
     async with asyncio.timeout(seconds):
         while not done():
             await asyncio.sleep(0.005)
