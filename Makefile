@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint format crds reference docs bench bench-full lock clean
+.PHONY: help demo test unit lint format crds reference chart docs bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,6 +28,7 @@ lint: .venv/ready ## Lint, types, import rules, generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/kube-nftlb crds --check
 	$(BIN)/kube-nftlb reference --check
+	$(BIN)/kube-nftlb chart --check
 
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .
@@ -38,6 +39,9 @@ crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
 
 reference: .venv/ready ## Write docs/reference.md anew from the models
 	$(BIN)/kube-nftlb reference
+
+chart: .venv/ready ## Write the table in the chart's README anew from its values.yaml
+	$(BIN)/kube-nftlb chart
 
 docs: .venv/ready ## Do what the documents say, and write down what came out
 	KUBE_NFTLB_RENEW_DOCS=1 $(BIN)/pytest tests/docs/test_pages.py

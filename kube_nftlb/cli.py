@@ -145,6 +145,19 @@ def reference(
 
 
 @app.command()
+def chart(
+    directory: Annotated[Path, typer.Argument(help="The chart's folder.")] = Path("charts/kube-nftlb"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail where the README is not up to date.")
+    ] = False,
+) -> None:
+    """Write the table of the Helm chart's values into its README, generated from values.yaml."""
+    from kube_nftlb.commands import chart_page
+
+    _write_generated(chart_page.texts(directory), "kube-nftlb chart", check=check)
+
+
+@app.command()
 def explain(
     field: Annotated[
         str,

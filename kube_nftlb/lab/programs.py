@@ -72,6 +72,15 @@ def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> 
     return {**found, **{program: _require(kubernetes.get(program), program) for program in wanted}}
 
 
+def helm(report: Report) -> Path:
+    """Find Helm, of the version that the chart is tested with; it is built where it is missing. Raises LabError."""
+    found = next((path for path in _candidates(build.HELM) if build.has_helm_version(path)), None)
+    if found is None:
+        build.helm(cache_folder(), report)
+        found = cache_folder() / "bin" / build.HELM
+    return found
+
+
 def prometheus(report: Report) -> Mapping[str, Path]:
     """Debian's prometheus and promtool; fetched where they are not there, and not started. Raises LabError."""
     unpacked = cache_folder() / "prometheus"
