@@ -31,8 +31,13 @@ from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, Rem
 
 _log = structlog.get_logger()
 
-CHUNK = 32
+CHUNK_MAX = 32
+CHUNK_MIN = 8
 """Farms per pass: what comes in meanwhile waits for no more than these."""
+PASS_S = 0.25
+"""How long a pass should take; nftlb takes longer for a farm the more farms it has."""
+NEWEST = 4
+"""How many of a pass are those that came last: a single change does not wait until thousands before it are done."""
 CHECK_CHUNK = 8
 """Farms compared with the kernel per pass."""
 CHECK_AFTER_S = 0.05
@@ -132,6 +137,7 @@ class Reconciler:
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
         self._unchecked: dict[FarmKey, _Unchecked] = {}
+        self._chunk = CHUNK_MAX
         self._seen = 0
         self._wake = asyncio.Event()
         self._listed = False
@@ -355,13 +361,15 @@ class Reconciler:
         started = time.perf_counter()
         await self._notice()
         await self._update_policies()
-        for key in list(self._dirty)[:CHUNK]:
+        for key in _next(self._dirty, self._chunk):
             self._in_work[key] = self._dirty.pop(key)
+        chunk = len(self._in_work)
         failed = await self._reconcile(list(self._in_work))
         for key, since in self._in_work.items():
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
             self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
+        self._chunk = _fitting(chunk, time.perf_counter() - started, self._chunk)
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
         self._unsaved = True
@@ -795,6 +803,19 @@ class Reconciler:
             except OSError as error:
                 self.progress.last_error = f"cannot write nftlb's start-up file: {error}"
                 _log.warning("cannot write nftlb's start-up file", error=str(error))
+
+
+def _next(dirty: Iterable[FarmKey], chunk: int) -> list[FarmKey]:
+    """What is taken of all that is dirty, which is in the order in which it came."""
+    keys = list(dirty)
+    return keys if len(keys) <= chunk else [*keys[: chunk - NEWEST], *keys[-NEWEST:]]
+
+
+def _fitting(done: int, seconds: float, before: int) -> int:
+    """How many farms a pass shall have, after one of ``done`` farms that took so long."""
+    if done < CHUNK_MIN:
+        return before
+    return max(CHUNK_MIN, min(CHUNK_MAX, round(done * PASS_S / seconds)))
 
 
 def _generation(farm: Farm) -> tuple[str, int]:
