@@ -624,7 +624,9 @@ class Reconciler:
         return f"nftlb has not taken {type(left[0]).__name__}" if left else ""
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
-        self._applied[farm.name] = farm
+        # Mostly it is what nftlb has, and then not kept twice.
+        present = self.present.get(farm.name)
+        self._applied[farm.name] = farm if present is None or present != farm else present
         # It may have been deleted while it was compared.
         if key in self._frozen or key in self._impossible or key not in self._farms:
             return
