@@ -35,8 +35,13 @@ from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
 
-CHUNK = 32
+CHUNK_MAX = 32
+CHUNK_MIN = 8
 """Farms per pass: what comes in meanwhile waits for no more than these."""
+PASS_S = 0.25
+"""How long a pass should take; nftlb takes longer for a farm the more farms it has."""
+NEWEST = 4
+"""How many of a pass are those that came last: a single change does not wait until thousands before it are done."""
 CHECK_CHUNK = 8
 """Farms compared with the kernel per pass."""
 CHECK_AFTER_S = 0.05
@@ -148,6 +153,7 @@ class Reconciler:
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
         self._unchecked: dict[FarmKey, _Unchecked] = {}
+        self._chunk = CHUNK_MAX
         self._seen = 0
         self._wake = asyncio.Event()
         self._listed = False
@@ -403,13 +409,15 @@ class Reconciler:
         started = time.perf_counter()
         await self._notice()
         await self._update_policies()
-        for key in list(self._dirty)[:CHUNK]:
+        for key in _next(self._dirty, self._chunk):
             self._in_work[key] = self._dirty.pop(key)
+        chunk = len(self._in_work)
         failed = await self._reconcile(list(self._in_work))
         for key, since in self._in_work.items():
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
             self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
+        self._chunk = _fitting(chunk, time.perf_counter() - started, self._chunk)
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
         self._unsaved = True
@@ -673,7 +681,9 @@ class Reconciler:
         return f"nftlb has not taken {type(left[0]).__name__}" if left else ""
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
-        self._applied[farm.name] = farm
+        # Mostly it is what nftlb has, and then not kept twice.
+        present = self.present.get(farm.name)
+        self._applied[farm.name] = farm if present is None or present != farm else present
         # It may have been deleted while it was compared.
         if key in self._frozen or key in self._impossible or key not in self._farms:
             self._latency.dropped(key)
@@ -878,6 +888,19 @@ def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
     """What a log line calls a farm, and the Service that it was made from."""
     service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
     return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
+
+
+def _next(dirty: Iterable[FarmKey], chunk: int) -> list[FarmKey]:
+    """What is taken of all that is dirty, which is in the order in which it came."""
+    keys = list(dirty)
+    return keys if len(keys) <= chunk else [*keys[: chunk - NEWEST], *keys[-NEWEST:]]
+
+
+def _fitting(done: int, seconds: float, before: int) -> int:
+    """How many farms a pass shall have, after one of ``done`` farms that took so long."""
+    if done < CHUNK_MIN:
+        return before
+    return max(CHUNK_MIN, min(CHUNK_MAX, round(done * PASS_S / seconds)))
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

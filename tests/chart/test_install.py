@@ -1,4 +1,4 @@
-"""The chart in a cluster: a real API server with real controllers. No image runs here: nodes pretend to run the pods."""
+"""The chart in a cluster: a real API server with real controllers. No image runs: nodes pretend to run the pods."""
 
 import json
 import os
