@@ -53,9 +53,16 @@ OperatorEvent = Literal[
     "FarmNameTaken",
     "FarmRefused",
     "AddressConflict",
+    "FarmFailed",
     "ForgedOwner",
 ]
 """Of Events that the operator writes."""
 
-AgentEvent = Literal["FailedToStartServiceHealthcheck"]
+AgentEvent = Literal[
+    "FailedToStartServiceHealthcheck",
+    "NftlbUnreachable",
+    "NftlbReachable",
+    "FarmsFailed",
+    "FarmsProgrammed",
+]
 """Of Events that an agent writes."""

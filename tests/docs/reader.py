@@ -43,7 +43,7 @@ class Reader:
         for leftover in ("KUBECONFIG", "KUBE_NFTLB_LAB"):
             self._environment.pop(leftover, None)
         self._shell = subprocess.Popen(
-            [*within, "bash", "--norc", "-e", "-o", "pipefail"],
+            [*within, "bash", "--norc", "-e"],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.PIPE,
