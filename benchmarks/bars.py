@@ -10,7 +10,6 @@ from benchmarks.records import Parameter, Record
 
 OURS = "kube-nftlb"
 NFTABLES, IPTABLES = "kube-proxy-nftables", "kube-proxy-iptables"
-DATAPATH_BASELINE = "kube-proxy nftables"
 DATAPATH_OURS = ("kube-nftlb snat", "kube-nftlb dnat", "kube-nftlb dsr")
 REPEATS = frozenset({"repetition", "round"})
 """Parameters that tell one repetition from the other."""
@@ -127,8 +126,8 @@ def _datapath(groups: Groups) -> Verdict | None:
 def datapath_ratios(groups: Groups) -> Iterator[tuple[str, Point, stats.Interval]]:
     """Our modes' requests per second as a share of kube-proxy's in the same round."""
     for (scenario, metric, point), subjects in groups.items():
-        if (scenario, metric) == ("datapath", "requests per second") and DATAPATH_BASELINE in subjects:
-            theirs = subjects[DATAPATH_BASELINE]
+        if (scenario, metric) == ("datapath", "requests per second") and NFTABLES in subjects:
+            theirs = subjects[NFTABLES]
             for ours in DATAPATH_OURS:
                 rounds = min(len(subjects.get(ours, ())), len(theirs))
                 if rounds:

@@ -1,6 +1,7 @@
 """The charts of a report, as PNG files."""
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def draw(groups: Groups, folder: Path) -> dict[str, str]:
         ),
         ("processor", "Processor time for a request, as a share of kube-proxy's in nftables mode", _processor(groups)),
         ("limit", "What kernel, netlink and nftlb take at the least (median)", _limit(groups)),
+        ("schedulers", "Servers that wait for a second", _any(groups, "schedulers")),
         ("scale", "Many Services", _any(groups, "scale")),
         ("cost", "What it costs", _any(groups, "cost")),
     ):
@@ -147,8 +149,8 @@ def _processor(groups: Groups) -> Figure | None:
 def _shares(groups: Groups, metric: str) -> Figure | None:
     points: list[tuple[Point, dict[str, stats.Interval]]] = []
     for (scenario, name, point), values in groups.items():
-        if (scenario, name) == ("datapath", metric) and bars.DATAPATH_BASELINE in values and "waits" not in dict(point):
-            theirs = values[bars.DATAPATH_BASELINE]
+        if (scenario, name) == ("datapath", metric) and bars.NFTABLES in values:
+            theirs = values[bars.NFTABLES]
             whole = {subject: each for subject, each in values.items() if len(each) == len(theirs)}
             points.append((point, {subject: stats.ratio(each, theirs) for subject, each in whole.items()}))
     if not points:
@@ -178,19 +180,15 @@ def _shares(groups: Groups, metric: str) -> Figure | None:
 
 def _limit(groups: Groups) -> Figure | None:
     found: dict[str, dict[str, list[float]]] = {}
-    for (scenario, metric, point), subjects in groups.items():
+    for (scenario, _, point), subjects in groups.items():
         if scenario == "limit":
-            found.setdefault(metric, {})[f"{dict(point)['services']} Services"] = subjects["kernel"]
+            for subject, values in subjects.items():
+                found.setdefault(subject, {})[f"{dict(point)['services']} Services"] = values
     if not found:
         return None
     numbers = list(dict.fromkeys(number for values in found.values() for number in values))
-    figure, axis = plt.subplots(figsize=(10, 5), layout="constrained")
-    _bars(
-        axis,
-        [metric.replace(" over", "\nover").replace(" that", "\nthat") for metric in found],
-        list(found.values()),
-        numbers,
-    )
+    figure, axis = plt.subplots(figsize=(11, 4.5), layout="constrained")
+    _bars(axis, [textwrap.fill(subject, 18) for subject in found], list(found.values()), numbers)
     axis.tick_params(axis="x", labelsize=7)
     axis.set_ylabel("ms")
     axis.set_yscale("log")

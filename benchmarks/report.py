@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import bars, charts, machine, records
+from benchmarks import bars, charts, limit, machine, records
 from benchmarks.bars import Groups
 from benchmarks.records import Record
 
@@ -19,6 +19,8 @@ class _Chapter(NamedTuple):
     title: str
     charts: tuple[str, ...]
     text: str = ""
+    measured_by: str = ""
+    """The scenario of the command, where it is another."""
 
 
 _CHAPTERS = (
@@ -44,8 +46,7 @@ _CHAPTERS = (
         subjects take turns in short rounds: compare the figures of one row, not those of two rows, nor of two
         machines. `processor time` is that of the client, the servers, the proxies and the kernel's packet threads
         together. Connections that were closed leave conntrack after 2 s instead of 120 s, with every subject.
-        Servers that wait for a second (`waits`) are the lab's own, one process for all pods. HAProxy and NGINX are
-        TCP proxies on the node.
+        HAProxy and NGINX are TCP proxies on the node.
         """,
     ),
     _Chapter(
@@ -58,6 +59,17 @@ _CHAPTERS = (
         answers over HTTP.
         """,
     ),
+    _Chapter(
+        "schedulers",
+        "Servers that wait",
+        ("schedulers",),
+        """
+        500 users without connections of their own, and 10 servers that wait for a second before they answer, as the
+        field tests the schedulers of IPVS. The servers are the lab's own, one process for all pods; more than 500
+        requests a second there cannot be. kube-proxy has but one scheduler.
+        """,
+        "datapath",
+    ),
     _Chapter("scale", "Many Services", ("scale",)),
     _Chapter("cost", "What it costs", ("cost",)),
 )
@@ -69,6 +81,7 @@ _CLOSES: Mapping[str, str] = {}
 def page(measured: Sequence[Record], machine_: Mapping[str, Any], shown: Mapping[str, str]) -> str:
     """The page. ``shown`` has the charts there are, and what each shows."""
     groups = bars.grouped(measured)
+    units = {(record.scenario, record.metric): record.unit for record in measured}
     lines = ["# Performance", "", *_introduction(machine_), "", "## What is asked", "", *_bars(measured)]
     form = " --full" if "--full" in machine_["command"] else ""
     for chapter in _CHAPTERS:
@@ -77,13 +90,13 @@ def page(measured: Sequence[Record], machine_: Mapping[str, Any], shown: Mapping
         lines += ["", f"## {chapter.title}", ""]
         if chapter.text:
             lines += [" ".join(chapter.text.split()), ""]
-        lines += [f"`python -m benchmarks{form} --only {chapter.scenario}`", ""]
+        lines += [f"`python -m benchmarks{form} --only {chapter.measured_by or chapter.scenario}`", ""]
         for name in chapter.charts:
             if name in shown:
                 lines += [f"![{shown[name]}](performance/{name}.png)", ""]
         if chapter.scenario == "limit":
             lines += [*_distances(groups), ""]
-        lines += _tables(groups, chapter.scenario)
+        lines += _tables(groups, chapter.scenario, units)
         lines += [f"- not measured: {text}" for text in _missing(measured, chapter.scenario)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -115,8 +128,8 @@ def _bars(measured: Iterable[Record]) -> Iterator[str]:
 
 def _distances(groups: Groups) -> Iterator[str]:
     """How far our figures are from the limit: for each of ours, the limit that it is compared with."""
-    least = _least(groups, "one element, one transaction over netlink")
-    post = _least(groups, "a POST to nftlb that changes one backend")
+    least = _least(groups, limit.CHANGE)
+    post = _least(groups, limit.NFTLB_CHANGE)
     if least is None or post is None:
         return
     yield f"The least that a change of nftables takes here is {_number(least)} ms. As multiples of that:"
@@ -134,14 +147,14 @@ def _distances(groups: Groups) -> Iterator[str]:
             yield f"| {metric} ({bars.text_of(point)}) | {_number(ours)} | {ours / least:.0f} |"
 
 
-def _least(groups: Groups, metric: str) -> float | None:
+def _least(groups: Groups, subject: str) -> float | None:
     found = [
-        values["kernel"] for (scenario, name, _), values in groups.items() if (scenario, name) == ("limit", metric)
+        values[subject] for (scenario, _, _), values in groups.items() if scenario == "limit" and subject in values
     ]
     return min((statistics.median(values) for values in found), default=None)
 
 
-def _tables(groups: Groups, scenario: str) -> Iterator[str]:
+def _tables(groups: Groups, scenario: str, units: Mapping[tuple[str, str], str]) -> Iterator[str]:
     metrics: dict[str, None] = dict.fromkeys(metric for name, metric, _ in groups if name == scenario)
     for metric in metrics:
         rows = [(point, values) for (name, each, point), values in groups.items() if (name, each) == (scenario, metric)]
@@ -150,7 +163,8 @@ def _tables(groups: Groups, scenario: str) -> Iterator[str]:
             yield ""
             continue
         subjects = list(dict.fromkeys(subject for _, values in rows for subject in values))
-        yield f"**{metric}**"
+        unit = units[scenario, metric]
+        yield f"**{metric}{f', {unit}' if unit else ''}**"
         yield ""
         yield f"| | {' | '.join(subjects)} |"
         yield "|---|" + "---|" * len(subjects)
