@@ -21,8 +21,9 @@ from kube_nftlb.kube import SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "datapath"
+SCHEDULERS = "schedulers"
+"""The scenario of its records of servers that wait."""
 DIRECT = "direct to a pod"
-BASELINE = "kube-proxy nftables"
 
 _LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
@@ -76,7 +77,7 @@ async def _run(records: Records, extent: _Extent) -> None:
     if has_ip_vs():
         proxies.append("kube-proxy-ipvs")
     else:
-        records.skip(SCENARIO, "kube-proxy ipvs", "the kernel has no ip_vs")
+        records.skip(SCENARIO, "kube-proxy-ipvs", "the kernel has no ip_vs")
     records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(_place(proxy, extent.servers)) for proxy in proxies]
@@ -114,7 +115,7 @@ def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> Non
         if place.lab.proxy == "kube-nftlb":
             subjects += [Subject(f"kube-nftlb {name}", place.servers, _wait_vip(name), 80) for name in _SCHEDULERS]
         elif place.lab.proxy != "none":
-            subjects.append(Subject(_name(place.lab.proxy), place.servers, _wait_vip("rr"), 80))
+            subjects.append(Subject(place.lab.proxy, place.servers, _wait_vip("rr"), 80))
     for number, subject in _turns(subjects, extent.k6_rounds):
         url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
         result = subject.servers.k6(url, _USERS, 2 + extent.k6_seconds, keep_alive=False)
@@ -125,7 +126,7 @@ def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> Non
             "tool": "k6",
             "waits": 1,
         }
-        _record(records, subject.name, result, {**keys, "round": number})
+        _record(records, subject.name, result, {**keys, "round": number}, SCHEDULERS)
 
 
 def _turns(subjects: list[Subject], rounds: int) -> Iterator[tuple[int, Subject]]:
@@ -136,14 +137,16 @@ def _turns(subjects: list[Subject], rounds: int) -> Iterator[tuple[int, Subject]
             yield number, subject
 
 
-def _record(records: Records, subject: str, result: Result, keys: Mapping[str, str | int]) -> None:
+def _record(
+    records: Records, subject: str, result: Result, keys: Mapping[str, str | int], scenario: str = SCENARIO
+) -> None:
     rate = result.requests / result.seconds
-    records.add(SCENARIO, subject, "requests per second", "1/s", rate, **keys)
-    records.add(SCENARIO, subject, "failed requests", "", result.failed, **keys)
+    records.add(scenario, subject, "requests per second", "1/s", rate, **keys)
+    records.add(scenario, subject, "failed requests", "", result.failed, **keys)
     for name in ("p50", "p95", "p99"):
-        records.add(SCENARIO, subject, name, "µs", getattr(result, name), **keys)
+        records.add(scenario, subject, name, "µs", getattr(result, name), **keys)
     if result.requests:
-        records.add(SCENARIO, subject, "processor time per request", "µs", result.cpu_s / result.requests * 1e6, **keys)
+        records.add(scenario, subject, "processor time per request", "µs", result.cpu_s / result.requests * 1e6, **keys)
 
 
 @contextlib.asynccontextmanager
@@ -204,7 +207,7 @@ async def _subjects(place: _Place, number: int) -> list[Subject]:
     elif proxy == "kube-nftlb":
         found = [Subject(f"kube-nftlb {mode}", place.servers, _vip(mode, number)) for mode in _MODES]
     else:
-        found = [Subject(_name(proxy), place.servers, _vip("", number))]
+        found = [Subject(proxy, place.servers, _vip("", number))]
     for subject in found:
         if not (await cluster.until(place.lab, "until-answers", subject.host, subject.port))["answered"]:
             raise errors.LabError(f"{subject.name} does not answer at {subject.host}:{subject.port}")
@@ -225,10 +228,6 @@ async def _add_others(place: _Place, there: int, number: int) -> None:
 
 def _app(number: int) -> str:
     return f"web-of-{number}"
-
-
-def _name(proxy: str) -> str:
-    return proxy.replace("kube-proxy-", "kube-proxy ")
 
 
 def _vip(mode: str, number: int) -> str:

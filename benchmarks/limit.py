@@ -67,10 +67,10 @@ def run(records: Records, *, short: bool) -> None:
                 ("netlink", extent.round_trips),
                 ("nftlb", extent.round_trips),
             ):
-                for metric, samples in _in_new_network(action, folder, number, times).items():
+                for what, samples in _in_new_network(action, folder, number, times).items():
                     for repetition, milliseconds in enumerate(samples):
                         keys = {"services": number, "endpoints": _ENDPOINTS, "repetition": repetition}
-                        records.add(SCENARIO, "kernel", metric, "ms", milliseconds, **keys)
+                        records.add(SCENARIO, what, "time", "ms", milliseconds, **keys)
 
 
 def _objects(services: int) -> Iterator[JsonObject]:
