@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint format crds reference lock clean
+.PHONY: help demo test unit lint format crds reference chart bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,7 +14,8 @@ demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Se
 
 test: lint ## Everything: lint, types, import rules, unit, contract and functional tests
 	@$(PYTHON) -m kube_nftlb lab binaries
-	@$(BIN)/pytest || { echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \
+	@$(BIN)/pytest --numprocesses 4 || { \
+		echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
@@ -27,6 +28,7 @@ lint: .venv/ready ## Lint, types, import rules, generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/kube-nftlb crds --check
 	$(BIN)/kube-nftlb reference --check
+	$(BIN)/kube-nftlb chart --check
 
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .
@@ -38,9 +40,18 @@ crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
 reference: .venv/ready ## Write docs/reference.md anew from the models
 	$(BIN)/kube-nftlb reference
 
+chart: .venv/ready ## Write the table in the chart's README anew from its values.yaml
+	$(BIN)/kube-nftlb chart
+
+bench: .venv/ready ## Measure this beside kube-proxy and others, in under 15 minutes (root)
+	$(BIN)/python -m benchmarks
+
+bench-full: .venv/ready ## The same with everything, which takes hours
+	$(BIN)/python -m benchmarks --full
+
 lock: .venv/ready ## Pin the newest versions of all packages
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
 
 clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

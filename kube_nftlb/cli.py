@@ -133,15 +133,28 @@ def crds(
 
 @app.command()
 def reference(
-    page: Annotated[Path, typer.Argument(help="Where the page goes.")] = Path("docs/reference.md"),
+    directory: Annotated[Path, typer.Argument(help="Where the pages go.")] = Path("docs"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a page is not up to date.")] = False,
+) -> None:
+    """Write the pages about all fields and annotations, and all metrics, generated from the code."""
+    from kube_nftlb.commands import metrics_page, reference_page
+
+    pages = {"reference.md": reference_page.page(), "metrics.md": metrics_page.page()}
+    texts = {directory / name: text for name, text in pages.items()}
+    _write_generated(texts, "kube-nftlb reference", check=check)
+
+
+@app.command()
+def chart(
+    directory: Annotated[Path, typer.Argument(help="The chart's folder.")] = Path("charts/kube-nftlb"),
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail where the page is not up to date.")
+        bool, typer.Option("--check", help="Write nothing; fail where the README is not up to date.")
     ] = False,
 ) -> None:
-    """Write the table of all fields and annotations, generated from the models."""
-    from kube_nftlb.commands import reference_page
+    """Write the table of the Helm chart's values into its README, generated from values.yaml."""
+    from kube_nftlb.commands import chart_page
 
-    _write_generated({page: reference_page.page()}, "kube-nftlb reference", check=check)
+    _write_generated(chart_page.texts(directory), "kube-nftlb chart", check=check)
 
 
 @app.command()

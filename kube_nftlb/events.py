@@ -1,20 +1,29 @@
-"""Warning Events on the objects they are about: best effort, each told once for as long as it lasts."""
+"""Events on the objects they are about: best effort, each problem told once for as long as it lasts.
+
+An object that has new problems all the time gets 25 Events, and then one in five minutes, as with client-go.
+"""
 
 import asyncio
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import structlog
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.kube import EVENTS, Kube, Resource
 
 _REMEMBERED_MAX = 4096
 _WAITING_MAX = 1024
 _MESSAGE_MAX = 1024
+_BURST = 25
+_REFILL_S = 300.0
+
+Kind = Literal["Normal", "Warning"]
 
 _log = structlog.get_logger()
 
@@ -41,12 +50,30 @@ class Subject(NamedTuple):
 
     resource: Resource
     namespace: str
+    """Empty for an object that is in none; its Events are in the namespace ``default``."""
     name: str
     uid: str
 
 
+class Told(NamedTuple):
+    """What is told of an object."""
+
+    subject: Subject
+    kind: Kind
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """A problem whose sentence may change while it lasts."""
+
+    reason: str
+    message: str = field(compare=False)
+
+
 class Memory:
-    """Which problems of which object (by its uid) were told already; the last 4,096 objects with problems."""
+    """Which problems of which object (by its uid, or the like) were told already; of the last 4,096 with problems."""
 
     def __init__(self) -> None:
         self._told: OrderedDict[str, frozenset[Problem]] = OrderedDict()
@@ -62,6 +89,25 @@ class Memory:
         return [problem for problem in now if problem not in before]
 
 
+class Limiter:
+    """Whether one more Event may be told of an object; ``clock`` tells seconds. The last 4,096 objects count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, uid: str) -> bool:
+        """Count one more, if it may be told."""
+        now = self._clock()
+        left, at = self._left.pop(uid, (float(_BURST), now))
+        left = min(_BURST, left + (now - at) / _REFILL_S)
+        allowed = left >= 1
+        self._left[uid] = (left - 1 if allowed else left, now)
+        if len(self._left) > _REMEMBERED_MAX:
+            self._left.popitem(last=False)
+        return allowed
+
+
 class Events:
     """Writes Events one after the other in ``run``, so that they never hold up anything else."""
 
@@ -70,34 +116,50 @@ class Events:
         self._source = source
         self._now = now
         self._memory = Memory()
-        self._waiting: asyncio.Queue[tuple[Subject, Problem]] = asyncio.Queue(_WAITING_MAX)
+        self._limiter = Limiter()
+        self._waiting: asyncio.Queue[Told] = asyncio.Queue(_WAITING_MAX)
 
-    def tell(self, subject: Subject, problems: Iterable[Problem]) -> None:
-        """These are all problems that an object has now; each new one is logged and becomes an Event."""
-        for problem in self._memory.news(subject.uid, problems):
-            where = {"kind": subject.resource.kind, "namespace": subject.namespace, "name": subject.name}
-            _log.warning("problem", reason=problem.reason, message=problem.message, **where)
-            try:
-                self._waiting.put_nowait((subject, problem))
-            except asyncio.QueueFull:
-                _log.warning("event dropped", reason=problem.reason, **where)
+    def tell(self, subject: Subject, problems: Iterable[Problem], about: str = "") -> None:
+        """These are all problems that an object has now; each new one is logged and becomes a Warning.
+
+        With ``about`` they are all that it has of one part of it, such as a farm of a Service.
+        """
+        for problem in self._memory.news(f"{subject.uid}/{about}", problems):
+            if not about:
+                # Of a part the part's own line tells.
+                _log.warning("problem", reason=problem.reason, message=problem.message, **_where(subject))
+            self._queue(Told(subject, "Warning", problem.reason, problem.message))
+
+    def tell_good(self, subject: Subject, reason: str, message: str) -> None:
+        """Something that is no problem: that one is over."""
+        _log.info("problem is over", reason=reason, message=message, **_where(subject))
+        self._queue(Told(subject, "Normal", reason, message))
+
+    def _queue(self, told: Told) -> None:
+        metrics.EVENTS.labels(told.reason).inc()
+        if not self._limiter.allows(told.subject.uid):
+            return
+        try:
+            self._waiting.put_nowait(told)
+        except asyncio.QueueFull:
+            _log.warning("event dropped", reason=told.reason, **_where(told.subject))
 
     async def run(self) -> None:
         """Write what was told, for ever."""
         while True:
-            subject, problem = await self._waiting.get()
+            told = await self._waiting.get()
             try:
-                body = event(subject, problem, self._source, self._now())
-                await self._kube.create(EVENTS, body, subject.namespace)
+                body = event(told, self._source, self._now())
+                await self._kube.create(EVENTS, body, _event_namespace(told.subject))
             except errors.KubeNftlbError as error:
-                _log.warning("event not written", kind=subject.resource.kind, name=subject.name, error=str(error))
+                _log.warning("event not written", error=str(error), **_where(told.subject))
 
 
-def event(subject: Subject, problem: Problem, source: Source, now: datetime) -> dict[str, object]:
-    """The v1 Event about one problem, with a name of its own."""
-    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+def event(told: Told, source: Source, now: datetime) -> dict[str, object]:
+    """The v1 Event of what is told, with a name of its own."""
+    subject, stamp = told.subject, now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
-        "metadata": {"name": f"{subject.name[:200]}.{secrets.token_hex(8)}", "namespace": subject.namespace},
+        "metadata": {"name": f"{subject.name[:200]}.{secrets.token_hex(8)}", "namespace": _event_namespace(subject)},
         "involvedObject": {
             "apiVersion": subject.resource.api_version,
             "kind": subject.resource.kind,
@@ -105,12 +167,22 @@ def event(subject: Subject, problem: Problem, source: Source, now: datetime) -> 
             "name": subject.name,
             "uid": subject.uid,
         },
-        "type": "Warning",
-        "reason": problem.reason,
-        "message": problem.message[:_MESSAGE_MAX],
+        "type": told.kind,
+        "reason": told.reason,
+        "message": told.message[:_MESSAGE_MAX],
         "source": {"component": source.component, "host": source.node},
         "reportingComponent": source.component,
-        "firstTimestamp": time,
-        "lastTimestamp": time,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
         "count": 1,
     }
+
+
+def _event_namespace(subject: Subject) -> str:
+    return subject.namespace or "default"
+
+
+def _where(subject: Subject) -> dict[str, str]:
+    """The keys by which a log line names an object: namespace, and service, farm, policy, pod or node."""
+    namespace = {"namespace": subject.namespace} if subject.namespace else {}
+    return {**namespace, subject.resource.kind.removeprefix("Nftlb").lower(): subject.name}

@@ -1,4 +1,4 @@
-"""A small HTTP server for probes: one JSON answer per connection, whatever the method.
+"""A small HTTP server for probes and metrics: one answer per connection, whatever the method.
 
 It listens on addresses that anybody in the cluster can reach, and shares its process with work that matters more. So
 a request must be there in seconds, and when there are too many connections, the oldest goes.
@@ -24,11 +24,18 @@ _PATIENCE_S = 5
 _CONNECTIONS_MAX = 64
 
 
+class Text(NamedTuple):
+    """A body that is not JSON, and its Content-Type."""
+
+    content_type: str
+    content: bytes
+
+
 class Answer(NamedTuple):
-    """The status, the JSON body, and headers besides the usual ones."""
+    """The status, the body (JSON where it is a mapping), and headers besides the usual ones."""
 
     status: int
-    body: Mapping[str, object]
+    body: Mapping[str, object] | Text
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -92,20 +99,23 @@ class HttpServer:
         return _encode(self._answer(path), with_body=method != "HEAD")
 
 
-async def serve(answer: Callable[[str], Answer], address: ListenAddress) -> HttpServer:
-    """A server at an address from the settings. Raises UsageError where it cannot be listened on."""
+async def serve(answer: Callable[[str], Answer], address: ListenAddress, what: str = "health") -> HttpServer:
+    """A server at an address from the settings, that of ``what``. Raises UsageError where it cannot be listened on."""
     server = HttpServer(answer)
     try:
         await server.listen([address.host], address.port)
     except OSError as error:
-        raise errors.UsageError(f"the health address {address.host}:{address.port}: {error}") from error
+        raise errors.UsageError(f"the {what} address {address.host}:{address.port}: {error}") from error
     return server
 
 
 def _encode(answer: Answer, *, with_body: bool = True) -> bytes:
-    body = json.dumps(answer.body).encode() + b"\n"
+    if isinstance(answer.body, Text):
+        content_type, body = answer.body
+    else:
+        content_type, body = "application/json", json.dumps(answer.body).encode() + b"\n"
     headers = (
-        ("Content-Type", "application/json"),
+        ("Content-Type", content_type),
         ("Content-Length", str(len(body))),
         ("Cache-Control", "no-store"),
         ("Connection", "close"),

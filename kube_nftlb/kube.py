@@ -17,7 +17,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 
 JsonObject = dict[str, Any]
 Transform = Callable[[JsonObject], JsonObject | None]
@@ -298,8 +298,10 @@ class Kube:
                 _request_timeout=aiohttp.ClientTimeout(total=timeout_s, sock_read=silence_s),
             )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            metrics.API_REQUESTS.labels(method, "error").inc()
             raise errors.KubeUnreachableError(f"{method} {path}: {error!r}") from error
         raw: aiohttp.ClientResponse = response.response
+        metrics.API_REQUESTS.labels(method, str(raw.status)).inc()
         return raw
 
 
@@ -340,8 +342,10 @@ async def follow(
                 on_event(event)
                 delay_s = 0.1
         except errors.ExpiredError:
+            metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
             resource_version = None
         except (errors.KubeError, errors.KubeUnreachableError) as error:
+            metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
             on_trouble(error)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, 5)

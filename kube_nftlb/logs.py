@@ -1,12 +1,19 @@
-"""Logging: one line per event on standard error, ours through structlog, other packages' through ``logging``."""
+"""Logging: one line per event on standard error, ours through structlog, other packages' through ``logging``.
+
+What a line is about stands under the same keys everywhere: namespace, and service, farm, policy, pod or node.
+"""
 
 import logging
+import re
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
 from kube_nftlb.settings import LogFormat, LogLevel
+
+_SECRET = re.compile(r"(?i)(bearer\s+|['\"]?key['\"]?\s*[:=]\s*['\"]?)[A-Za-z0-9._~+/=-]{16,}")
 
 
 def configure(level: LogLevel, log_format: LogFormat) -> None:
@@ -15,6 +22,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _without_secrets,
     ]
     renderer: list[Any]
     if log_format == "json":
@@ -37,3 +45,11 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def _without_secrets(_logger: object, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Errors of other packages may quote a request's headers, and with them the API server's token, nftlb's key."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _SECRET.sub(r"\1...", value)
+    return event

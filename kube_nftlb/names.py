@@ -11,6 +11,11 @@ GROUP = "kube-nftlb.io"
 ANNOTATION_PREFIX = "service.kubernetes.io/kube-nftlb-load-balancer-"
 """What every annotation key on a Service starts with; ``mode``, ``scheduler`` and so on follow."""
 
+ANNOTATION_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+"""On an EndpointSlice: when the oldest change that its last update follows was made (the EndpointSlice API)."""
+ANNOTATION_CHANGED_AT = f"{GROUP}/last-change-trigger-time"
+"""On a farm: the same, of the EndpointSlices that its last change follows."""
+
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY_OPERATOR = "kube-nftlb-operator"
 LABEL_SERVICE = f"{GROUP}/service"

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.nftlb import objects
 
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": socket.IPPROTO_SCTP}
@@ -43,13 +43,15 @@ class Conntrack:
         A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
         connection goes on, but without its mark: with it, each packet would renew the session that leads there.
         """
-        return await self._each(farm, lambda entry: _mark(entry) in marks, self._released)
+        released = await self._each(farm, lambda entry: _mark(entry) in marks, self._released)
+        return _counted("BackendGone", released)
 
     async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
         """Forget a farm's connections to these addresses; how many that were. Their next packet is refused or reset."""
         if not addresses:
             return 0
-        return await self._each(farm, lambda entry: _answerer(entry) in addresses, self._forgotten)
+        ended = await self._each(farm, lambda entry: _answerer(entry) in addresses, self._forgotten)
+        return _counted("BackendDown", ended)
 
     async def forget_untranslated(self, farm: objects.Farm) -> int:
         """Forget connections to a farm from before it was there; how many that were.
@@ -57,7 +59,8 @@ class Conntrack:
         What the kernel once let pass as it was it never translates. Marks prove nothing: it may have got one since.
         """
         ips = {claim.ip for claim in farm.claims()}
-        return await self._each(farm, lambda entry: _answerer(entry) in ips, self._forgotten)
+        forgotten = await self._each(farm, lambda entry: _answerer(entry) in ips, self._forgotten)
+        return _counted("Untranslated", forgotten)
 
     async def _each(self, farm: objects.Farm, chosen: Callable[[Any], bool], change: _Change) -> int:
         family = socket.AF_INET6 if farm.ipv6 else socket.AF_INET
@@ -103,6 +106,11 @@ class Conntrack:
     @staticmethod
     async def _forgotten(table: AsyncNFCTSocket, connection: NFCTAttrTuple) -> None:
         await table.entry("del", tuple_orig=connection)
+
+
+def _counted(reason: str, connections: int) -> int:
+    metrics.CONNECTIONS_PARTED.labels(reason).inc(connections)
+    return connections
 
 
 def _mark(entry: Any) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.nftables import State
@@ -50,6 +50,7 @@ class NftlbEngine:
         self._startup_file = startup_file
         self.present: dict[str, objects.Farm] = {}
         self._holders: dict[objects.Claim, str] = {}
+        self._saved: dict[str, _Saved] = {}
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
@@ -171,8 +172,9 @@ class NftlbEngine:
             before = await self.generation()
             fault = await look()
             if not fault or await self.generation() == before:
-                return fault
+                break
             await asyncio.sleep(_LOOK_AGAIN_S)
+        metrics.KERNEL_COMPARISONS.labels("different" if fault else "same").inc()
         return fault
 
     async def _fault(self, name: str) -> str:
@@ -359,10 +361,26 @@ class NftlbEngine:
             await self._conntrack.cut(farm, addresses - in_use)
 
     def save(self, farms: Iterable[objects.Farm]) -> None:
-        """Write nftlb's start-up file: with it, a restarted daemon has its farms before it answers."""
+        """Write nftlb's start-up file: with it, a restarted daemon has its farms before it answers.
+
+        Only those are put into words that are others than at the last time, by identity.
+        """
+        known = self._saved
+        self._saved = {farm.name: _saved(farm, known.get(farm.name)) for farm in farms}
         temporary = self._startup_file.with_suffix(".new")
-        temporary.write_text(json.dumps(objects.document(farms)))
+        temporary.write_text(objects.joined(saved.text for saved in self._saved.values()))
         temporary.replace(self._startup_file)
+
+
+class _Saved(NamedTuple):
+    """A farm as it stands in the start-up file."""
+
+    farm: objects.Farm
+    text: str
+
+
+def _saved(farm: objects.Farm, known: _Saved | None) -> _Saved:
+    return known if known is not None and known.farm is farm else _Saved(farm, json.dumps(farm.wire()))
 
 
 class _Sessions(NamedTuple):

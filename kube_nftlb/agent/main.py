@@ -3,14 +3,15 @@
 import asyncio
 import signal
 
-import prometheus_client
 import structlog
 
 from kube_nftlb import logs, metrics
 from kube_nftlb.agent.clean import clean
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.gauges import Gauges
 from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.node_events import NodeEvents
 from kube_nftlb.agent.own_daemon_set import OwnDaemonSet
 from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.own_table import OwnTable
@@ -37,9 +38,10 @@ def main(settings: AgentSettings) -> None:
 
     What it has programmed stays, and goes on working. Only where its DaemonSet is deleted, all is taken away.
 
-    Raises UsageError where the health address cannot be listened on.
+    Raises UsageError where the metrics or health address cannot be listened on.
     """
     logs.configure(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(node=settings.node_name)
     _set_conntrack(settings)
     asyncio.run(_run(settings))
 
@@ -59,9 +61,6 @@ def _set_conntrack(settings: AgentSettings) -> None:
 
 
 async def _run(settings: AgentSettings) -> None:
-    prometheus_client.start_http_server(
-        settings.metrics_address.port, settings.metrics_address.host, registry=metrics.REGISTRY
-    )
     kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
     client = NftlbClient(
         settings.nftlb.url,
@@ -75,6 +74,8 @@ async def _run(settings: AgentSettings) -> None:
         reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.pods_file), reporter.changed)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
+        page = metrics.Page("agent", Gauges(reconciler).refresh)
+        metrics_server = await serve(page.answer, settings.metrics_address, "metrics")
         health_server = await serve(health.answer, settings.health_address)
         surroundings = Surroundings(kube, reconciler, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
@@ -86,12 +87,13 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
+            asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
         ]
         daemon_set = None
         if settings.daemon_set:
             daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
             tasks.append(asyncio.create_task(daemon_set.run(), name="daemon-set"))
-        _log.info("agent started", node=settings.node_name)
+        _log.info("agent started")
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -101,6 +103,7 @@ async def _run(settings: AgentSettings) -> None:
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
         health_server.close()
+        metrics_server.close()
         await client.close()
         kernel.close()
         conntrack.close()
@@ -108,5 +111,5 @@ async def _run(settings: AgentSettings) -> None:
             task.result()
         if daemon_set is not None and await daemon_set.is_deleted():
             await clean(settings.nftlb, nft)
-            _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node", node=settings.node_name)
-    _log.info("agent stopped", node=settings.node_name)
+            _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
+    _log.info("agent stopped")

@@ -184,7 +184,7 @@ def _hindrance(spec: FarmSpec, links: Links) -> Hindrance | None:
         return Hindrance(
             "NoLocalBackend",
             f"in the mode dsr a node serves with the pods on its own bridges, and none of the backends is one here: "
-            f"{named}{more}",
+            f"{named}{more}; run one here, or take the mode dnat",
         )
     return None
 

@@ -5,7 +5,11 @@ import ctypes
 import threading
 from typing import Self
 
+import structlog
+
 from kube_nftlb import errors
+
+_log = structlog.get_logger()
 
 _LIBRARY = "libnftables.so.1"
 
@@ -58,4 +62,8 @@ class Nft:
             said = self._library.nft_ctx_get_error_buffer(self._context) or b""
             self._library.nft_ctx_get_output_buffer(self._context)
         if failed:
-            raise errors.KernelError(f"nftables refused: {said.decode(errors='replace').strip()}")
+            text = said.decode(errors="replace").strip()
+            _log.debug("nftables refused", said=text)
+            # Without the commands, which it quotes: the clients of sessions may be in them.
+            told = "; ".join(line for line in text.splitlines() if "Error" in line)
+            raise errors.KernelError(f"nftables refused: {told or 'it does not say why'}")

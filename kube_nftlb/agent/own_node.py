@@ -46,11 +46,11 @@ async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:
         try:
             own_node.update(CoreNode.model_validate(raw))
         except ValidationError as error:
-            _log.warning("cannot read the own node", node=own_node.name, error=str(error))
+            _log.warning("cannot read the own node", error=str(error))
 
     def on_list(listing: Listing) -> None:
         if not listing.items:
-            _log.warning("the own node is not there", node=own_node.name)
+            _log.warning("the own node is not there")
             own_node.update(None)
         for raw in listing.items:
             take(raw)

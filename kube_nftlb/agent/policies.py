@@ -174,6 +174,15 @@ class Policies:
         self.changed_at = 0
         """The resourceVersion of the last change."""
 
+    @property
+    def count(self) -> int:
+        """How many policies there are."""
+        return len(self._policies)
+
+    def referring(self, key: PolicyKey) -> int:
+        """How many farms refer to a policy."""
+        return sum(key.namespace == to.namespace and key.name in to.all() for to in self._references.values())
+
     # What the watches tell.
 
     def put(self, raw: Json, since: int | None = None) -> None:

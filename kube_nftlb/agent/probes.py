@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
+from kube_nftlb import metrics
 from kube_nftlb.agent import health, local_endpoints
 from kube_nftlb.agent.local_endpoints import Check, Claim
 from kube_nftlb.agent.own_node import OwnNode
@@ -49,7 +50,7 @@ class AgentHealth:
         if probe is None:
             return Answer(404, {"error": "ask for /healthz, /livez, /readyz or /proxyMode"})
         done_at = self._progress.backlog.done_at
-        return probe(
+        answer = probe(
             health.Health(
                 now=datetime.now(UTC),
                 overdue=self._overdue,
@@ -58,6 +59,8 @@ class AgentHealth:
                 nftlb_error=self._progress.nftlb_error,
             )
         )
+        metrics.PROBES.labels(path, str(answer.status)).inc()
+        return answer
 
 
 class HealthCheckPorts:

@@ -7,8 +7,10 @@ anybody else has changed nftables, and repairs.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import structlog
@@ -18,6 +20,7 @@ from kube_nftlb.agent import choice, features, modes, options, own_table, plan, 
 from kube_nftlb.agent.backlog import Backlog
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.features import Feature
+from kube_nftlb.agent.latency import ProgrammingLatency
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
@@ -59,6 +62,14 @@ REFUSED_RETRY_S = 60
 """How long a farm that nftlb or the kernel refused is left alone, unless it changes."""
 
 
+FARM_STATES = ("programmed", "pending", "failed", "refused")
+"""What ``Reconciler.states`` tells apart."""
+
+_NO_EFFECT = "NoEffect"
+_SEE_HOLDER = "that farm stays as it is since this agent cannot read its spec; mend or delete it"
+_SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
@@ -66,6 +77,11 @@ class Problem:
     reason: str
     message: str
     generation: int = 0
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the farm is programmed, and only a part of its spec has no effect."""
+        return self.reason == _NO_EFFECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +169,10 @@ class Reconciler:
         self._unsaved = False
         self._maybe_retired = False
         self._saved_at = 0.0
+        self._latency = ProgrammingLatency(datetime.now(UTC))
+        self._sent: set[str] = set()
+        self._told: dict[FarmKey, Problem] = {}
+        self._told_troubles: tuple[int, str, str] | None = None
 
     # What the watch tells. These return at once.
 
@@ -167,6 +187,8 @@ class Reconciler:
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return
         self._farms[key] = farm
+        _log.debug("farm seen", **_where(key, farm), generation=farm.metadata.generation)
+        self._latency.changed(key, farm)
         self._frozen.discard(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._refused_until.pop(key, None)
@@ -191,11 +213,13 @@ class Reconciler:
             self._policies.refer(key, refers)
         self._frozen.add(key)
         self._keys[names.nftlb_farm_name(*key)] = key
-        self.progress.problems[key] = problem
+        self._tell(key, problem)
         self._mark([key], resource_version)
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         """A farm was deleted."""
+        self._latency.gone(key)
+        self._told.pop(key, None)
         self.progress.problems.pop(key, None)
         if self._farms.pop(key, None) is not None or key in self._frozen:
             self._frozen.discard(key)
@@ -256,6 +280,31 @@ class Reconciler:
         """What nftlb has for a farm that there is; farms that were retired are not among it."""
         return {name: farm for name, farm in self.present.items() if name in self._keys}
 
+    # What is counted for the metrics.
+
+    def states(self) -> Counter[str]:
+        """How many farms there are in each of FARM_STATES."""
+        open_ = self._dirty.keys() | self._in_work.keys() | self._unchecked.keys()
+        return Counter(self._state(key, pending=key in open_) for key in self._farms.keys() | self._frozen)
+
+    def _state(self, key: FarmKey, *, pending: bool) -> str:
+        if self._claims.winner_over(key) is not None:
+            return "refused"
+        if (problem := self.progress.problems.get(key)) is not None and not problem.harmless:
+            return "failed"
+        return "pending" if pending else "programmed"
+
+    @property
+    def policy_count(self) -> int:
+        """How many policies there are."""
+        return self._policies.count
+
+    def without_local_backends(self) -> int:
+        """How many farms drop connections because their traffic policy is Local, and their backends are elsewhere."""
+        local = (farm.spec for farm in self._farms.values() if farm.spec.traffic_policy == "Local")
+        candidates = (choice.candidates(spec, self._facts) for spec in local)
+        return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
+
     # The loop.
 
     async def run(self) -> None:
@@ -302,7 +351,7 @@ class Reconciler:
         if self._todo or self._unchecked:
             return
         self._save()
-        self._report()
+        self._report_news()
         if await self._quiet(POLL_S):
             await self._look_after()
 
@@ -345,8 +394,9 @@ class Reconciler:
         self._mark(self._farms, 0 if lost else self._seen)
         self._generation = await self._engine.generation()
         # Whatever has happened to nftables while nobody looked is looked for once all farms are as they should be.
-        self._foreign_change = True
+        self._foreign_change = self._maybe_retired = True
         self._adopted = True
+        self._told_troubles = None
         _log.info("adopted nftlb", farms=len(self.present), removed=len(orphans))
 
     async def _work(self) -> None:
@@ -362,7 +412,7 @@ class Reconciler:
         self._in_work = {}
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
-        self._unsaved = self._maybe_retired = True
+        self._unsaved = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
         self._report()
 
@@ -374,6 +424,9 @@ class Reconciler:
             changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
         turned = self._policies.turn(changed)
         self._mark(turned, self._seen + 1)
+        for key, policy in changed.items():
+            what = "policy taken" if policy is not None else "policy removed"
+            _log.info(what, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
         return turned
 
     async def _update_policies(self) -> None:
@@ -425,6 +478,7 @@ class Reconciler:
         await self._segment.provide({names.nftlb_farm_name(*key): self._pod_vips(key) for key in keys})
         wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
         self._add_holders(wanted)
+        self._maybe_retired = self._maybe_retired or None in wanted.values()
         if any(farm is not None and farm.ingress for farm in wanted.values()):
             await self._keep_ingress()
         own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
@@ -444,6 +498,7 @@ class Reconciler:
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
+        self._sent.update(step.name for step in steps)
         gone: dict[str, set[int]] = {}
         for step in steps:
             if isinstance(step, RemoveBackend):
@@ -567,7 +622,7 @@ class Reconciler:
         for holder in self._engine.holders(seen):
             if self._keys.get(holder) in self._frozen:
                 # It stays as it is, because we do not understand what it is to become.
-                self._fail(key, "AddressHeld", f"the farm {holder} still has an address of it")
+                self._fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
                 return None
         return seen
 
@@ -586,12 +641,16 @@ class Reconciler:
         name = names.nftlb_farm_name(*key)
         farm = self._view(key)
         if farm is None:
+            self._latency.dropped(key)
             self._applied.pop(name, None)
+            if name in self._sent and name not in self.present:
+                self._sent.discard(name)
+                _log.info("farm removed", **_where(key, self._farms.get(key)))
             return
         if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
             self._succeed(key, farm)
             return
-        _log.warning("farm is not in the kernel as planned, trying once more", farm=name, fault=fault)
+        _log.warning("farm is not in the kernel as planned", **_where(key, self._farms.get(key)), fault=fault)
         await self._engine.sync()
         wanted: dict[str, objects.Farm | None] = {name: farm}
         self._add_holders(wanted)
@@ -604,7 +663,8 @@ class Reconciler:
         await self._engine.apply(plan.steps(self.present, {name: None}))
         self._applied.pop(name, None)
         self._refused_until[key] = time.monotonic() + REFUSED_RETRY_S
-        self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}")
+        self._latency.dropped(key)
+        self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}; {_SEE_NFTLB}")
         await self._repair_base()
 
     def _unfinished(self, name: str, farm: objects.Farm) -> str:
@@ -616,16 +676,24 @@ class Reconciler:
         self._applied[farm.name] = farm
         # It may have been deleted while it was compared.
         if key in self._frozen or key in self._impossible or key not in self._farms:
+            self._latency.dropped(key)
             return
+        self._latency.programmed(key)
+        asked = self._farms[key]
         if key in self._hindered:
             self.progress.problems[key] = self._hindered[key]
             return
         self.progress.problems.pop(key, None)
-        spec = self._farms[key].spec
         if trouble := self._policies.trouble(key):
             self._fail(key, *trouble)
-        elif remark := choice.remarks(spec):
-            self.progress.problems[key] = Problem("NoEffect", remark, self._farms[key].metadata.generation)
+            return
+        if remark := choice.remarks(asked.spec):
+            self.progress.problems[key] = Problem(_NO_EFFECT, remark, asked.metadata.generation)
+        if farm.name in self._sent or key in self._told:
+            self._sent.discard(farm.name)
+            self._told.pop(key, None)
+            generation, backends = asked.metadata.generation, len(farm.backends)
+            _log.info("farm programmed", **_where(key, asked), generation=generation, backends=backends)
 
     # The modes that need more of the node than nftlb.
 
@@ -651,8 +719,10 @@ class Reconciler:
         return await self._segment.look()
 
     async def _look_after_links(self, now: float) -> None:
-        if now - self._linked_at > LINKS_EVERY_S and (keys := self._stateless()) and await self._look_at_links(keys):
-            self._mark(keys, self._seen)
+        if now - self._linked_at > LINKS_EVERY_S:
+            self._linked_at = now
+            if (keys := self._stateless()) and await self._look_at_links(keys):
+                self._mark(keys, self._seen)
         if not self._todo:
             await self._segment.tidy()
 
@@ -666,6 +736,8 @@ class Reconciler:
         await self._notice()
         if self._foreign_change:
             if self._engine.restarted():
+                metrics.NFTLB_STARTS.inc()
+                _log.warning("nftlb was started anew")
                 # Its start-up file may be older than the last changes.
                 self._adopted = False
                 return
@@ -730,15 +802,17 @@ class Reconciler:
             await self._engine.rebuild()
 
     async def _repair_farm(self, name: str, fault: str) -> None:
-        self._repaired(f"{name}: {fault}")
+        self._repaired(fault, name)
         await self._engine.reload(name)
         if await self._engine.fault(name) and name in self._keys:
             self._mark([self._keys[name]], self._seen)
 
-    def _repaired(self, fault: str) -> None:
+    def _repaired(self, fault: str, name: str = "") -> None:
         self.progress.drift_repaired += 1
         metrics.DRIFT_REPAIRED.inc()
-        _log.warning("repaired a difference in the kernel", fault=fault)
+        key = self._keys.get(name)
+        where = _where(key, self._farms.get(key)) if key is not None else {}
+        _log.warning("repaired a difference in the kernel", **where, fault=fault)
 
     # What is told to others.
 
@@ -747,14 +821,22 @@ class Reconciler:
             self._dirty.setdefault(key, since)
             self.progress.changed_at = max(self.progress.changed_at, since)
         if self._dirty:
+            metrics.LAST_QUEUED.set_to_current_time()
             self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 
     def _fail(self, key: FarmKey, reason: str, message: str) -> None:
-        metrics.FARMS_FAILED.labels(reason).inc()
-        _log.warning("farm refused", namespace=key.namespace, farm=key.name, reason=reason, message=message)
         if (farm := self._farms.get(key)) is not None:
-            self.progress.problems[key] = Problem(reason, message, farm.metadata.generation)
+            self._tell(key, Problem(reason, message, farm.metadata.generation))
+
+    def _tell(self, key: FarmKey, problem: Problem) -> None:
+        """A problem is counted and logged once for as long as it lasts, however often it is met."""
+        if self._told.get(key) != problem:
+            self._told[key] = problem
+            metrics.FARMS_FAILED.labels(problem.reason).inc()
+            where = _where(key, self._farms.get(key))
+            _log.warning("farm failed", **where, reason=problem.reason, message=problem.message)
+        self.progress.problems[key] = problem
 
     def _report(self) -> None:
         unchecked = (entry.since for entry in self._unchecked.values())
@@ -768,7 +850,17 @@ class Reconciler:
             )
         self.progress.policy_watermark = self._policies.watermark
         self.progress.policy_changed_at = self._policies.changed_at
+        self._told_troubles = self._troubles()
         self._on_progress()
+
+    def _report_news(self) -> None:
+        """As ``_report`` where nothing is to be done: most of the time there is nothing new then."""
+        told = self.progress.watermark, self.progress.policy_watermark, self._told_troubles
+        if (self._seen, self._policies.watermark, self._troubles()) != told:
+            self._report()
+
+    def _troubles(self) -> tuple[int, str, str]:
+        return self.progress.drift_repaired, self.progress.last_error, self.progress.nftlb_error
 
     def _save(self) -> None:
         now = time.monotonic()
@@ -780,6 +872,12 @@ class Reconciler:
             except OSError as error:
                 self.progress.last_error = f"cannot write nftlb's start-up file: {error}"
                 _log.warning("cannot write nftlb's start-up file", error=str(error))
+
+
+def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
+    """What a log line calls a farm, and the Service that it was made from."""
+    service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
+    return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

@@ -25,12 +25,13 @@ def node_status(
         ready = ("True", "Working", "the agent programs nftlb")
         nftlb = ("True", "Answers", "nftlb answers")
     else:
-        ready = ("False", "NftlbUnreachable", progress.nftlb_error)
-        nftlb = ("False", "Unreachable", progress.nftlb_error)
+        sentence = f"nftlb does not answer, see its log on this node: {progress.nftlb_error}"
+        ready = ("False", "NftlbUnreachable", sentence)
+        nftlb = ("False", "Unreachable", sentence)
     if progress.pending:
         in_sync = ("False", "Pending", "changes are being programmed")
     elif progress.problems:
-        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed, see failedFarms")
+        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed: status.failedFarms says why")
     else:
         in_sync = ("True", "Done", "every farm is in the kernel")
     known = {condition.type: condition for condition in before.conditions} if before else {}

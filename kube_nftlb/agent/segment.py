@@ -106,7 +106,7 @@ class Segment:
             try:
                 await asyncio.to_thread(self._give, ip, pod, missing)
             except (OSError, NetlinkError) as error:
-                _log.warning("cannot give a pod the address of a dsr farm", pod=ip, error=str(error))
+                _log.warning("cannot give a pod the address of a dsr farm", pod_ip=ip, error=str(error))
                 self.links = replace(self.links, pods={k: v for k, v in self.links.pods.items() if k != ip})
 
     async def tidy(self) -> None:
@@ -146,7 +146,7 @@ class Segment:
                     netlink.addr("add", index=_LOOPBACK, address=vip, prefixlen=128 if six else 32, **extra)
 
         _enter(pod.namespace, configure)
-        _log.info("pod has the addresses of dsr farms", pod=ip, addresses=sorted(vips))
+        _log.info("pod has the addresses of dsr farms", pod_ip=ip, addresses=sorted(vips))
 
     def _take(self, ip: str, entry: _Entry, vips: frozenset[str]) -> None:
         left = entry.vips - vips
@@ -163,14 +163,14 @@ class Segment:
                         netlink.addr("delete", index=_LOOPBACK, address=vip, prefixlen=address["prefixlen"])
                 if not left:
                     _set_arp(netlink, link.index, entry.arp)
-                _log.info("pod has lost the addresses of dsr farms", pod=ip, addresses=sorted(vips))
+                _log.info("pod has lost the addresses of dsr farms", pod_ip=ip, addresses=sorted(vips))
 
         try:
             _enter(entry.namespace, restore)
         except FileNotFoundError:
-            _log.info("pod with addresses of dsr farms has gone", pod=ip)
+            _log.info("pod with addresses of dsr farms has gone", pod_ip=ip)
         except (OSError, NetlinkError) as error:
-            _log.warning("cannot take an address from a pod", pod=ip, error=str(error))
+            _log.warning("cannot take an address from a pod", pod_ip=ip, error=str(error))
             return
         if left:
             self._record[ip] = replace(entry, vips=left)

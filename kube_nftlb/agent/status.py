@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kube_nftlb import __version__, errors, metrics, names
+from kube_nftlb import __version__, errors, names
 from kube_nftlb.agent.reconcile import Progress, Reconciler
 from kube_nftlb.agent.report import node_status
 from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
@@ -51,7 +51,6 @@ class NodeReporter:
             status = node_status(
                 reconciler.progress, reconciler.served, self._versions, self._written, datetime.now(tz=UTC)
             )
-            metrics.NODE_FARMS.set(status.farms)
             if not self._worth_writing(status, reconciler.progress, loop.time() - written_at):
                 continue
             try:

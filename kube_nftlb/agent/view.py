@@ -1,5 +1,6 @@
 """NftlbFarm -> what this node shall have of it, in nftlb and in the agent's own table. No I/O."""
 
+import functools
 from collections.abc import Mapping
 
 from pydantic import BaseModel
@@ -8,7 +9,7 @@ from kube_nftlb import names
 from kube_nftlb.agent import choice, marks, steering
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.api.base import nftlb_field
+from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import Address, Farm, FarmSpec
 from kube_nftlb.nftlb import objects
 
@@ -97,13 +98,18 @@ def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]
     One without a value is sent only to take the place of the value that nftlb has: most farms have few of them.
     """
     values = {}
-    for field in type(model).model_fields:
-        if (name := nftlb_field(type(model), field)) is not None:
-            value = getattr(model, field)
-            text = name.unset if value is None else _wire_value(value)
-            if text != name.unset or present.get(name.key, text) != text:
-                values[name.key] = text
+    for field, name in _wire_fields(type(model)):
+        value = getattr(model, field)
+        text = name.unset if value is None else _wire_value(value)
+        if text != name.unset or present.get(name.key, text) != text:
+            values[name.key] = text
     return values
+
+
+@functools.cache
+def _wire_fields(model: type[BaseModel]) -> list[tuple[str, Nftlb]]:
+    """The fields that nftlb has a name for. Looking for it is most of the work, and the models do not change."""
+    return [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
 
 
 def _wire_value(value: object) -> str:

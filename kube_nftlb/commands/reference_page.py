@@ -38,30 +38,30 @@ def page() -> str:
 
 
 def _section(title: str, section: Row, rows: Iterable[Row]) -> str:
-    table = _table(
+    fields = table(
         ("field", "type and values", "default", "nftlb", "annotation", "meaning"),
         (
             (
-                _code(row.path.rpartition(".")[2]),
+                code(row.path.rpartition(".")[2]),
                 _values(row),
-                "required" if row.required else _code(row.default),
-                _code(row.nftlb),
-                _code(row.short_annotation),
+                "required" if row.required else code(row.default),
+                code(row.nftlb),
+                code(row.short_annotation),
                 row.meaning,
             )
             for row in rows
         ),
     )
     rules = "".join(f"- {rule}\n" for rule in section.rules)
-    return f"## {title}\n\n{section.meaning}\n\n{table}" + (f"\nBesides:\n\n{rules}" if rules else "")
+    return f"## {title}\n\n{section.meaning}\n\n{fields}" + (f"\nBesides:\n\n{rules}" if rules else "")
 
 
 def _annotations(title: str, rows: Iterable[Row]) -> str:
-    table = _table(
+    fields = table(
         ("key", "sets", "type and values", "meaning"),
-        ((_code(row.short_annotation), _code(row.path), _values(row), row.meaning) for row in rows),
+        ((code(row.short_annotation), code(row.path), _values(row), row.meaning) for row in rows),
     )
-    return f"## {title}\n\n{table}"
+    return f"## {title}\n\n{fields}"
 
 
 def _values(row: Row) -> str:
@@ -69,10 +69,12 @@ def _values(row: Row) -> str:
     return "; ".join(text for text in (row.type, row.values, rules) if text)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
+    """A word of a computer's in Markdown; nothing for nothing."""
     return f"`{text}`" if text else ""

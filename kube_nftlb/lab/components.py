@@ -223,7 +223,7 @@ class Blueprint:
             "KUBE_NFTLB_NODE_NAME": node.name,
             "KUBE_NFTLB_RUN_DIR": str(self.files.run(node.name)),
             "KUBE_NFTLB_NFTLB_PORT": "5555",
-            "KUBE_NFTLB_METRICS_ADDRESS": "0.0.0.0:9195",
+            "KUBE_NFTLB_METRICS_ADDRESS": "[::]:9195",
             "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:10256",
         }
 
@@ -231,7 +231,7 @@ class Blueprint:
         """The first, second, ... operator; all run in the control plane's network, and need ports of their own."""
         ports = 9195 + 100 * (number - 1)
         environment = {
-            "KUBE_NFTLB_METRICS_ADDRESS": f"127.0.0.1:{ports}",
+            "KUBE_NFTLB_METRICS_ADDRESS": f"[::]:{ports}",
             "KUBE_NFTLB_HEALTH_ADDRESS": f"[::]:{ports + 1}",
             # One that is killed need not wait for its own lease.
             "KUBE_NFTLB_LEADER_ELECTION": "on" if self.operators > 1 else "off",

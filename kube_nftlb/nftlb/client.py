@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import structlog
 
-from kube_nftlb import errors
+from kube_nftlb import errors, metrics
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import Request
+
+_log = structlog.get_logger()
 
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb longer than the usual."""
@@ -63,12 +66,17 @@ class NftlbClient:
 
     async def change(self, request: Request) -> None:
         """Send a request that changes something. Raises NftlbError for every answer but plain success."""
-        text = await self.send(request)
+        try:
+            text = await self.send(request)
+        except errors.NftlbError:
+            metrics.NFTLB_REQUESTS_FAILED.labels("Refused").inc()
+            raise
         try:
             answer = json.loads(text).get("response")
         except ValueError:
             answer = text
         if answer != "success":
+            metrics.NFTLB_REQUESTS_FAILED.labels("Refused").inc()
             raise errors.NftlbError(200, str(answer))
 
     async def send(self, request: Request) -> str:
@@ -93,10 +101,14 @@ class NftlbClient:
                 headers={"Key": self._key, "Connection": "close"},
             )
         except (httpx.TransportError, OSError) as error:
+            metrics.NFTLB_REQUESTS_FAILED.labels("Unreachable").inc()
             raise errors.NftlbUnreachableError(f"{request.method} {request.path}: {error!r}") from error
         finally:
+            seconds = time.perf_counter() - started
+            # Without its body, where the clients of sessions may be.
+            _log.debug("nftlb request", method=request.method, path=request.path, ms=round(seconds * 1000, 1))
             if self._on_request is not None:
-                self._on_request(request.method, time.perf_counter() - started)
+                self._on_request(request.method, seconds)
 
     def _read_key(self) -> bool:
         """Take the key from its file; whether it is another one than before."""

@@ -161,6 +161,11 @@ def document(farms: Iterable[Farm]) -> dict[str, Any]:
     return {"farms": [farm.wire() for farm in farms]}
 
 
+def joined(farms: Iterable[str]) -> str:
+    """The text of a ``document`` whose farms are texts already."""
+    return f'{{"farms": [{", ".join(farms)}]}}'
+
+
 def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
     """The farms of a ``GET /farms``, by name."""
     return {raw["name"]: _farm(raw) for raw in body.get("farms", ())}

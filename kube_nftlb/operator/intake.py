@@ -1,12 +1,15 @@
 """From raw objects of the four kinds to the store: parse what is news, put it in, mark what it touches."""
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics, names
+from kube_nftlb.api import times
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.service import Service
 from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVICES, JsonObject, Resource
+from kube_nftlb.operator.changes import Change
 from kube_nftlb.operator.records import parse_farm, parse_node
 from kube_nftlb.operator.slices import ServiceKey, parse_slice
 from kube_nftlb.operator.store import Dirty, Store, StoredSlice
@@ -18,6 +21,9 @@ ObjectKey = Any
 """The key of an object in its kind's table; each kind has its own."""
 
 
+_EVER = datetime.min.replace(tzinfo=UTC)
+
+
 class _Kind(NamedTuple):
     key: Callable[[JsonObject], ObjectKey]
     is_news: Callable[[ObjectKey, int], bool]
@@ -27,10 +33,11 @@ class _Kind(NamedTuple):
 
 
 class Intake:
-    """The way into a store."""
+    """The way into a store. Changes that were made in the cluster before ``begun`` count as of unknown time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, begun: datetime = _EVER) -> None:
         self._store = store
+        self._begun = begun
         self._kinds = {
             SERVICES: _Kind(
                 lambda raw: ServiceKey(*_name(raw)),
@@ -73,9 +80,17 @@ class Intake:
             return Dirty()
         if resource is SERVICES:
             metrics.SERVICE_CHANGES.inc()
+            self._store.changes.note(dirty.services, Change(services=1))
         elif resource is ENDPOINT_SLICES:
             metrics.ENDPOINT_SLICE_CHANGES.inc()
+            # A slice that goes still tells of its last update, which is not what is to be measured.
+            made_at = self._made_at(raw) if event_type != "DELETED" else None
+            self._store.changes.note(dirty.services, Change(slices=1, made_at=made_at))
         return dirty
+
+    def _made_at(self, raw: JsonObject) -> datetime | None:
+        time = times.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))
+        return time if time is not None and time > self._begun else None
 
     def key(self, resource: Resource, raw: JsonObject) -> ObjectKey:
         """The key of an object in its kind's table."""

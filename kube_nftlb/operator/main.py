@@ -11,13 +11,12 @@ from typing import Any
 
 import kopf
 import structlog
-from prometheus_client import start_http_server
 
 from kube_nftlb import errors, logs, metrics
 from kube_nftlb.events import Events, Source
 from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube import JsonObject, Kube, Resource
-from kube_nftlb.operator import handlers, health
+from kube_nftlb.operator import gauges, handlers, health
 from kube_nftlb.operator.build import Profile
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.lease import Lease, new_identity
@@ -49,17 +48,7 @@ def main(settings: OperatorSettings) -> None:
     """
     logs.configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf._cogs.clients.watching").addFilter(handlers.OncePerOutage(time.monotonic))
-    address = settings.metrics_address
-    try:
-        server, thread = start_http_server(address.port, address.host, registry=metrics.REGISTRY)
-    except OSError as error:
-        raise errors.UsageError(f"the metrics address {address.host}:{address.port}: {error}") from error
-    try:
-        asyncio.run(_run(settings))
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    asyncio.run(_run(settings))
 
 
 async def _run(settings: OperatorSettings) -> None:
@@ -67,6 +56,7 @@ async def _run(settings: OperatorSettings) -> None:
     _stop_on_signals(stop)
     async with await Kube.connect(user_agent=_COMPONENT) as kube:
         operator = _Operator(kube, settings, stop)
+        page = await serve(operator.metrics_page.answer, settings.metrics_address, "metrics")
         probes = await serve(operator.probe, settings.health_address)
         writers = [asyncio.create_task(work) for work in operator.writers()]
         tasks = [*writers, *(asyncio.create_task(work) for work in operator.readers())]
@@ -85,6 +75,7 @@ async def _run(settings: OperatorSettings) -> None:
         for task in (session, ended, *tasks):
             task.cancel()
         probes.close()
+        page.close()
         for result in await asyncio.gather(session, ended, *tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result
@@ -105,7 +96,7 @@ class _Operator:
         self._begun = asyncio.Event()
         self._filled = asyncio.Event()
         self._works = asyncio.Event()
-        self._intake = Intake(store)
+        self._intake = Intake(store, datetime.now(UTC))
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._intake)
         self._policies = PolicyStatuses(kube, store)
@@ -117,6 +108,7 @@ class _Operator:
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, new_identity())
         metrics.LEADER.set_function(lambda: self._leads)
+        self.metrics_page = metrics.Page("operator", lambda: gauges.refresh(self._reconciler))
 
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
@@ -141,9 +133,12 @@ class _Operator:
     def probe(self, path: str) -> Answer:
         """What is answered to a probe; a replica that stands by is as healthy and ready as the leader."""
         stalled_s = max(self._reconciler.services.stalled_s(), self._reconciler.statuses.stalled_s())
-        return health.answer(
+        answer = health.answer(
             path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._filled.is_set(), leads=self._leads
         )
+        if answer.status != 404:
+            metrics.PROBES.labels(path, str(answer.status)).inc()
+        return answer
 
     @property
     def _leads(self) -> bool:

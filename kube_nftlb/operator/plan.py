@@ -1,9 +1,11 @@
 """From what is wanted of a Service's farms and what there is to the writes that are needed."""
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from kube_nftlb import names
+from kube_nftlb.api import times
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.service import Service
 from kube_nftlb.operator.build import Built, PortKey, Wanted, serves
@@ -49,10 +51,12 @@ def plan(
     *,
     contenders: Callable[[PortKey], Iterable[Contender]],
     farm_at: Callable[[FarmKey], FarmRecord | None],
+    made_at: datetime | None = None,
 ) -> Plan:
     """What to write so that a Service (None: there is none) has the farms that were built from it, and no others.
 
     ``existing`` are the farms made from that Service so far; ``farm_at`` finds any farm.
+    ``made_at`` is when the oldest change that this follows was made in the cluster; farms that change are told it.
     """
     if service is None:
         return Plan(_deletes(existing, "ServiceGone", kept=set()), (), ())
@@ -82,7 +86,7 @@ def plan(
         if (reason := _apply_reason(service, wanted, there)) is not None:
             uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
             foreign = owner_uid not in ("", service.metadata.uid)
-            applies.append(Apply(key, wanted, _body(service, key, wanted, uid), uid, reason, foreign))
+            applies.append(Apply(key, wanted, _body(service, key, wanted, uid, made_at), uid, reason, foreign))
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
     return Plan(_deletes(existing, gone, kept), tuple(applies), tuple(problems))
 
@@ -101,7 +105,7 @@ def _deletes(existing: Iterable[FarmRecord], reason: DeleteReason, kept: set[Far
     return tuple(Delete(farm, reason) for farm in existing if farm.key not in kept and not farm.terminating)
 
 
-def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str) -> dict[str, Any]:
+def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str, made_at: datetime | None) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": key.name,
         "namespace": key.namespace,
@@ -122,6 +126,8 @@ def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str) -> dict[str,
             }
         ],
     }
+    if made_at is not None:
+        metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: times.text(made_at)}
     if uid:
         # The API server refuses the write should the farm have become another one meanwhile.
         metadata["uid"] = uid

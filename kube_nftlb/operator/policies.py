@@ -1,7 +1,6 @@
 """The statuses of NftlbPolicies: how many farms refer to each, and on which nodes it is in the kernel."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from kube_nftlb.api.base import Condition
 from kube_nftlb.api.policy import PolicyStatus
 from kube_nftlb.kube import POLICIES, Kube, Listing, WatchEvent, follow
 from kube_nftlb.operator.records import NodeRecord
-from kube_nftlb.operator.status import Verdict, waiting_for
+from kube_nftlb.operator.status import NO_NODES, Verdict, waiting_for
 from kube_nftlb.operator.store import Store
 
 _INTERVAL_S = 0.5
@@ -67,7 +66,7 @@ def decide(policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: s
     missing = [node.name for node in everywhere if not (node.ready and node.policy_watermark >= policy.since)]
     done = len(everywhere) - len(missing)
     if not everywhere:
-        verdict = Verdict("False", "NoNodes", "no node runs an agent")
+        verdict = Verdict("False", "NoNodes", NO_NODES)
     elif missing:
         verdict = Verdict("False", "Pending", waiting_for(missing, len(everywhere)))
     else:
@@ -101,6 +100,8 @@ class PolicyStatuses:
         self._store = store
         self._now = now
         self._policies: dict[PolicyKey, PolicyRecord] = {}
+        self._changes = 0
+        self._decided_at = (-1, -1)
 
     async def watch(self) -> None:
         """Follow the policies for ever."""
@@ -111,14 +112,12 @@ class PolicyStatuses:
         await filled.wait()
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            if not self._policies:
+            if self._decided_at == (changes := (self._changes, self._store.revision)):
                 continue
-            farms = Counter(
-                PolicyKey(farm.key.namespace, name) for farm in self._store.farms.values() for name in farm.policies
-            )
+            self._decided_at = changes
             for policy in list(self._policies.values()):
                 now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-                status = decide(policy, farms[policy.key], self._store.nodes.values(), now)
+                status = decide(policy, self._store.references[policy.key], self._store.nodes.values(), now)
                 if status != policy.status:
                     await self._write(policy, status)
 
@@ -133,15 +132,19 @@ class PolicyStatuses:
         except errors.NotFoundError:
             return
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            _log.warning("a policy's status cannot be written", **policy.key._asdict(), error=str(error))
+            self._changes += 1
+            where = {"namespace": policy.key.namespace, "policy": policy.key.name}
+            _log.warning("a policy's status cannot be written", **where, error=str(error))
             return
         if self._policies.get(policy.key) == policy:
             self._policies[policy.key] = policy._replace(status=status)
 
     def _on_list(self, listing: Listing) -> None:
+        self._changes += 1
         self._policies = {(key := _key(raw)): parse_policy(raw, self._policies.get(key)) for raw in listing.items}
 
     def _on_event(self, event: WatchEvent) -> None:
+        self._changes += 1
         if event.type == "DELETED":
             self._policies.pop(_key(event.object), None)
         elif event.type != "BOOKMARK":

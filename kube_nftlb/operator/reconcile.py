@@ -9,7 +9,7 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.service import Service
-from kube_nftlb.events import Events, Subject
+from kube_nftlb.events import Events, Lasting, Subject
 from kube_nftlb.kube import FARMS, SERVICES
 from kube_nftlb.operator.build import Built, Profile, build
 from kube_nftlb.operator.plan import Apply, Delete, Plan, plan
@@ -17,7 +17,7 @@ from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.publish import Outcome, Publisher, RefusedError
 from kube_nftlb.operator.records import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.slices import ServiceKey
-from kube_nftlb.operator.status import conflict, decide, forged
+from kube_nftlb.operator.status import decide, forged, troubles
 from kube_nftlb.operator.store import Dirty, Store
 from kube_nftlb.operator.workqueue import WorkQueue
 
@@ -54,8 +54,6 @@ class Reconciler:
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._status_written: dict[FarmKey, float] = {}
-        metrics.QUEUE_LENGTH.labels("farms").set_function(lambda: len(self.services))
-        metrics.QUEUE_LENGTH.labels("statuses").set_function(lambda: len(self.statuses))
 
     def mark(self, dirty: Dirty) -> None:
         """Have everything that may be out of date looked at."""
@@ -82,6 +80,7 @@ class Reconciler:
         """One worker's life."""
         while True:
             key = await self.services.get()
+            started = self._clock()
             try:
                 delay_s = await self._reconcile(key)
             except Exception:
@@ -90,6 +89,7 @@ class Reconciler:
                 delay_s = _REFUSED_RETRY_S
             finally:
                 self.services.done(key)
+                metrics.SERVICE_SYNC_SECONDS.observe(self._clock() - started)
             if delay_s is not None:
                 self.services.add(key, delay_s)
 
@@ -115,7 +115,7 @@ class Reconciler:
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
         service = self.store.services.get(key)
-        todo = self._plan(key, service)
+        todo = self._plan(key, service, self.store.changes.begin(key).made_at)
         problems = list(todo.problems)
         retry = refused = False
         writes: list[Apply | Delete] = [*todo.deletes, *todo.applies]
@@ -132,16 +132,19 @@ class Reconciler:
         if retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
+        self.store.changes.done(key)
         self._failures.pop(key, None)
         return _REFUSED_RETRY_S if refused else None
 
-    def _plan(self, key: ServiceKey, service: Service | None) -> Plan:
+    def _plan(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Plan:
         store = self.store
         built = Built((), ())
         if service is not None:
             pods = lambda pod: store.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
             built = build(service, store.slices_of(key), pods, self._profile)
-        return plan(service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get)
+        return plan(
+            service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get, made_at=made_at
+        )
 
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):
@@ -163,8 +166,9 @@ class Reconciler:
             return await self._judge_owner(farm, farm.owner)
         loss = self.store.claims.winner_over(key)
         status = decide(farm, loss, self.store.nodes.values(), self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
-        self._events.tell(Subject(FARMS, *key, farm.uid), [conflict(loss)] if loss is not None else [])
+        self._tell(farm, troubles(loss, status))
         accepted = not farm.invalid and loss is None
+        (self.store.refused.discard if accepted else self.store.refused.add)(key)
         if accepted and status.programmed_nodes < status.total_nodes:
             self.store.unfinished.add(key)
         else:
@@ -184,6 +188,15 @@ class Reconciler:
             return self._backoff(key)
         self._failures.pop(key, None)
         return None
+
+    def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
+        """Those who look at the Service must not need to know of farms to learn of their problems."""
+        self._events.tell(Subject(FARMS, *farm.key, farm.uid), problems)
+        service = self.store.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
+        if service is not None and farm.owner_uid == service.metadata.uid:
+            metadata, name = service.metadata, farm.key.name
+            told = [Lasting(problem.reason, f"farm {name}: {problem.message}") for problem in problems]
+            self._events.tell(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
 
     async def _judge_owner(self, farm: FarmRecord, owner: Owner) -> float | None:
         """Take its rank from a farm that claims to be a Service's, unless that Service is about to label it anew."""

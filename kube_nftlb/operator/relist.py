@@ -38,6 +38,7 @@ class Lister:
             for dirty in await self._patiently(resource):
                 services |= dirty.services
                 farms |= dirty.farms
+        metrics.LAST_LIST.set_to_current_time()
         return Dirty(frozenset(services), frozenset(farms))
 
     async def repair(self) -> AsyncIterator[Dirty]:
@@ -66,6 +67,7 @@ class Lister:
                 if (dirty := self._intake.remove(resource, key, version)) != Dirty():
                     self._found(resource, str(key), "deleted")
                     yield dirty
+        metrics.LAST_LIST.set_to_current_time()
 
     async def _patiently(self, resource: Resource) -> list[Dirty]:
         delay_s = 0.1

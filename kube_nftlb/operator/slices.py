@@ -1,5 +1,6 @@
 """EndpointSlices in the compact form in which a quarter of a million endpoints fit into memory."""
 
+import functools
 import ipaddress
 import sys
 from typing import Any, NamedTuple
@@ -9,6 +10,9 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.endpointslice import Endpoint, EndpointSlice, Hints
 
 INVALID_SHOWN_MAX = 5
+
+_IPS_MAX = 1 << 16
+"""How many addresses are remembered: a change of one endpoint brings all of its slice's once more."""
 
 _FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
 _NO_HINTS = Hints()
@@ -87,6 +91,7 @@ def parse_slice(raw: dict[str, Any]) -> Slice | None:
     )
 
 
+@functools.lru_cache(_IPS_MAX)
 def canonical_ip(text: str, family: Family) -> str | None:
     """An address as the farm's schema wants it written, or None where it is no address a connection can be made to."""
     try:
@@ -105,7 +110,7 @@ def _peer(ip: str, endpoint: Endpoint) -> Peer:
     target, hints = endpoint.target_ref, endpoint.hints or _NO_HINTS
     return Peer(
         ip,
-        target.name if target is not None and target.kind == "Pod" else "",
+        sys.intern(target.name) if target is not None and target.kind == "Pod" else "",
         sys.intern(endpoint.node_name or ""),
         endpoint.ready,
         endpoint.serving,

@@ -30,7 +30,8 @@ _NESTED = ("addresses", "backends", "limits", "policies", "sessions")
 _SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _NESTED)
 _LIMITS = sorted(_defaults(Limits).items())
 _ADDRESS = sorted(_defaults(Address).items())
-_BACKEND = sorted(_defaults(Backend).items())
+_BACKEND_DEFAULTS = _defaults(Backend)
+_BACKEND_VALUES = itemgetter(*sorted(_BACKEND_DEFAULTS))
 
 
 def complete(fields: Spec) -> Spec:
@@ -71,7 +72,7 @@ def digest(spec: Spec) -> bytes:
         sorted(str(policy) for policy in spec.get("policies") or ()),
         sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
         [
-            [backend.get(key, default) for key, default in _BACKEND]
+            _BACKEND_VALUES({**_BACKEND_DEFAULTS, **backend})
             for backend in sorted(spec.get("backends") or (), key=itemgetter("name"))
         ],
     )

@@ -6,10 +6,14 @@ from typing import Literal, NamedTuple
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Claim, FarmKey
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.events import Lasting
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.records import FarmRecord, NodeRecord, Owner
 
 _NODES_SHOWN_MAX = 3
+_FAILED = "Failed"
+
+NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
 
 Loss = tuple[FarmKey, Claim]
 
@@ -69,7 +73,15 @@ def conflict(loss: Loss) -> Problem:
     winner, (ip, port, protocol) = loss
     shown = f"[{ip}]" if ":" in ip else ip
     listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
-    return Problem("AddressConflict", f"{winner.namespace}/{winner.name} has {listener}")
+    sentence = f"{winner.namespace}/{winner.name} has {listener}"
+    return Problem("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
+
+
+def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
+    """What Events tell of a farm with this status."""
+    lost = [Lasting(*conflict(loss))] if loss is not None else []
+    failed = [condition for condition in status.conditions if condition.reason == _FAILED]
+    return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 
 
 def forged(owner: Owner) -> Problem:
@@ -82,7 +94,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
     if accepted.status == "False":
         return Verdict("False", "NotAccepted", "see the condition Accepted")
     if not nodes:
-        return Verdict("False", "NoNodes", "no node runs an agent")
+        return Verdict("False", "NoNodes", NO_NODES)
     if done == len(nodes):
         return Verdict("True", "AllNodes", f"all nodes ({done}) have it")
     failed = sorted(
@@ -91,7 +103,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
     if failed:
         name, why = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        return Verdict("False", "Failed", f"node {name}{more}: {why}")
+        return Verdict("False", _FAILED, f"node {name}{more}: {why}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
 
@@ -99,12 +111,16 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
 def waiting_for(missing: list[str], total: int) -> str:
     """In a sentence, which nodes of so many do not have something yet."""
     more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
-    waiting = ", ".join(sorted(missing)[:_NODES_SHOWN_MAX]) + more
-    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}"
+    first = sorted(missing)[:_NODES_SHOWN_MAX]
+    waiting = ", ".join(first) + more
+    hint = f"if that lasts, see kubectl describe nftlbnode {first[0]}"
+    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
 
 
 def _no_ready_backends(farm: FarmRecord) -> str:
-    return f"none of {farm.total} backends is ready" if farm.total else "there are no backends"
+    if farm.total:
+        return f"none of {farm.total} backends is ready; see their Pods"
+    return "there are no backends" + ("; see which Pods the Service's selector matches" if farm.port else "")
 
 
 def _condition(kind: str, verdict: Verdict, farm: FarmRecord, now: str) -> Condition:

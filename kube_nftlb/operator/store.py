@@ -3,6 +3,7 @@
 Each change returns what has to be looked at again because of it.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
@@ -10,6 +11,7 @@ from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.service import Service
 from kube_nftlb.operator.build import PortKey, port_keys
+from kube_nftlb.operator.changes import Changes
 from kube_nftlb.operator.naming import Contender
 from kube_nftlb.operator.options import Given
 from kube_nftlb.operator.pods import PodKey, PodRecord
@@ -52,8 +54,15 @@ class Store:
         self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
         self.pods: Table[PodKey, PodRecord] = Table(lambda pod: pod.resource_version)
         self.claims = Claims()
+        self.references: Counter[tuple[str, str]] = Counter()
+        """How many farms refer to each policy, by its namespace and name."""
+        self.revision = 0
+        """Goes up with each change of a farm or a node."""
         self.unfinished: set[FarmKey] = set()
         """Accepted farms that some node does not have: those whose status a node's progress can change."""
+        self.refused: set[FarmKey] = set()
+        """Farms that are not accepted."""
+        self.changes = Changes()
         self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
         self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
         """Of every Pod, annotated or not, and so in tuples: most have one slice."""
@@ -138,6 +147,7 @@ class Store:
         if (before := self.farms.remove(key, version)) is None:
             return NOTHING
         self.unfinished.discard(key)
+        self.refused.discard(key)
         return self._move_farm(key, before, None, self.claims.remove(key))
 
     def put_node(self, node: NodeRecord) -> Dirty:
@@ -145,6 +155,7 @@ class Store:
         before = self.nodes.get(node.name)
         if not self.nodes.put(node.name, node):
             return NOTHING
+        self.revision += 1
         if before is None or before.ready != node.ready or node.watermark < before.watermark:
             return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
         farms = {key for key in self.unfinished if self._differs(key, before, node)}
@@ -156,6 +167,7 @@ class Store:
         """A node's agent is gone for good."""
         if self.nodes.remove(name, version) is None:
             return NOTHING
+        self.revision += 1
         return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
 
     def _differs(self, key: FarmKey, before: NodeRecord, after: NodeRecord) -> bool:
@@ -197,6 +209,12 @@ class Store:
     def _move_farm(
         self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None, others: set[FarmKey]
     ) -> Dirty:
+        self.revision += 1
+        self.references.update(_policies_of(after))
+        for policy in _policies_of(before):
+            self.references[policy] -= 1
+            if not self.references[policy]:
+                del self.references[policy]
         services = set()
         for record, join in ((before, False), (after, True)):
             if record is not None and record.port is not None:
@@ -210,6 +228,10 @@ def _pods_of(stored: StoredSlice | None) -> set[PodKey]:
     if stored is None or stored.slice is None:
         return set()
     return {PodKey(stored.slice.namespace, peer.pod) for peer in stored.slice.peers if peer.pod}
+
+
+def _policies_of(farm: FarmRecord | None) -> list[tuple[str, str]]:
+    return [(farm.key.namespace, name) for name in farm.policies] if farm is not None else []
 
 
 def _contender(service: Service, port: PortKey) -> Contender:

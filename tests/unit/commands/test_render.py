@@ -53,7 +53,10 @@ def test_a_farm_by_hand_stays_as_it_is_written() -> None:
 def test_a_farm_that_loses_its_address_is_named_with_the_winner_and_not_sent_to_nftlb() -> None:
     result = rendered(THIEF, SHOP)
     (problem,) = result.problems
-    assert problem == "NftlbFarm default/thief: AddressConflict: default/web--http has 10.96.0.10:80/TCP"
+    assert (
+        problem == "NftlbFarm default/thief: AddressConflict: default/web--http has 10.96.0.10:80/TCP; "
+        "give one of the two another address or port, or delete one"
+    )
     assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["web--http"]
     assert {raw["metadata"]["name"] for raw in result.farms} == {"thief", "web--http"}
 

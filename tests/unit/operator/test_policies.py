@@ -54,7 +54,10 @@ def test_a_policy_is_programmed_where_the_policy_watermark_has_passed_it(
 
 def test_the_sentence_names_the_nodes_that_are_awaited() -> None:
     status = decide(record(), 0, [node("a", "10"), node("b", "9")], NOW)
-    assert status.conditions[0].message == "1 of 2 nodes have it; waiting for b"
+    assert (
+        status.conditions[0].message
+        == "1 of 2 nodes have it; waiting for b; if that lasts, see kubectl describe nftlbnode b"
+    )
 
 
 def test_a_new_generation_counts_from_where_it_was_first_seen_and_a_status_does_not_move_it() -> None:

@@ -35,7 +35,16 @@ def failed(generation=1):
     ("farm", "loss", "on", "shown", "accepted", "programmed", "reason"),
     [
         pytest.param(record(), None, nodes(raw_node(watermark="10")), "1/1", "Valid", "AllNodes", "", id="all is well"),
-        pytest.param(record(), None, [], "0/0", "Valid", "NoNodes", "NoNodes: no node runs an agent", id="no node"),
+        pytest.param(
+            record(),
+            None,
+            [],
+            "0/0",
+            "Valid",
+            "NoNodes",
+            "NoNodes: no node runs an agent; see whether the pods of the agent are there, and their logs",
+            id="no node",
+        ),
         pytest.param(
             record(),
             None,
@@ -43,7 +52,7 @@ def failed(generation=1):
             "1/2",
             "Valid",
             "Pending",
-            "Pending: 1 of 2 nodes have it; waiting for n2",
+            "Pending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
             id="a node that is behind",
         ),
         pytest.param(
@@ -53,7 +62,7 @@ def failed(generation=1):
             "0/1",
             "Valid",
             "Pending",
-            "Pending: 0 of 1 nodes have it; waiting for n1",
+            "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
             id="a node that is not ready does not count",
         ),
         pytest.param(
@@ -63,7 +72,7 @@ def failed(generation=1):
             "0/1",
             "Valid",
             "Pending",
-            "Pending: 0 of 1 nodes have it; waiting for n1",
+            "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
             id="a watermark that is none does not count",
         ),
         pytest.param(
@@ -93,7 +102,8 @@ def failed(generation=1):
             "0/1",
             "AddressConflict",
             "NotAccepted",
-            "AddressConflict: default/winner has 10.96.0.10:80/TCP",
+            "AddressConflict: default/winner has 10.96.0.10:80/TCP; give one of the two another address or port, or "
+            "delete one",
             id="another farm has its address",
         ),
         pytest.param(
@@ -113,7 +123,7 @@ def failed(generation=1):
             "1/1",
             "Valid",
             "AllNodes",
-            "NoReadyBackends: none of 1 backends is ready",
+            "NoReadyBackends: none of 1 backends is ready; see their Pods",
             id="no backend is ready",
         ),
         pytest.param(
@@ -123,7 +133,7 @@ def failed(generation=1):
             "1/1",
             "Valid",
             "AllNodes",
-            "NoReadyBackends: there are no backends",
+            "NoReadyBackends: there are no backends; see which Pods the Service's selector matches",
             id="no backend at all",
         ),
     ],

@@ -1,0 +1,63 @@
+"""``python -m benchmarks``: measure, and keep what was measured in a folder of the run's own."""
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.records import Records
+
+SCENARIOS = ("latency", "datapath", "limit", "scale", "cost")
+_RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> int:
+    """Run the scenarios one after the other; 1 where one of them failed, and the others are kept."""
+    arguments = _arguments()
+    folder = arguments.out or _RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    described = machine.describe()
+    machine.write(folder, described)
+    failed = []
+    with Records(folder) as records:
+        for name in arguments.only:
+            began = time.monotonic()
+            print(f"== {name}", flush=True)
+            try:
+                importlib.import_module(f"benchmarks.{name}").run(records, short=not arguments.full)
+            except Exception as error:
+                # Hours of other measurements do not go with one that fails.
+                traceback.print_exc()
+                records.skip(name, "all", f"broke off: {error!r}")
+                failed.append(name)
+            print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
+    # Again, because what was fetched meanwhile has a version too.
+    machine.write(folder, described)
+    print(f"\nThe records are in {folder}. A report of them: python -m benchmarks.report {folder}")
+    if failed:
+        print(f"These broke off: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kube-nftlb and what is like it.")
+    parser.add_argument("--full", action="store_true", help="everything, which takes hours")
+    parser.add_argument(
+        "--only", type=_scenarios, default=SCENARIOS, metavar="A,B", help=f"some of {','.join(SCENARIOS)}"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the records go; a new folder below results/")
+    return parser.parse_args()
+
+
+def _scenarios(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in SCENARIOS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(SCENARIOS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What the benchmarks put into a lab, and how they wait for it."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from kube_nftlb import names
+from kube_nftlb.kube import ENDPOINT_SLICES, PODS, SERVICES, JsonObject, Kube, Resource
+from kube_nftlb.lab.lab import Lab
+
+NODE = "node-1"
+CLIENT_POD = "default/client"
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
+MODE = "service.kubernetes.io/kube-nftlb-load-balancer-mode"
+SCHEDULER = "service.kubernetes.io/kube-nftlb-load-balancer-scheduler"
+TRAFFIC = (sys.executable, "-m", "kube_nftlb.lab.traffic")
+CHANGES_PER_S = 10
+
+_WRITERS = 16
+_PODS_READY_WITHIN_S = 300
+
+
+def service(
+    name: str, vip: str, app: str | None, annotations: Mapping[str, str] | None = None, target_port: int = 80
+) -> JsonObject:
+    """A Service on port 80; without an app, one whose slices somebody else makes."""
+    selector = {"selector": {"app": app}} if app else {}
+    port = {"name": "http", "port": 80, "targetPort": target_port}
+    return {
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "spec": {"clusterIP": vip, "ports": [port], **selector},
+    }
+
+
+def endpoint_slice(name: str, addresses: list[str], port: int = 80) -> JsonObject:
+    """An EndpointSlice of the Service with the same name, all of its endpoints ready."""
+    return {
+        "metadata": {"name": name, "labels": {names.LABEL_SLICE_SERVICE: name}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": port}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
+    }
+
+
+def deployment(name: str, replicas: int, port: int = 80) -> JsonObject:
+    """Pods in which the lab's server listens on a port."""
+    labels = {"app": name}
+    container = {"name": "server", "image": "server", "ports": [{"containerPort": port}]}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def run_pods(kube: Kube, deployments: Mapping[str, int], port: int = 80) -> None:
+    """Deployments with so many pods each, and the client's pod on the first node; returns when all are ready."""
+    for name, replicas in deployments.items():
+        await kube.create(DEPLOYMENTS, deployment(name, replicas, port), "default")
+    spec = {"nodeName": NODE, "containers": [{"name": "client", "image": "client"}]}
+    await kube.create(PODS, {"metadata": {"name": "client"}, "spec": spec}, "default")
+    async with asyncio.timeout(_PODS_READY_WITHIN_S):
+        while await _ready_pods(kube) < sum(deployments.values()) + 1:  # noqa: ASYNC110 - pods are the API server's
+            await asyncio.sleep(0.5)
+
+
+async def pods_of(kube: Kube, app: str) -> dict[str, str]:
+    """The names of an app's pods and their IPv4 addresses."""
+    items = (await kube.list(PODS, "default", label_selector=f"app={app}")).items
+    return {item["metadata"]["name"]: item["status"]["podIP"] for item in items}
+
+
+async def create_others(kube: Kube, number: int, first: int = 0, endpoints: int = 10) -> None:
+    """Services that nobody asks, each with a slice; their VIPs are in 10.96.0.0/17."""
+    todo = iter(range(first, first + number))
+
+    async def writer() -> None:
+        for each in todo:
+            name, rest = f"other-{each}", divmod(each, 250)
+            vip = f"10.96.{rest[0] + 1}.{rest[1] + 1}"
+            addresses = [f"10.{100 + entry}.{rest[0]}.{rest[1] + 1}" for entry in range(endpoints)]
+            await kube.create(ENDPOINT_SLICES, endpoint_slice(name, addresses), "default")
+            await kube.create(SERVICES, service(name, vip, None), "default")
+
+    await asyncio.gather(*(writer() for _ in range(_WRITERS)))
+
+
+@contextlib.asynccontextmanager
+async def steady_change(kube: Kube, services: int) -> AsyncIterator[None]:
+    """Ten times a second one endpoint of one of these other Services is replaced, as a rolling update does."""
+
+    async def change() -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        for number in itertools.count():
+            await asyncio.sleep(begin + number / CHANGES_PER_S - loop.time())
+            entry = {"addresses": [f"10.200.{number // 250 % 250}.{number % 250 + 1}"], "conditions": {"ready": True}}
+            await kube.patch(ENDPOINT_SLICES, f"other-{number % services}", {"endpoints": [entry]}, "default")
+
+    task = asyncio.create_task(change())
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: float = 60) -> dict[str, Any]:
+    """Wait in the client's pod until a VIP answers (``until-answers``) or refuses."""
+    arguments = (action, vip, str(port), "--interval-ms", "10", "--timeout", str(timeout_s))
+    done = await asyncio.to_thread(lab.exec, CLIENT_POD, *TRAFFIC, *arguments, timeout_s=timeout_s + 30)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+async def _ready_pods(kube: Kube) -> int:
+    return sum(
+        any(
+            entry["type"] == "Ready" and entry["status"] == "True"
+            for entry in pod.get("status", {}).get("conditions", ())
+        )
+        for pod in (await kube.list(PODS, "default")).items
+    )

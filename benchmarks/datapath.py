@@ -1,0 +1,239 @@
+"""Requests per second and latency through a VIP, beside kube-proxy, HAProxy, NGINX, and no balancer at all.
+
+Client, servers and kernel share the same processors, so all figures are of one round, in which the subjects took turns:
+what counts is their ratio. The processor time of a request is less disturbed by what else the machine does.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import cluster, rules
+from benchmarks.cluster import CLIENT_POD, NODE
+from benchmarks.latency import has_ip_vs
+from benchmarks.records import Records
+from benchmarks.servers import SERVER_PORT, Result, Servers
+from kube_nftlb import errors
+from kube_nftlb.kube import SERVICES, Kube
+from kube_nftlb.lab.lab import Lab
+
+SCENARIO = "datapath"
+DIRECT = "direct to a pod"
+BASELINE = "kube-proxy nftables"
+
+_LAB_PORT = 8080
+_PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
+_MODES = ("snat", "dnat", "dsr")
+_SCHEDULERS = ("rr", "weight", "hash", "symhash")
+_USERS = 500
+_TIME_WAIT_S = 2
+"""For how long conntrack remembers a connection that was closed. At the usual 120 s its table would be full at once."""
+_SETTINGS = {
+    NODE: {"net/netfilter/nf_conntrack_tcp_timeout_time_wait": str(_TIME_WAIT_S)},
+    CLIENT_POD: {"net/ipv4/ip_local_port_range": "1024 65000"},
+}
+_PROGRAMMED_WITHIN_S = 900
+
+
+class _Extent(NamedTuple):
+    servers: tuple[int, ...]
+    others: tuple[int, ...]
+    rounds: int
+    seconds: int
+    k6_rounds: int
+    k6_seconds: int
+
+
+_SHORT = _Extent((10,), (10,), 5, 1, 1, 2)
+_FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10)
+
+
+class Subject(NamedTuple):
+    """Something to ask."""
+
+    name: str
+    servers: Servers
+    host: str
+    port: int = SERVER_PORT
+
+
+class _Place(NamedTuple):
+    lab: Lab
+    kube: Kube
+    servers: Servers
+
+
+def run(records: Records, *, short: bool) -> None:
+    """Measure, with all that the kernel has."""
+    asyncio.run(_run(records, _SHORT if short else _FULL))
+
+
+async def _run(records: Records, extent: _Extent) -> None:
+    proxies = ["none", "kube-nftlb", "kube-proxy-nftables", "kube-proxy-iptables"]
+    if has_ip_vs():
+        proxies.append("kube-proxy-ipvs")
+    else:
+        records.skip(SCENARIO, "kube-proxy ipvs", "the kernel has no ip_vs")
+    records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
+    async with contextlib.AsyncExitStack() as stack:
+        places = [await stack.enter_async_context(_place(proxy, extent.servers)) for proxy in proxies]
+        there = 0
+        for others in extent.others:
+            for place in places:
+                await _add_others(place, there, others)
+            there = others
+            for number in extent.servers:
+                subjects = [subject for place in places for subject in await _subjects(place, number)]
+                parameters = {"servers": number, "others": others}
+                await asyncio.to_thread(_rounds, records, subjects, extent, parameters)
+        await asyncio.to_thread(_wait_rounds, records, places, extent)
+
+
+def _rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
+    for keep_alive in (True, False):
+        for users in (1, _USERS):
+            keys = {**parameters, "users": users, "connections": "kept" if keep_alive else "new for each request"}
+            for number, subject in _turns(subjects, extent.rounds):
+                result = subject.servers.wrk(subject.host, subject.port, users, extent.seconds, keep_alive=keep_alive)
+                _record(records, subject.name, result, {**keys, "tool": "wrk", "round": number})
+            if keep_alive != (users == 1):
+                continue
+            for number, subject in _turns(subjects, extent.k6_rounds):
+                url = f"http://{subject.host}:{subject.port}/"
+                result = subject.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
+                _record(records, subject.name, result, {**keys, "tool": "k6", "round": number})
+
+
+def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> None:
+    """Servers that wait for a second, as the field tests the schedulers of IPVS."""
+    subjects = []
+    for place in places:
+        if place.lab.proxy == "kube-nftlb":
+            subjects += [Subject(f"kube-nftlb {name}", place.servers, _wait_vip(name), 80) for name in _SCHEDULERS]
+        elif place.lab.proxy != "none":
+            subjects.append(Subject(_name(place.lab.proxy), place.servers, _wait_vip("rr"), 80))
+    for number, subject in _turns(subjects, extent.k6_rounds):
+        url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
+        result = subject.servers.k6(url, _USERS, 2 + extent.k6_seconds, keep_alive=False)
+        keys: dict[str, str | int] = {
+            "servers": 10,
+            "users": _USERS,
+            "connections": "new for each request",
+            "tool": "k6",
+            "waits": 1,
+        }
+        _record(records, subject.name, result, {**keys, "round": number})
+
+
+def _turns(subjects: list[Subject], rounds: int) -> Iterator[tuple[int, Subject]]:
+    """All subjects in each round; another one begins each time, so that none always comes after the same."""
+    for number in range(rounds):
+        first = number % len(subjects)
+        for subject in (*subjects[first:], *subjects[:first]):
+            yield number, subject
+
+
+def _record(records: Records, subject: str, result: Result, keys: Mapping[str, str | int]) -> None:
+    rate = result.requests / result.seconds
+    records.add(SCENARIO, subject, "requests per second", "1/s", rate, **keys)
+    records.add(SCENARIO, subject, "failed requests", "", result.failed, **keys)
+    for name in ("p50", "p95", "p99"):
+        records.add(SCENARIO, subject, name, "µs", getattr(result, name), **keys)
+    if result.requests:
+        records.add(SCENARIO, subject, "processor time per request", "µs", result.cpu_s / result.requests * 1e6, **keys)
+
+
+@contextlib.asynccontextmanager
+async def _place(proxy: str, numbers: tuple[int, ...]) -> AsyncIterator[_Place]:
+    lab = await asyncio.to_thread(Lab.up, f"bench-datapath-{proxy}", nodes=1, proxy=proxy)
+    try:
+        with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:
+            servers = Servers(lab, Path(folder))
+            async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
+                place = _Place(lab, kube, servers)
+                await cluster.run_pods(kube, {_app(number): number for number in numbers}, port=_LAB_PORT)
+                for number in numbers:
+                    await _set_up(place, number)
+                for where, settings in _SETTINGS.items():
+                    for key, value in settings.items():
+                        lab.inside(where, lambda key=key, value=value: _set(key, value))  # type: ignore[misc]
+                yield place
+            servers.close()
+    finally:
+        await asyncio.to_thread(lab.down)
+
+
+def _set(key: str, value: str) -> None:
+    # Only there where the namespace has connection tracking.
+    with contextlib.suppress(FileNotFoundError):
+        Path("/proc/sys", key).write_text(value)
+
+
+async def _set_up(place: _Place, number: int) -> None:
+    """Servers, proxies and Services for a Deployment with so many pods."""
+    app, proxy = _app(number), place.lab.proxy
+    pods = await cluster.pods_of(place.kube, app)
+    for pod in pods:
+        place.servers.serve(f"default/{pod}")
+    if proxy == "none":
+        place.servers.proxy_haproxy(NODE, _PROXY_PORTS["HAProxy"] + number, pods.values())
+        place.servers.proxy_nginx(NODE, _PROXY_PORTS["NGINX"] + number, pods.values())
+        return
+    modes = _MODES if proxy == "kube-nftlb" else ("",)
+    for mode in modes:
+        annotations = {cluster.MODE: mode} if mode else {}
+        vip = _vip(mode, number)
+        await place.kube.create(SERVICES, cluster.service(f"{app}{mode}", vip, app, annotations), "default")
+    if number == 10:
+        for scheduler in _SCHEDULERS if proxy == "kube-nftlb" else ("rr",):
+            annotations = {cluster.SCHEDULER: scheduler}
+            waiting = cluster.service(f"wait-{scheduler}", _wait_vip(scheduler), app, annotations, _LAB_PORT)
+            await place.kube.create(SERVICES, waiting, "default")
+
+
+async def _subjects(place: _Place, number: int) -> list[Subject]:
+    proxy = place.lab.proxy
+    if proxy == "none":
+        pods = await cluster.pods_of(place.kube, _app(number))
+        node = str(place.lab.nodes[0].addresses[0].ip)
+        found = [Subject(DIRECT, place.servers, next(iter(pods.values())))]
+        found += [Subject(name, place.servers, node, port + number) for name, port in _PROXY_PORTS.items()]
+    elif proxy == "kube-nftlb":
+        found = [Subject(f"kube-nftlb {mode}", place.servers, _vip(mode, number)) for mode in _MODES]
+    else:
+        found = [Subject(_name(proxy), place.servers, _vip("", number))]
+    for subject in found:
+        if not (await cluster.until(place.lab, "until-answers", subject.host, subject.port))["answered"]:
+            raise errors.LabError(f"{subject.name} does not answer at {subject.host}:{subject.port}")
+    return found
+
+
+async def _add_others(place: _Place, there: int, number: int) -> None:
+    """More other Services; returns when the node's rules do not change any more."""
+    if place.lab.proxy == "none":
+        return
+    await cluster.create_others(place.kube, number - there, first=there)
+    last: list[dict[str, int]] = []
+    async with asyncio.timeout(_PROGRAMMED_WITHIN_S):
+        while len(last) < 3 or last[-1] != last[-2] or last[-2] != last[-3]:
+            last.append(await asyncio.to_thread(rules.count, place.lab, NODE))
+            await asyncio.sleep(1.5)
+
+
+def _app(number: int) -> str:
+    return f"web-of-{number}"
+
+
+def _name(proxy: str) -> str:
+    return proxy.replace("kube-proxy-", "kube-proxy ")
+
+
+def _vip(mode: str, number: int) -> str:
+    return f"10.96.{200 + ('', *_MODES).index(mode)}.{number}"
+
+
+def _wait_vip(scheduler: str) -> str:
+    return f"10.96.210.{1 + _SCHEDULERS.index(scheduler)}"

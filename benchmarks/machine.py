@@ -1,0 +1,98 @@
+"""On what a run was measured: the machine, its kernel, and the versions of all programs."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import tools
+
+FILE = "machine.json"
+_REPOSITORY = Path(__file__).parent.parent
+
+
+class _Asked(NamedTuple):
+    program: str
+    arguments: tuple[str, ...]
+
+
+_VERSIONS = (
+    _Asked("kube-apiserver", ("--version",)),
+    _Asked("kube-proxy", ("--version",)),
+    _Asked("etcd", ("--version",)),
+    _Asked("nftlb", ("--help",)),
+    _Asked("nft", ("--version",)),
+    _Asked("iptables", ("--version",)),
+    _Asked("nginx", ("-v",)),
+    _Asked("haproxy", ("-v",)),
+    _Asked("wrk", ("--version",)),
+    _Asked("k6", ("version",)),
+)
+
+
+def describe() -> dict[str, Any]:
+    """All that is known before the first measurement."""
+    return {
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "commit": _commit(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
+        "kernel": platform.release(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "python": platform.python_version(),
+    }
+
+
+def write(folder: Path, described: dict[str, Any]) -> None:
+    """Write the description into a run's folder, with the versions of the programs that are there by now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    versions = {asked.program: version for asked in _VERSIONS if (version := _version(asked))}
+    text = json.dumps({**described, "versions": versions}, indent=2)
+    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The description in a run's folder. Raises OSError where there is none."""
+    described: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return described
+
+
+def parse_version(output: str) -> str:
+    """The first thing in a program's output that looks like a version; empty where there is none.
+
+    >>> parse_version("nftables v1.0.6 (Lester Gooch #5)")
+    '1.0.6'
+    """
+    match = re.search(r"\d+\.\d+(\.\d+)?(-\w+)?", output)
+    return match[0] if match else ""
+
+
+def _version(asked: _Asked) -> str:
+    if (tool := tools.find(asked.program)) is None:
+        return ""
+    done = subprocess.run(tool.command(*asked.arguments), capture_output=True, text=True, check=False, timeout=30)
+    return parse_version(done.stdout + done.stderr)
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(_REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.machine()

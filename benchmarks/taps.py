@@ -1,0 +1,130 @@
+"""When what happened on the way of a Service to the kernel, seen from beside it."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from kube_nftlb import names
+from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, Kube, Listing, Resource, WatchEvent, follow
+from kube_nftlb.lab.lab import Lab
+
+_NETLINK_NETFILTER = 12
+_GROUP_NFTABLES = 7
+_NEWGEN = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
+_GEN_PROC_NAME = 3
+_HEADERS = 20  # of a netlink message and of nfnetlink in it
+_SO_RCVBUFFORCE = 33
+_SO_ADD_MEMBERSHIP = 1
+_SOL_NETLINK = 270
+_ETH_P_IP = 0x0800
+_NFTLB_PORT = 5555
+_BUFFER = 64 << 20
+
+
+@dataclass
+class Seen:
+    """Times of CLOCK_MONOTONIC in ns."""
+
+    objects: dict[str, int] = field(default_factory=dict)
+    """When an object was first there for those who watch, by kind and the Service: ``nftlbfarms/web``."""
+    transactions: list[tuple[int, str]] = field(default_factory=list)
+    """Each change of nftables on the node, and the program that made it."""
+    posts: list[int] = field(default_factory=list)
+    """When nftlb was sent something to change."""
+
+
+@contextlib.asynccontextmanager
+async def watch(lab: Lab, kube: Kube, node: str) -> AsyncIterator[Seen]:
+    """Note what happens during the block."""
+    seen = Seen()
+    loop = asyncio.get_running_loop()
+    transactions, packets = lab.inside(node, _nftables_events), lab.inside(node, _loopback)
+    loop.add_reader(transactions, _on_transactions, transactions, seen)
+    loop.add_reader(packets, _on_packet, packets, seen)
+    resources = [ENDPOINT_SLICES, *([FARMS] if lab.proxy == "kube-nftlb" else [])]
+    tasks = [asyncio.create_task(_follow(kube, resource, seen)) for resource in resources]
+    try:
+        yield seen
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for tap in (transactions, packets):
+            loop.remove_reader(tap)
+            tap.close()
+
+
+def programs_in(datagram: bytes) -> list[str]:
+    """The programs whose transactions end in a datagram of nftables' events."""
+    found = []
+    position = 0
+    while position + _HEADERS <= len(datagram):
+        length, kind = struct.unpack_from("=IH", datagram, position)
+        if kind == _NEWGEN:
+            found.append(_program(datagram[position + _HEADERS : position + length]))
+        position += max(length + 3 & ~3, _HEADERS)
+    return found
+
+
+def _program(attributes: bytes) -> str:
+    position = 0
+    while position + 4 <= len(attributes):
+        length, kind = struct.unpack_from("=HH", attributes, position)
+        if kind == _GEN_PROC_NAME:
+            return attributes[position + 4 : position + length].rstrip(b"\0").decode(errors="replace")
+        position += max(length + 3 & ~3, 4)
+    return ""
+
+
+def _nftables_events() -> socket.socket:
+    tap = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, _NETLINK_NETFILTER)
+    tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+    tap.bind((0, 0))
+    tap.setsockopt(_SOL_NETLINK, _SO_ADD_MEMBERSHIP, _GROUP_NFTABLES)
+    return tap
+
+
+def _loopback() -> socket.socket:
+    tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, socket.htons(_ETH_P_IP))
+    tap.bind(("lo", _ETH_P_IP))
+    return tap
+
+
+def _on_transactions(tap: socket.socket, seen: Seen) -> None:
+    now = time.monotonic_ns()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            seen.transactions.extend((now, program) for program in programs_in(tap.recv(1 << 20)))
+
+
+def _on_packet(tap: socket.socket, seen: Seen) -> None:
+    now = time.monotonic_ns()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            packet = tap.recv(256)
+            tcp = (packet[0] & 15) * 4
+            is_post = (
+                packet[tcp + (packet[tcp + 12] >> 4) * 4 :].startswith(b"POST ")
+                if packet[9] == socket.IPPROTO_TCP
+                else False
+            )
+            if is_post and struct.unpack_from("!H", packet, tcp + 2)[0] == _NFTLB_PORT:
+                seen.posts.append(now)
+
+
+async def _follow(kube: Kube, resource: Resource, seen: Seen) -> None:
+    def on_event(event: WatchEvent) -> None:
+        metadata = event.object["metadata"]
+        if event.type != "BOOKMARK":
+            labels = metadata.get("labels", {})
+            name = labels.get(names.LABEL_SLICE_SERVICE) or labels.get(names.LABEL_SERVICE) or metadata["name"]
+            seen.objects.setdefault(f"{resource.plural}/{name}", time.monotonic_ns())
+
+    def on_list(_: Listing) -> None:
+        pass
+
+    await follow(kube, resource, on_list=on_list, on_event=on_event, on_trouble=lambda _: None)

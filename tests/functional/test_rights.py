@@ -1,0 +1,143 @@
+"""What somebody can do who has the token of an operator or of an agent: what these need, and no more."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
+from tests.functional.cluster import Cluster, eventually, farm, policy, service
+
+pytestmark = pytest.mark.timeout(180)
+
+NODE_OWNERSHIP = Path(__file__).parents[2] / "charts/kube-nftlb/admission/node-ownership.yaml"
+
+OPERATOR = "operator"
+AGENT = "agent"
+
+
+class Holder:
+    """Requests with the token of one of the lab's own programs."""
+
+    def __init__(self, cluster: Cluster, program: str, node: str = "") -> None:
+        self._cluster = cluster
+        account = OPERATOR_ACCOUNT if program == OPERATOR else AGENT_ACCOUNT
+        bound = ("--bound-object-kind=Node", f"--bound-object-name={node}") if node else ()
+        self._token = cluster.kubectl("create", "token", account, "-n", NAMESPACE, *bound).strip()
+
+    def says(self, *arguments: str, body: dict[str, Any] | None = None) -> str:
+        """What kubectl says to standard error; empty where all went well."""
+        # The lab's kubeconfig has an administrator's token, which an option comes before.
+        done = self._cluster.try_kubectl(f"--token={self._token}", *arguments, stdin=json.dumps(body) if body else None)
+        return done.stderr if done.returncode != 0 else ""
+
+    def may_not(self, *arguments: str, body: dict[str, Any] | None = None) -> None:
+        told = self.says(*arguments, body=body)
+        assert "forbidden" in told, f"{arguments}: {told}"
+
+    def can(self, verb: str, resource: str, *more: str) -> bool:
+        done = self._cluster.try_kubectl(f"--token={self._token}", "auth", "can-i", verb, resource, *more)
+        assert done.stdout.strip() in ("yes", "no"), done.stderr
+        return done.stdout.strip() == "yes"
+
+
+def report(node: str) -> dict[str, Any]:
+    """An NftlbNode, as an agent creates it."""
+    return {"apiVersion": "kube-nftlb.io/v1alpha1", "kind": "NftlbNode", "metadata": {"name": node}}
+
+
+def test_nothing_that_a_program_asked_for_in_this_lab_was_refused_for_want_of_a_right(cluster: Cluster) -> None:
+    paths = [cluster.lab.log_path("operator"), *(cluster.lab.log_path("agent", node) for node in cluster.nodes)]
+    for path in paths:
+        text = path.read_text()
+        assert text
+        assert "403 Forbidden" not in text, path
+
+
+@pytest.mark.parametrize("program", [OPERATOR, AGENT])
+def test_neither_reads_secrets_nor_makes_pods_nor_gives_rights(cluster: Cluster, program: str) -> None:
+    holder = Holder(cluster, program)
+    refused = [
+        ("get", "secrets", "-A"),
+        ("get", "configmaps", "-A"),
+        ("create", "pods"),
+        ("create", "deployments.apps"),
+        ("create", "clusterrolebindings"),
+        ("create", "serviceaccounts/token", "-n", NAMESPACE),
+        ("impersonate", "users"),
+        ("patch", "nodes"),
+        ("patch", "customresourcedefinitions"),
+        ("*", "*"),
+    ]
+    assert [each for each in refused if holder.can(*each)] == []
+
+
+def test_the_operator_writes_no_services_slices_or_pods_and_leases_of_its_own_alone(
+    cluster: Cluster, namespace: str
+) -> None:
+    holder = Holder(cluster, OPERATOR)
+    cluster.apply(service("web", namespace))
+    holder.may_not("annotate", "service", "web", "a=b", "-n", namespace)
+    holder.may_not("delete", "service", "web", "-n", namespace)
+    for resource in ("services", "endpointslices", "pods", "nftlbnodes", "nftlbpolicies"):
+        assert [verb for verb in ("create", "update", "patch", "delete") if holder.can(verb, resource)] == [], resource
+    assert holder.can("patch", "leases/kube-nftlb-operator", "-n", NAMESPACE)
+    assert not holder.can("patch", "leases/another", "-n", NAMESPACE)
+    assert not holder.can("create", "leases", "-n", "kube-system")
+    assert holder.says("get", "farms", "-n", namespace) == ""
+
+
+def test_an_agent_writes_no_farms_and_no_policies(cluster: Cluster, namespace: str) -> None:
+    holder = Holder(cluster, AGENT, cluster.nodes[0])
+    made = farm("mine", namespace, addresses=[{"ip": "10.99.0.1", "ports": "80"}])
+    cluster.apply(made, policy("mine", namespace, "deny", ["10.0.0.0/8"]))
+    for kind in ("farm", "nftlbpolicy"):
+        holder.may_not("delete", kind, "mine", "-n", namespace)
+        holder.may_not("label", kind, "mine", "a=b", "-n", namespace)
+    holder.may_not("create", "-f", "-", body={**made, "metadata": {"name": "other", "namespace": namespace}})
+    for resource in ("services", "endpointslices", "nodes", "nftlbfarms/status", "daemonsets"):
+        assert [verb for verb in ("create", "update", "patch", "delete") if holder.can(verb, resource)] == [], resource
+    assert not holder.can("list", "daemonsets", "-n", NAMESPACE), "its own alone"
+    assert holder.can("list", "daemonsets/kube-nftlb-agent", "-n", NAMESPACE)
+
+
+@pytest.fixture
+def guarded(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with the admission policy."""
+    text = NODE_OWNERSHIP.read_text()
+    cluster.kubectl("apply", "-f", "-", stdin=text)
+    try:
+        yield cluster
+    finally:
+        cluster.kubectl("delete", "-f", "-", stdin=text)
+
+
+def test_with_the_admission_policy_an_agent_reports_for_its_own_node_alone(guarded: Cluster) -> None:
+    own, other = guarded.nodes
+    holder = Holder(guarded, AGENT, own)
+    # As the agents do: kubectl's other ways read the object first, which they may not.
+    apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+
+    def forge(node: str, who: Holder = holder) -> str:
+        forged = {**report(node), "status": {"watermark": "999999999"}}
+        return who.says(*apply, "--subresource=status", body=forged)
+
+    told = f"the agent of the node '{own}' may write the NftlbNode of that name, and not"
+    # The API server takes a new policy up a moment later.
+    eventually(lambda: told in forge(other), "another node's status is refused", 30)
+    assert f"{told} '{other}'" in holder.says(*apply, body=report(other))
+    assert f"{told} 'invented'" in holder.says("create", "-f", "-", body=report("invented"))
+    assert f"{told} 'invented-" in holder.says(
+        "create", "-f", "-", body={**report(""), "metadata": {"generateName": "invented-"}}
+    )
+    assert forge(own) == ""
+    anybody = Holder(guarded, AGENT)
+    assert "the agent of the node ''" in forge(own, anybody), "a token that is bound to no node"
+    assert not holder.can("delete", "nftlbnodes")
+    # The agents themselves go on: they write what the forged number hides.
+    version = guarded.get("nftlbnode", own)["metadata"]["resourceVersion"]
+    guarded.lab.restart("agent", own)
+    eventually(lambda: guarded.get("nftlbnode", own)["metadata"]["resourceVersion"] != version, "it reports again")
+    eventually(lambda: guarded.get("nftlbnode", own)["status"]["watermark"] != "999999999", "the truth is back")
