@@ -1,10 +1,7 @@
 """What happens to traffic while kube-nftlb itself is changed, and what is left when it is gone."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from kube_nftlb import names
 from tests.e2e.real import RELEASE, SYSTEM, RealCluster, until
 from tests.e2e.test_walkthrough import my_service
 
@@ -12,14 +9,14 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
-def vip(cluster: RealCluster, namespace: str) -> Iterator[str]:
+def vip(cluster: RealCluster, namespace: str) -> str:
     """A Service with two containers behind it."""
     cluster.serve("lower-prio", 2, namespace)
     cluster.apply(my_service(namespace))
     cluster.farm_has("my-service--http", namespace, ready=2)
     address = cluster.vip("my-service", namespace)
     cluster.reaches("client", cluster.pods("lower-prio", namespace), address, 8080)
-    yield address
+    return address
 
 
 def test_connections_go_on_while_the_release_is_upgraded(
@@ -50,7 +47,7 @@ def test_connections_go_on_while_an_agent_is_replaced(cluster: RealCluster, vip:
 
 def test_another_operator_takes_over(cluster: RealCluster, vip: str, namespace: str) -> None:
     def leader() -> str:
-        lease = cluster.get("lease", names.LEASE, SYSTEM)
+        lease = cluster.get("lease", "kube-nftlb-operator", SYSTEM)
         return str(lease["spec"].get("holderIdentity") or "") if lease else ""
 
     until(lambda: bool(leader()), "an operator leads")

@@ -55,7 +55,7 @@ class Image:
 
 
 def build() -> Image:
-    """Build the checkout's image. Raises LabError where the tools cannot be installed, AssertionError where it fails."""
+    """Build the image. Raises LabError where the tools cannot be had, AssertionError where building fails."""
     if missing := sorted({package for tool, package in _TOOLS.items() if programs.find(tool) is None}):
         debian.install(missing, lambda _: None)
     cache = programs.cache_folder() / "image"
