@@ -1,4 +1,4 @@
-"""Building the Kubernetes programs from their Go module, once."""
+"""Building the Kubernetes programs and Helm from their Go modules, once."""
 
 import fcntl
 import importlib.metadata
@@ -33,6 +33,22 @@ _LINKER_FLAGS = " ".join(
     ["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in _STAMP.items())]
 )
 
+HELM = "helm"
+HELM_VERSION = "v3.19.5"
+_HELM_MODULE = Path(__file__).parent / "helm"
+_HELM_STAMP = {
+    "internal/version.version": HELM_VERSION,
+    # What charts are rendered and linted for without a cluster.
+    **{
+        f"{package}.k8sVersion{part}": number
+        for package in ("pkg/chartutil", "pkg/lint/rules")
+        for part, number in zip(("Major", "Minor"), MINOR_VERSION, strict=True)
+    },
+}
+_HELM_LINKER_FLAGS = " ".join(
+    ["-s", "-w", *(f"-X helm.sh/helm/v3/{key}={value}" for key, value in _HELM_STAMP.items())]
+)
+
 
 def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) -> None:
     """Build programs into ``cache/bin``. Raises LabError with the end of Go's output when that fails.
@@ -52,8 +68,36 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
             shutil.copytree(_MODULE, source)
             for number, program in enumerate(programs, 1):
                 report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; minutes, but only once)")
-                _build(go, source, Path(folder, program), cache)
+                package = "./pause" if program == PAUSE else ""
+                _build(go, source, Path(folder, program), cache, package)
                 Path(folder, program).rename(target / program)
+
+
+def helm(cache: Path, report: Callable[[str], None]) -> None:
+    """Build Helm into ``cache/bin``, as ``kubernetes`` does."""
+    target = cache / "bin" / HELM
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / "build-helm.lock", report):
+        if has_helm_version(target):
+            return
+        go = _find_go(cache, report)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+            source = Path(folder, "source")
+            shutil.copytree(_HELM_MODULE, source)
+            report(f"building {HELM} {HELM_VERSION} with Go (minutes, but only once)")
+            _build(go, source, Path(folder, HELM), cache, "helm.sh/helm/v3/cmd/helm", _HELM_LINKER_FLAGS)
+            Path(folder, HELM).rename(target)
+
+
+def has_helm_version(program: Path) -> bool:
+    """Whether there is a Helm at this path, of the version that the chart is tested with."""
+    try:
+        answer = subprocess.run(
+            [program, "version", "--short"], capture_output=True, text=True, check=False, timeout=30
+        )
+    except OSError:
+        return False
+    return answer.stdout.startswith(HELM_VERSION)
 
 
 def has_right_version(program: Path) -> bool:
@@ -81,8 +125,8 @@ def go_version(output: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _build(go: Path, source: Path, target: Path, cache: Path) -> None:
-    package = "./pause" if target.name == PAUSE else f"k8s.io/kubernetes/cmd/{target.name}"
+def _build(go: Path, source: Path, target: Path, cache: Path, package: str = "", flags: str = _LINKER_FLAGS) -> None:
+    package = package or f"k8s.io/kubernetes/cmd/{target.name}"
     command = [
         str(go),
         "build",
@@ -90,7 +134,7 @@ def _build(go: Path, source: Path, target: Path, cache: Path) -> None:
         "programs",
         "-trimpath",
         "-ldflags",
-        _LINKER_FLAGS,
+        flags,
         "-o",
         str(target),
         package,

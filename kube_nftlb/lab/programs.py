@@ -72,6 +72,15 @@ def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> 
     return {**found, **{program: _require(kubernetes.get(program), program) for program in wanted}}
 
 
+def helm(report: Report) -> Path:
+    """Find Helm, of the version that the chart is tested with; it is built where it is missing. Raises LabError."""
+    found = next((path for path in _candidates(build.HELM) if build.has_helm_version(path)), None)
+    if found is None:
+        build.helm(cache_folder(), report)
+        found = cache_folder() / "bin" / build.HELM
+    return found
+
+
 def find(program: str) -> Path | None:
     """The first of $KUBEBUILDER_ASSETS, the cache and PATH (with the folders for administrators) that has a program."""
     return next(iter(_candidates(program)), None)

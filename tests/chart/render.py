@@ -1,0 +1,124 @@
+"""What the chart becomes with some values, and what it became when somebody last looked at it.
+
+``python -m tests.chart.render`` writes the latter anew: look at the difference before you commit it.
+"""
+
+import functools
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kube_nftlb.lab import programs
+
+CHART = Path(__file__).parents[2] / "charts/kube-nftlb"
+GOLDEN = Path(__file__).parent / "golden"
+NAMESPACE = "kube-nftlb-system"
+
+VALUES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "replacing-kube-proxy": {
+        "apiServer": {"host": "192.0.2.10", "port": 443},
+        "defaults": {"mode": "dnat"},
+        "operator": {"hostNetwork": True},
+        "image": {"repository": "registry.example/kube-nftlb", "tag": "1.2.3", "pullSecrets": ["mine"]},
+    },
+    "everything": {
+        "image": {"digest": "sha256:" + "0123456789abcdef" * 4, "pullPolicy": "Always"},
+        "externalIPRanges": ["192.0.2.0/24", "2001:db8::/64"],
+        "nodePortAddresses": ["10.0.0.0/8", "fd00::/8"],
+        "podCIDRs": ["10.244.0.0/16"],
+        "conntrack": {"tcpCloseWaitSeconds": 0, "tcpBeLiberal": True},
+        "log": {"level": "DEBUG", "format": "console"},
+        "dsr": {"enabled": True},
+        "operator": {
+            "replicas": 3,
+            "relistSeconds": 60,
+            "nodeSelector": {"role": "infra"},
+            "tolerations": [],
+            "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "high",
+            "podAnnotations": {"a": "operator"},
+            "podLabels": {"b": "operator"},
+            "resources": {"limits": {"memory": "1Gi", "cpu": 2}, "requests": None},
+        },
+        "agent": {
+            "syncOverdueSeconds": 30,
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "affinity": {"nodeAffinity": {}},
+            "updateStrategy": {"maxUnavailable": 3},
+            "podAnnotations": {"a": "agent"},
+            "podLabels": {"b": "agent"},
+        },
+        "userRoles": {"aggregateFarmEditor": True},
+        "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True},
+    },
+    "little": {"crds": {"enabled": False}, "userRoles": {"enabled": False}, "operator": {"replicas": 1}},
+}
+"""The sets of values that are compared."""
+
+_COPIED = ("CustomResourceDefinition", "PrometheusRule")
+"""Kinds that are nothing but a file of the chart: of those the metadata are compared."""
+
+
+@functools.cache
+def _program() -> str:
+    return str(programs.helm(print))
+
+
+def helm(*arguments: str, values: Mapping[str, Any] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Helm; ``values`` go to its standard input."""
+    given = ("--values", "-") if values is not None else ()
+    return subprocess.run(
+        [_program(), *arguments, *given],
+        input=yaml.safe_dump(values) if values is not None else None,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
+
+
+def render(values: Mapping[str, Any], chart: Path = CHART, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The chart's objects with these values."""
+    done = helm("template", "kube-nftlb", str(chart), "--namespace", namespace, values=values)
+    assert done.returncode == 0, done.stderr
+    return [body for body in yaml.safe_load_all(done.stdout) if body]
+
+
+def by_key(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """Objects by what identifies them, so that their order does not matter; each is there once."""
+    found = {f"{body['kind']} {body['metadata']['name']}": body for body in objects}
+    assert len(found) == len(objects)
+    return found
+
+
+def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same, without the contents of what the chart has as a file of its own."""
+    slim = [
+        {key: body[key] for key in ("apiVersion", "kind", "metadata")} if body["kind"] in _COPIED else body
+        for body in objects
+    ]
+    found = by_key(slim)
+    if dashboard := found.get("ConfigMap kube-nftlb-dashboard"):
+        dashboard["data"] = sorted(dashboard["data"])
+    return found
+
+
+def golden(name: str) -> Path:
+    return GOLDEN / f"{name}.yaml"
+
+
+def renew() -> None:
+    """Write all golden files."""
+    for name, values in VALUES.items():
+        golden(name).write_text(yaml.safe_dump(comparable(render(values)), width=120))
+
+
+if __name__ == "__main__":
+    renew()

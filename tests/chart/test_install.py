@@ -1,0 +1,194 @@
+"""The chart in a cluster: a real API server with real controllers. No image runs here: nodes pretend to run the pods."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube_nftlb.lab.lab import Lab
+from tests.chart.render import CHART, NAMESPACE, VALUES, helm, render
+from tests.functional.cluster import Cluster, eventually, farm
+
+pytestmark = pytest.mark.timeout(300)
+
+FARMS = "nftlbfarms.kube-nftlb.io"
+CRDS = {FARMS, "nftlbnodes.kube-nftlb.io", "nftlbpolicies.kube-nftlb.io"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster without kube-nftlb."""
+    lab = Lab.up(f"chart-{os.getpid()}", nodes=2, proxy="none")
+    try:
+        yield Cluster(lab)
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def release(cluster: Cluster) -> Iterator["Release"]:
+    """The chart's release, whatever became of it gone when the test is over."""
+    release = Release(cluster)
+    try:
+        yield release
+    finally:
+        release.helm("uninstall", "kube-nftlb", "--ignore-not-found")
+        cluster.kubectl("delete", "crd", *CRDS, "--ignore-not-found")
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+
+
+class Release:
+    """Helm, on this cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._environment = {**os.environ, "KUBECONFIG": str(cluster.lab.kubeconfig), "HELM_MAX_HISTORY": "2"}
+
+    def helm(self, *arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+        return helm(*arguments, "--namespace", NAMESPACE, values=values, env=self._environment)
+
+    def upgrade(self, values: dict[str, Any] | None = None, chart: Path = CHART) -> str:
+        """Install or upgrade, and wait until all is there; what Helm says."""
+        arguments = ("--install", "--create-namespace", "--wait", "--timeout", "2m", "--reset-values")
+        done = self.helm("upgrade", "kube-nftlb", str(chart), *arguments, values=values or {})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def uninstall(self) -> None:
+        done = self.helm("uninstall", "kube-nftlb", "--wait")
+        assert done.returncode == 0, done.stderr
+
+
+def crds(cluster: Cluster) -> set[str]:
+    return {item["metadata"]["name"] for item in cluster.get("crd")["items"]} & CRDS
+
+
+def ours(cluster: Cluster) -> set[str]:
+    """All objects that bear the chart's name."""
+    kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+    everywhere = cluster.kubectl("get", kinds, "-o", "name")
+    here = cluster.kubectl(
+        "get",
+        "deployments,daemonsets,roles,rolebindings,serviceaccounts,poddisruptionbudgets",
+        "-n",
+        NAMESPACE,
+        "-oname",
+    )
+    return {name for name in (everywhere + here).split() if "kube-nftlb" in name}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_api_server_takes_every_object(cluster: Cluster, name: str) -> None:
+    foreign = ("PodMonitor", "PrometheusRule")
+    objects = [body for body in render(VALUES[name], namespace="default") if body["kind"] not in foreign]
+    # A pod needs its account, which a dry run does not make.
+    wanted = [body for body in objects if body["kind"] != "Pod"]
+    (pod,) = (body for body in objects if body["kind"] == "Pod")
+    pod["spec"]["serviceAccountName"] = "default"
+    arguments = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    done = cluster.try_kubectl(*arguments, stdin=yaml.safe_dump_all([*wanted, pod]))
+    assert done.returncode == 0, done.stderr
+    assert "unknown field" not in done.stderr
+    assert done.stdout.count("server dry run") == len(wanted) + 1
+
+
+def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> None:
+    said = release.upgrade()
+    assert "WARNING: apiServer.host is not set" in said
+    assert cluster.get("deployment", "kube-nftlb-operator", NAMESPACE)["status"]["availableReplicas"] == 2
+    assert cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["status"]["numberReady"] == len(cluster.nodes)
+    assert cluster.get("pdb", "kube-nftlb-operator", NAMESPACE)["status"]["disruptionsAllowed"] == 1
+    pods = cluster.get("pods", namespace=NAMESPACE)["items"]
+    assert len({pod["spec"]["nodeName"] for pod in pods if "operator" in pod["metadata"]["name"]}) == 2
+    for role in ("operator", "agent"):
+        rules = yaml.safe_load((CHART / f"rbac/{role}.yaml").read_text())
+        assert cluster.get("clusterrole", f"kube-nftlb-{role}")["rules"] == rules
+        account = f"system:serviceaccount:{NAMESPACE}:kube-nftlb-{role}"
+        can = cluster.try_kubectl("auth", "can-i", "list", "nftlbfarms", f"--as={account}", "-A").stdout
+        assert can.strip() == "yes"
+    cluster.apply(farm("kept", "default", addresses=[{"ip": "10.99.0.1", "ports": "80"}]))
+
+    said = release.upgrade({"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}})
+    assert "WARNING" not in said
+    container = cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["spec"]["template"]["spec"]["containers"][0]
+    values = {each["name"]: each.get("value") for each in container["env"]}
+    assert values["KUBE_NFTLB_LOG_LEVEL"] == "DEBUG"
+    assert (values["KUBERNETES_SERVICE_HOST"], values["KUBERNETES_SERVICE_PORT"]) == ("192.0.2.1", "6443")
+
+    release.uninstall()
+    eventually(lambda: not ours(cluster), f"nothing is left but what is to be kept: {ours(cluster)}")
+    assert crds(cluster) == CRDS
+    assert cluster.farm("kept", "default") is not None
+
+    release.upgrade({"crds": {"keep": False}})
+    assert cluster.farm("kept", "default") is not None, "what was kept is taken over again"
+    release.uninstall()
+    eventually(lambda: not crds(cluster), "the definitions go where they are not to be kept", 60)
+
+
+def test_an_upgrade_brings_new_fields_into_the_definitions(cluster: Cluster, release: Release, tmp_path: Path) -> None:
+    old = tmp_path / "kube-nftlb"
+    shutil.copytree(CHART, old)
+    path = old / f"files/crds/kube-nftlb.io_{FARMS.partition('.')[0]}.yaml"
+    definition = yaml.safe_load(path.read_text())
+    fields = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    del fields["logPrefix"]
+    path.write_text(yaml.safe_dump(definition, sort_keys=False))
+
+    def knows_log_prefix() -> bool:
+        schema = cluster.get("crd", FARMS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        return "logPrefix" in schema["properties"]["spec"]["properties"]
+
+    release.upgrade(chart=old)
+    assert not knows_log_prefix()
+    cluster.apply(farm("kept", "default", addresses=[{"ip": "10.99.0.1", "ports": "80"}]))
+    release.upgrade()
+    assert knows_log_prefix()
+    changed = farm("kept", "default", addresses=[{"ip": "10.99.0.1", "ports": "80"}], logPrefix="new")
+    eventually(
+        lambda: cluster.try_kubectl("apply", "-f", "-", stdin=json.dumps(changed)).returncode == 0, "it is taken"
+    )
+    assert cluster.farm("kept", "default")["spec"]["logPrefix"] == "new"
+
+
+def test_users_get_what_their_roles_are_meant_for(cluster: Cluster, release: Release) -> None:
+    namespace = "default"
+
+    def can(user: str, verb: str, resource: str) -> bool:
+        done = cluster.try_kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace)
+        return done.stdout.strip() == "yes"
+
+    release.upgrade()
+    for role in ("view", "edit"):
+        cluster.kubectl(
+            "create", "rolebinding", f"test-{role}", f"--clusterrole={role}", f"--user={role}er", "-n", namespace
+        )
+    try:
+        # A controller puts the roles together.
+        eventually(lambda: can("viewer", "get", "nftlbfarms") and can("editer", "create", "nftlbpolicies"), "they may")
+        assert [can("viewer", "create", kind) for kind in ("nftlbfarms", "nftlbpolicies")] == [False, False]
+        assert not can("editer", "create", "nftlbfarms"), "a farm may listen on any address"
+        assert can("editer", "list", "nftlbfarms")
+        release.upgrade({"userRoles": {"aggregateFarmEditor": True}})
+        eventually(lambda: can("editer", "create", "nftlbfarms"), "now they may")
+        assert not can("viewer", "create", "nftlbfarms")
+        assert not can("editer", "patch", "nftlbfarms/status")
+    finally:
+        for role in ("view", "edit"):
+            cluster.delete("rolebinding", f"test-{role}", namespace)
+
+
+def test_a_second_release_is_refused(cluster: Cluster, release: Release) -> None:
+    release.upgrade()
+    done = helm(
+        *("install", "another", str(CHART), "--namespace", "default"),
+        env={**os.environ, "KUBECONFIG": str(cluster.lab.kubeconfig)},
+    )
+    assert done.returncode != 0
+    assert "cannot be imported into the current release" in done.stderr
+    assert len(ours(cluster)) > 10, "the first one is as it was"

@@ -1,0 +1,254 @@
+"""The chart without a cluster: what it becomes, and what it refuses."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import kube_nftlb
+from kube_nftlb import settings as settings_module
+from kube_nftlb.api import crd
+from kube_nftlb.commands import chart_page
+from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
+from tests.chart.render import CHART, VALUES, by_key, comparable, golden, helm, render
+
+pytestmark = pytest.mark.timeout(600)
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+DOWNWARD = {"status.podIP": "192.0.2.1", "metadata.namespace": "here", "spec.nodeName": "node-1"}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_lint_finds_nothing(name: str) -> None:
+    done = helm("lint", "--strict", str(CHART), values=VALUES[name])
+    assert done.returncode == 0, done.stdout
+    assert "0 chart(s) failed" in done.stdout
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
+    rendered, seen = comparable(render(VALUES[name])), yaml.safe_load(golden(name).read_text())
+    assert rendered.keys() == seen.keys()
+    for key, body in rendered.items():
+        assert body == seen[key], f"{key} has changed; if it is right: python -m tests.chart.render"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"colour": "green"}, "additional properties 'colour' not allowed"),
+        ({"image": {"name": "x"}}, r"'/image': additional properties 'name' not allowed"),
+        ({"operator": {"extraEnv": []}}, r"'/operator': additional properties 'extraEnv' not allowed"),
+        ({"agent": {"updateStrategy": {"maxSurge": 1}}}, r"'/agent/updateStrategy': .* 'maxSurge' not allowed"),
+        ({"agent": {"tolerations": [{"effects": "x"}]}}, r"'/agent/tolerations/0': .* 'effects' not allowed"),
+        ({"agent": {"resources": {"claims": []}}}, r"'/agent/resources': additional properties 'claims' not allowed"),
+        ({"apiServer": {"port": "6443"}}, r"'/apiServer/port': got string, want integer"),
+        ({"apiServer": {"host": "https://192.0.2.1"}}, r"'/apiServer/host': .*does not match pattern"),
+        ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of 'snat', 'dnat'"),
+        ({"podCIDRs": "10.0.0.0/8"}, r"'/podCIDRs': got string, want array"),
+        ({"podCIDRs": ["10.0.0.1"]}, r"'/podCIDRs/0': .*does not match pattern"),
+        ({"log": {"level": "info"}}, r"'/log/level': value must be one of 'DEBUG'"),
+        ({"dsr": {"enabled": "yes"}}, r"'/dsr/enabled': got string, want boolean"),
+        ({"operator": {"replicas": 0}}, r"'/operator/replicas': minimum: got 0, want 1"),
+        ({"image": {"digest": "latest"}}, r"'/image/digest': .*does not match pattern"),
+        ({"agent": {"podLabels": {"a": 1}}}, r"'/agent/podLabels/a': got number, want string"),
+    ],
+)
+def test_a_value_of_no_use_is_refused_with_its_name(values: dict[str, Any], sentence: str) -> None:
+    done = helm("template", "kube-nftlb", str(CHART), values=values)
+    assert done.returncode != 0
+    assert re.search(sentence, done.stderr), done.stderr
+
+
+def test_the_schema_knows_each_value_and_no_other() -> None:
+    assert paths_of(SCHEMA) - {"global"} == paths_in(DEFAULTS, paths_of(SCHEMA))
+
+
+def test_the_schema_is_closed_wherever_keys_are_ours() -> None:
+    def closed(node: Any) -> Iterator[str]:
+        for key, inner in node.get("properties", {}).items():
+            if "properties" in inner:
+                assert inner["additionalProperties"] is False, key
+                yield from closed(inner)
+                yield key
+
+    assert SCHEMA["additionalProperties"] is False
+    assert len(list(closed(SCHEMA))) > 10
+    for name in ("resources", "tolerations", "affinity"):
+        node = SCHEMA["definitions"][name]
+        assert node.get("items", node)["additionalProperties"] is False
+
+
+def paths_of(schema: dict[str, Any], prefix: str = "") -> set[str]:
+    """All values that a schema has a rule for, down to what is a value of its own."""
+    found: set[str] = set()
+    for key, inner in schema["properties"].items():
+        path = f"{prefix}{key}"
+        found |= paths_of(inner, f"{path}.") if "properties" in inner else {path}
+    return found
+
+
+def paths_in(values: dict[str, Any], leaves: set[str], prefix: str = "") -> set[str]:
+    found: set[str] = set()
+    for key, inner in values.items():
+        path = f"{prefix}{key}"
+        if path in leaves or not isinstance(inner, dict):
+            found.add(path)
+        else:
+            found |= paths_in(inner, leaves, f"{path}.")
+    return found
+
+
+def test_the_readme_tells_each_value() -> None:
+    (readme,) = chart_page.texts(CHART).items()
+    assert readme[0].read_text() == readme[1], "run `kube-nftlb chart`"
+    assert {value.path for value in chart_page.read((CHART / "values.yaml").read_text())} == paths_of(SCHEMA) - {
+        "global"
+    }
+
+
+def test_the_chart_has_the_version_of_what_it_installs() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == kube_nftlb.__version__
+
+
+def test_the_definitions_are_those_of_the_models_and_stay_at_an_uninstall() -> None:
+    definitions = crd.definitions().values()
+    for keep in (True, False):
+        rendered = by_key(render({"crds": {"keep": keep}}))
+        for definition in definitions:
+            found = rendered[f"CustomResourceDefinition {definition['metadata']['name']}"]
+            assert found["spec"] == definition["spec"]
+            annotations = found["metadata"].get("annotations", {})
+            assert annotations.get("helm.sh/resource-policy") == ("keep" if keep else None)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
+    rendered = by_key(render(VALUES[name]))
+    operator, agent = pod(rendered, "Deployment kube-nftlb-operator"), pod(rendered, "DaemonSet kube-nftlb-agent")
+    operators = OperatorSettings.from_environment(environment(operator, "operator"))
+    agents = AgentSettings.from_environment(environment(agent, "agent"))
+    given = VALUES[name]
+    assert operators.leader_election is True
+    assert operators.namespace == agents.namespace == "here"
+    assert operators.default_mode == given.get("defaults", {}).get("mode", "snat")
+    assert {str(cidr) for cidr in operators.external_ip_ranges} == set(
+        given.get("externalIPRanges", ["0.0.0.0/0", "::/0"])
+    )
+    assert agents.daemon_set == rendered["DaemonSet kube-nftlb-agent"]["metadata"]["name"]
+    assert agents.node_name == "node-1"
+    assert agents.tcp_be_liberal is given.get("conntrack", {}).get("tcpBeLiberal", False)
+    assert agents.tcp_close_wait_s == given.get("conntrack", {}).get("tcpCloseWaitSeconds", 3600)
+    assert {str(cidr) for cidr in agents.node_port_addresses or ()} == set(given.get("nodePortAddresses", ()))
+    assert agents.nftlb == NftlbSettings.from_environment(environment(agent, "nftlb")), "they find each other"
+    known = Path(settings_module.__file__).read_text()
+    for body, container in ((operator, "operator"), (agent, "agent"), (agent, "nftlb")):
+        for variable in environment(body, container):
+            assert not variable.startswith("KUBE_NFTLB_") or f'"{variable}"' in known, variable
+
+
+def pod(rendered: dict[str, Any], key: str) -> dict[str, Any]:
+    spec: dict[str, Any] = rendered[key]["spec"]["template"]["spec"]
+    return spec
+
+
+def container_of(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in body["containers"] if each["name"] == name)
+
+
+def environment(body: dict[str, Any], container: str) -> dict[str, str]:
+    """A container's environment, as the kubelet would make it."""
+    found: dict[str, str] = {}
+    for each in container_of(body, container)["env"]:
+        value = each.get("value")
+        if value is None:
+            value = DOWNWARD[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        found[each["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], value)
+    return found
+
+
+def test_probes_and_prometheus_ask_where_the_programs_listen() -> None:
+    for name in VALUES:
+        rendered = by_key(render(VALUES[name]))
+        for key, container, settings in (
+            ("Deployment kube-nftlb-operator", "operator", OperatorSettings),
+            ("DaemonSet kube-nftlb-agent", "agent", AgentSettings),
+        ):
+            body = pod(rendered, key)
+            set_to = settings.from_environment(environment(body, container))
+            ports = {port["name"]: port["containerPort"] for port in container_of(body, container)["ports"]}
+            assert ports == {"metrics": set_to.metrics_address.port, "health": set_to.health_address.port}
+            assert set_to.metrics_address.host == "192.0.2.1", "the pod's own address"
+        agents, operators = (
+            pod(rendered, key) for key in ("DaemonSet kube-nftlb-agent", "Deployment kube-nftlb-operator")
+        )
+        if operators.get("hostNetwork"):
+            taken = [
+                port["containerPort"]
+                for body in (agents, operators)
+                for c in body["containers"]
+                for port in c.get("ports", ())
+            ]
+            assert len(taken) == len(set(taken)), "both are on the node's network"
+
+
+def test_no_program_has_more_of_its_node_than_it_needs() -> None:
+    for name, values in VALUES.items():
+        rendered = by_key(render(values))
+        dsr = values.get("dsr", {}).get("enabled", False)
+        for key in ("Deployment kube-nftlb-operator", "DaemonSet kube-nftlb-agent"):
+            body = pod(rendered, key)
+            assert body["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert body["automountServiceAccountToken"] is False
+            assert body.get("hostPID", False) == (dsr and key.startswith("DaemonSet"))
+            for container in body["containers"]:
+                context = container["securityContext"]
+                added = {
+                    "operator": [],
+                    "nftlb": ["NET_ADMIN"],
+                    "agent": ["NET_ADMIN", *(["SYS_ADMIN", "SYS_PTRACE"] if dsr else [])],
+                }
+                assert context == {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"], **({"add": add} if (add := added[container["name"]]) else {})},
+                }, name
+                has_token = any(mount["name"] == "token" for mount in container["volumeMounts"])
+                assert has_token is (container["name"] != "nftlb")
+        assert pod(rendered, "Deployment kube-nftlb-operator")["securityContext"]["runAsNonRoot"] is True
+
+
+def test_every_rule_of_the_roles_stands_under_its_reason() -> None:
+    for path in (CHART / "rbac").glob("*.yaml"):
+        lines = path.read_text().splitlines()
+        reason = False
+        for line in lines:
+            if line.startswith("- "):
+                assert reason, f"{path.name}: {line}"
+            reason = line.startswith("#") or (reason and bool(line))
+        assert all(
+            "*" not in value
+            for rule in yaml.safe_load(path.read_text())
+            for values in rule.values()
+            for value in values
+        )
+
+
+def test_in_another_namespace_the_policies_mean_the_accounts_there() -> None:
+    text = json.dumps(render({}, namespace="elsewhere"))
+    assert "kube-nftlb-system" not in text
+    assert "system:serviceaccount:elsewhere:kube-nftlb-operator" in text
+    assert "system:serviceaccount:elsewhere:kube-nftlb-agent" in text
+
+
+def test_a_package_of_the_chart_is_the_chart(tmp_path: Path) -> None:
+    done = helm("package", str(CHART), "--destination", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (package,) = tmp_path.iterdir()
+    assert by_key(render({}, package)) == by_key(render({}))
