@@ -11,6 +11,7 @@ RUN python3 -m venv --without-pip /opt/kube-nftlb \
     && python3 -m pip --python /opt/kube-nftlb/bin/python install --no-cache-dir --no-compile --only-binary :all: \
         --require-hashes -r /src/requirements-image.lock
 COPY LICENSE README.md pyproject.toml /src/
+COPY charts/kube-nftlb/rbac /src/charts/kube-nftlb/rbac
 COPY crds /src/crds
 COPY kube_nftlb /src/kube_nftlb
 RUN python3 -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel /src \
@@ -24,13 +25,6 @@ RUN cd /opt/kube-nftlb/lib/python3*/site-packages \
     && find /opt/kube-nftlb -exec touch -h -d @0 {} +
 
 FROM ${BASE}
-ARG VERSION=unknown
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="kube-nftlb" \
-    org.opencontainers.image.description="A kube-proxy replacement that balances Services with nftlb and nftables" \
-    org.opencontainers.image.licenses="Apache-2.0" \
-    org.opencontainers.image.version="${VERSION}" \
-    org.opencontainers.image.revision="${REVISION}"
 # Nobody in here is to become somebody else: no file keeps a setuid or setgid bit.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends libnftables1 nftables nftlb python3 \
@@ -45,5 +39,12 @@ ENV PATH=/opt/kube-nftlb/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/
 USER 65532:65532
 ENTRYPOINT ["kube-nftlb"]
 CMD ["--help"]
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="kube-nftlb" \
+    org.opencontainers.image.description="A kube-proxy replacement that balances Services with nftlb and nftables" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}"
 # For container engines other than Kubernetes, which has probes of its own.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["kube-nftlb", "healthy"]

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -150,10 +151,10 @@ class Lab:
 
     def load_image(self, image: Path) -> None:
         """Import an image's file (as ``docker save`` writes it) on all nodes. Raises LabError; for containers only."""
-        for node in self.nodes:
-            if not self._has_mounts(node.name):
-                raise errors.LabError("this lab runs no containers: start it with `lab up --runtime containerd`")
-            images.load(self.command(node.name), image)
+        if self._record.runtime != components.CONTAINERS:
+            raise errors.LabError("this lab runs no containers: start it with `lab up --runtime containerd`")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: images.load(self.command(node.name), image), self.nodes))
 
     def restart(self, component: str, node: str | None = None) -> None:
         """Stop a component (SIGTERM, SIGKILL after 5 s) on a node or on all, then start it."""

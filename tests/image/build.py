@@ -1,0 +1,125 @@
+"""Builds the image as a user would, but on a machine without a container engine and without a registry.
+
+Debian's buildah builds it (chroot isolation), upon a base that debootstrap makes. Layers stay in the cache folder.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kube_nftlb.lab import debian, programs
+
+CHECKOUT = Path(__file__).parents[2]
+NAME = "docker.io/library/kube-nftlb"
+_SUITE = "trixie"
+_BASE = f"localhost/kube-nftlb-base:{_SUITE}"
+_TOOLS = {"buildah": "buildah", "debootstrap": "debootstrap", "runc": "runc"}
+_MACHINE_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n", re.DOTALL)
+_TIMEOUT_S = 1800
+
+
+class Image:
+    """The image, in a storage of buildah's own."""
+
+    def __init__(self, storage: Path, name: str) -> None:
+        self.name = name
+        self._storage = storage
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What containers are started with: User, Entrypoint, Labels and so on."""
+        found: dict[str, Any] = json.loads(_buildah(self._storage, "inspect", "--type", "image", self.name))
+        config: dict[str, Any] = found["Docker"]["config"]
+        return config
+
+    def save(self, file: Path) -> None:
+        """Write it to a file, as ``docker save`` does."""
+        _buildah(self._storage, "push", self.name, f"docker-archive:{file}:{self.name}")
+
+    def unpack(self, folder: Path) -> None:
+        """Copy its root file system to a folder that is not there yet."""
+        _unpack(self._storage, self.name, folder)
+
+    def unpack_base(self, folder: Path) -> None:
+        """The same for what it was built upon."""
+        _unpack(self._storage, _BASE, folder)
+
+
+def build() -> Image:
+    """Build the image. Raises LabError where the tools cannot be had, AssertionError where building fails."""
+    if missing := sorted({package for tool, package in _TOOLS.items() if programs.find(tool) is None}):
+        debian.install(missing, lambda _: None)
+    cache = programs.cache_folder() / "image"
+    cache.mkdir(parents=True, exist_ok=True)
+    version = re.search(r'^version = "(.+)"', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    name = f"{NAME}:{version[1]}"
+    with _locked(cache / "lock"):
+        storage = cache / "storage"
+        if _BASE not in _buildah(storage, "images", "--format", "{{.Name}}:{{.Tag}}"):
+            _make_base(storage, cache)
+        arguments = {"BASE": _BASE, "VERSION": version[1], "REVISION": "test"}
+        options = [option for key, value in arguments.items() for option in ("--build-arg", f"{key}={value}")]
+        _buildah(
+            storage, "bud", "--isolation=chroot", "--layers", "--format=docker", *options, "-t", name, str(CHECKOUT)
+        )
+    return Image(storage, name)
+
+
+def _make_base(storage: Path, cache: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=cache, prefix="base-") as folder:
+        root = Path(folder, "root")
+        _run("debootstrap", "--variant=minbase", _SUITE, str(root))
+        shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
+        # A machine behind a proxy trusts that proxy's authority.
+        trusted = root / "usr/local/share/ca-certificates"
+        trusted.mkdir(parents=True, exist_ok=True)
+        if _MACHINE_CERTIFICATES.exists():
+            for number, text in enumerate(_CERTIFICATE.findall(_MACHINE_CERTIFICATES.read_text())):
+                (trusted / f"machine-{number}.crt").write_text(text)
+        container = _buildah(storage, "from", "scratch").strip()
+        _buildah(storage, "add", container, str(root), "/")
+        _buildah(storage, "commit", "--rm", container, _BASE)
+
+
+def _unpack(storage: Path, name: str, folder: Path) -> None:
+    container = _buildah(storage, "from", "--pull-never", name).strip()
+    try:
+        mounted = _buildah(storage, "mount", container).strip()
+        _run("cp", "-a", mounted, str(folder))
+    finally:
+        _buildah(storage, "rm", container)
+
+
+def _buildah(storage: Path, *arguments: str) -> str:
+    where = ("--root", str(storage), "--runroot", f"{storage}-run", "--storage-driver", "overlay")
+    return _run("nice", "buildah", *where, *arguments)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT_S,
+        env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+    )
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
