@@ -40,6 +40,7 @@ CASES = {
         | {f'{LATENCY}{{le="30", {AGENT}}}': f"0+1{HOUR}"},
     ),
     "KubeNftlbOperatorDown": constant(f"up{{{OPERATOR}}}", "0", "1"),
+    "KubeNftlbNoLeader": constant(f"kube_nftlb_leader{{{OPERATOR}}}", "0", "1"),
     "KubeNftlbOperatorStalled": constant(
         f'kube_nftlb_queue_stalled_seconds{{queue="farms", {OPERATOR}}}', "121+30", "0"
     ),
