@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kube_nftlb.lab import programs
 from tests.docs import pages
 from tests.docs.pages import Block
 from tests.docs.reader import ROOT, Reader
@@ -53,6 +54,8 @@ def to_do(page: str) -> list[Block]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [page for page in PAGES if to_do(page)])
 def test_what_a_page_says_works_and_comes_out_so(page: str) -> None:
+    if any("helm " in block.text for block in to_do(page)):
+        programs.helm(print)
     reader, differing = Reader(*WITHIN.get(page, ())), []
     try:
         for block in to_do(page):
