@@ -66,3 +66,5 @@ AgentEvent = Literal[
     "FarmsProgrammed",
 ]
 """Of Events that an agent writes."""
+
+EventReason = OperatorEvent | AgentEvent
