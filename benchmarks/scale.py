@@ -25,8 +25,8 @@ _WRITERS = 16
 _UNRELATED = 3
 """How many single changes are measured after each step."""
 _APP = "web"
-_VIPS = "10.96"
-_SINGLE_VIPS = "10.97"
+_VIPS, _SINGLE_VIPS = 1, 200
+"""Where their addresses begin in 10.96.0.0/16: the third octet."""
 _TRIED_BEFORE_S = 1.0
 
 
@@ -156,5 +156,5 @@ class _Steps:
                 before = after
 
 
-def _vip(block: str, number: int) -> str:
-    return f"{block}.{number // 250 + 1}.{number % 250 + 1}"
+def _vip(first: int, number: int) -> str:
+    return f"10.96.{first + number // 250}.{number % 250 + 1}"
