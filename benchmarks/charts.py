@@ -104,16 +104,18 @@ def _way(groups: Groups) -> Figure | None:
     for (scenario, metric, point), subjects in groups.items():
         if (scenario, metric) == ("latency", "segment"):
             for subject, values in subjects.items():
-                ways.setdefault(subject, {})[str(dict(point)["segment"])] = statistics.median(values)
+                way = f"{subject}, {dict(point)['size']} pods"
+                ways.setdefault(way, {})[str(dict(point)["segment"])] = statistics.median(values)
     if not ways:
         return None
     segments = list(dict.fromkeys(segment for medians in ways.values() for segment in medians))
     figure, axes = plt.subplots(len(ways), 1, figsize=(10, 1.2 * len(ways) + 1), layout="constrained", squeeze=False)
-    for axis, (subject, medians) in zip(axes.flat, ways.items(), strict=True):
+    for axis, (way, medians) in zip(axes.flat, sorted(ways.items()), strict=True):
         left = 0.0
-        for segment, length in medians.items():
+        # What comes last with everybody was first seen with one that has more on the way.
+        for segment, length in sorted(medians.items(), key=lambda part: part[0].startswith("until ")):
             colour = _COLOURS[segments.index(segment) % len(_COLOURS)]
-            axis.barh([subject], [length], left=left, color=colour, label=f"{segment}: {length:.1f} ms")
+            axis.barh([way], [length], left=left, color=colour, label=f"{segment}: {length:.1f} ms")
             left += length
         axis.set_xlabel("ms", fontsize=8)
         axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))

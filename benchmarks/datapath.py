@@ -6,19 +6,22 @@ what counts is their ratio. The processor time of a request is less disturbed by
 
 import asyncio
 import contextlib
+import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from benchmarks import cluster, rules
+from benchmarks import cluster, packets, rules
 from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.latency import has_ip_vs
 from benchmarks.records import Records
 from benchmarks.servers import SERVER_PORT, Result, Servers
 from kube_nftlb import errors
-from kube_nftlb.kube import SERVICES, Kube
+from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
+
+_T = TypeVar("_T")
 
 SCENARIO = "datapath"
 SCHEDULERS = "schedulers"
@@ -28,15 +31,19 @@ DIRECT = "direct to a pod"
 _LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
 _MODES = ("snat", "dnat", "dsr")
+_PACKET_MODES = ("snat", "dnat")
 _SCHEDULERS = ("rr", "weight", "hash", "symhash")
 _USERS = 500
 _TIME_WAIT_S = 2
 """For how long conntrack remembers a connection that was closed. At the usual 120 s its table would be full at once."""
 _SETTINGS = {
-    NODE: {"net/netfilter/nf_conntrack_tcp_timeout_time_wait": str(_TIME_WAIT_S)},
+    NODE: {
+        f"net/netfilter/nf_conntrack_{kind}": str(_TIME_WAIT_S) for kind in ("tcp_timeout_time_wait", "udp_timeout")
+    },
     CLIENT_POD: {"net/ipv4/ip_local_port_range": "1024 65000"},
 }
 _PROGRAMMED_WITHIN_S = 900
+_PROGRAMMED_SOON_S = 3
 
 
 class _Extent(NamedTuple):
@@ -46,10 +53,11 @@ class _Extent(NamedTuple):
     seconds: int
     k6_rounds: int
     k6_seconds: int
+    packet_rounds: int
 
 
-_SHORT = _Extent((10,), (10,), 5, 1, 1, 2)
-_FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10)
+_SHORT = _Extent((10,), (10,), 5, 1, 1, 2, 20)
+_FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10, 40)
 
 
 class Subject(NamedTuple):
@@ -90,6 +98,7 @@ async def _run(records: Records, extent: _Extent) -> None:
                 subjects = [subject for place in places for subject in await _subjects(place, number)]
                 parameters = {"servers": number, "others": others}
                 await asyncio.to_thread(_rounds, records, subjects, extent, parameters)
+            await _packet_rounds(records, places, extent.packet_rounds, others)
         await asyncio.to_thread(_wait_rounds, records, places, extent)
 
 
@@ -106,6 +115,42 @@ def _rounds(records: Records, subjects: list[Subject], extent: _Extent, paramete
                 url = f"http://{subject.host}:{subject.port}/"
                 result = subject.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
                 _record(records, subject.name, result, {**keys, "tool": "k6", "round": number})
+
+
+async def _packet_rounds(records: Records, places: list[_Place], rounds: int, others: int) -> None:
+    """What one packet costs, with a single server behind each VIP."""
+    with contextlib.ExitStack() as stack:
+        targets: list[tuple[packets.Target, socket.socket]] = []
+        for place in places:
+            name, address = next(iter((await cluster.pods_of(place.kube, _app(10))).items()))
+            listener = stack.enter_context(packets.server(place.lab, f"default/{name}"))
+            targets += [(target, listener) for target in await _packet_targets(place, address)]
+        keys = {"others": others}
+        for number, (target, listener) in _turns(targets, rounds):
+            for metric, sample in (
+                (packets.LATER, packets.later_ns(target, listener)),
+                (packets.FIRST, packets.first_ns(target)),
+            ):
+                records.add(SCENARIO, target.name, metric, "ns", sample, **keys, round=number)
+
+
+async def _packet_targets(place: _Place, address: str) -> list[packets.Target]:
+    proxy = place.lab.proxy
+    if proxy == "none":
+        return [packets.Target(DIRECT, place.lab, address)]
+    targets = []
+    for mode in _PACKET_MODES if proxy == "kube-nftlb" else ("",):
+        name, vip = f"packets{mode}", _packets_vip(mode)
+        with contextlib.suppress(errors.ConflictError):  # from the round with fewer other Services
+            body = cluster.service(name, vip, None, {cluster.MODE: mode} if mode else {})
+            body["spec"]["ports"] = [{"name": "http", "port": packets.PORT, "protocol": "UDP"}]
+            await place.kube.create(
+                ENDPOINT_SLICES, cluster.endpoint_slice(name, [address], packets.PORT, "UDP"), "default"
+            )
+            await place.kube.create(SERVICES, body, "default")
+            await asyncio.sleep(_PROGRAMMED_SOON_S)
+        targets.append(packets.Target(f"kube-nftlb {mode}" if mode else proxy, place.lab, vip))
+    return targets
 
 
 def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> None:
@@ -129,7 +174,7 @@ def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> Non
         _record(records, subject.name, result, {**keys, "round": number}, SCHEDULERS)
 
 
-def _turns(subjects: list[Subject], rounds: int) -> Iterator[tuple[int, Subject]]:
+def _turns(subjects: Sequence[_T], rounds: int) -> Iterator[tuple[int, _T]]:
     """All subjects in each round; another one begins each time, so that none always comes after the same."""
     for number in range(rounds):
         first = number % len(subjects)
@@ -236,3 +281,7 @@ def _vip(mode: str, number: int) -> str:
 
 def _wait_vip(scheduler: str) -> str:
     return f"10.96.210.{1 + _SCHEDULERS.index(scheduler)}"
+
+
+def _packets_vip(mode: str) -> str:
+    return f"10.96.211.{1 + ('', *_PACKET_MODES).index(mode)}"

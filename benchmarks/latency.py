@@ -42,7 +42,7 @@ class _Extent(NamedTuple):
     rule_steps: tuple[int, ...]
 
 
-_SHORT = _Extent((10, 100), 3, 4, (1, 10, 50))
+_SHORT = _Extent((10, 100), 3, 3, (1, 10, 50))
 _FULL = _Extent((10, 50, 100), 20, 20, (1, 10, 100, 1000))
 
 
@@ -89,8 +89,9 @@ async def _run(records: Records, extent: _Extent) -> None:
                 for subject in subjects:
                     await _cycle(records, subject, case, f"web-{next(numbers)}", repetition)
         for repetition in range(extent.timelines):
-            for subject in subjects:
-                await _timeline(records, subject, extent.sizes[0], f"web-{next(numbers)}", repetition)
+            for size in (extent.sizes[0], extent.sizes[-1]):
+                for subject in subjects:
+                    await _timeline(records, subject, size, f"web-{next(numbers)}", repetition)
         for subject in subjects:
             await _count_rules(records, subject, extent.rule_steps)
 
