@@ -74,6 +74,18 @@ def check(
 
 
 @app.command()
+def healthy(
+    program: Annotated[
+        str, typer.Argument(help="operator, agent or nftlb-daemon; without it, the container's first process.")
+    ] = "",
+) -> None:
+    """Tell by the exit status whether the program of this container is well, with its settings in the environment."""
+    from kube_nftlb.commands import healthy as command
+
+    command.check(os.environ, program)
+
+
+@app.command()
 def clean() -> None:
     """Take everything of kube-nftlb away from this node, when its agent and nftlb have ended.
 

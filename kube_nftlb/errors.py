@@ -13,6 +13,7 @@
     ├── NftlbError            nftlb answered, and refused
     ├── NftlbUnreachableError nftlb did not answer
     ├── KernelError           libnftables or netlink refused
+    ├── UnhealthyError        one of our own programs is not well
     └── LabError              the lab cannot do what it was asked
 
 Errors that end in ``UnreachableError`` are worth a retry; the others will come back until something is changed.
@@ -71,6 +72,10 @@ class NftlbUnreachableError(KubeNftlbError):
 
 class KernelError(KubeNftlbError):
     """The kernel, or libnftables on its behalf, refused a request."""
+
+
+class UnhealthyError(KubeNftlbError):
+    """The operator or the agent does not answer that it is alive."""
 
 
 class LabError(KubeNftlbError):

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyroute2 import NFTables
-
 from kube_nftlb.lab import addresses
 from kube_nftlb.lab.lab import Lab
 from tests.functional.cluster import Cluster, eventually
@@ -118,6 +116,19 @@ class RealCluster(Cluster):
             },
         }
 
+    def farm_has(self, name: str, namespace: str, ready: int) -> None:
+        def status() -> dict[str, Any]:
+            found: dict[str, Any] = (self.farm(name, namespace) or {}).get("status", {})
+            return found
+
+        try:
+            until(
+                lambda: status().get("readyBackends") == ready and _is_true({"status": status()}, "Programmed"),
+                f"all nodes have {name} with {ready} backends",
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {status()}\n{self.trouble()}") from error
+
     @contextmanager
     def namespace(self) -> Iterator[str]:
         name = f"e2e-{uuid.uuid4().hex[:8]}"
@@ -129,16 +140,11 @@ class RealCluster(Cluster):
             self.kubectl("delete", "namespace", name, "--wait=false")
 
     def tables(self, node: str) -> list[str]:
-        """The names of all nftables tables of a node, as the kernel tells them.
+        """The names of all nftables tables of a node.
 
-        nft is not asked: an older one than the container's may not understand what that has written.
+        Their names alone: an older nft than the container's may not understand what that has written into them.
         """
-
-        def read() -> list[str]:
-            with NFTables() as netlink:
-                return sorted(table.get("name") or table.get_attr("NFTA_TABLE_NAME") for table in netlink.get_tables())
-
-        return self.lab.inside(node, read)
+        return sorted(line.split()[-1] for line in self.nft(node, "list", "tables").splitlines())
 
     def trouble(self) -> str:
         """What a person would look at where an installation does not get ready."""

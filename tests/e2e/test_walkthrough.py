@@ -52,7 +52,7 @@ def test_helm_test_passes(cluster: RealCluster) -> None:
 
 def test_the_walk_through(cluster: RealCluster, namespace: str) -> None:
     cluster.apply(my_service(namespace, ANNOTATIONS))
-    cluster.wait("farm", "my-service--http", "Programmed", namespace)
+    cluster.farm_has("my-service--http", namespace, ready=0)
     vip = cluster.vip("my-service", namespace)
     assert cluster.count(cluster.nodes[0], 1, vip, 8080)["failures"]["refused"] == 1
 
@@ -73,7 +73,7 @@ def test_the_walk_through(cluster: RealCluster, namespace: str) -> None:
     cluster.kubectl("rollout", "status", "deployment/lower-prio", "-n", namespace, "--timeout=120s")
     pods = cluster.pods("lower-prio", namespace)
     assert len(pods) == 4
-    cluster.reaches("client", pods, vip, 8080, number=60)
+    until(lambda: cluster.answers("client", vip, 8080, number=60) == set(pods), f"the client reaches {pods}")
 
     with cluster.hammer("client", vip, 8080) as hammered:
         cluster.scale("lower-prio", 1, namespace)

@@ -1,0 +1,53 @@
+"""Whether the program of this container is well: what container engines without probes of their own run."""
+
+import http.client
+from collections.abc import Mapping
+from pathlib import Path
+
+from kube_nftlb import errors
+from kube_nftlb.nftlb import alive
+from kube_nftlb.settings import AgentSettings, CommonSettings, NftlbSettings, OperatorSettings
+
+_FIRST_PROCESS = Path("/proc/1/cmdline")
+_TIMEOUT_S = 5
+_EVERYWHERE = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104 - what is listened on, and where that is asked
+
+
+def check(environ: Mapping[str, str], program: str = "") -> None:
+    """Ask the operator, the agent or nftlb-daemon, or whichever is the container's first process.
+
+    Raises UsageError where none of them is, and KubeNftlbError where it is not well.
+    """
+    program = program or program_of(_FIRST_PROCESS.read_bytes())
+    if program == "nftlb-daemon":
+        settings = NftlbSettings.from_environment(environ)
+        alive.ask(settings.port, settings.key_file)
+    elif program == "operator":
+        _ask(OperatorSettings.from_environment(environ))
+    elif program == "agent":
+        _ask(AgentSettings.from_environment(environ))
+    else:
+        raise errors.UsageError("say whether to ask the operator, the agent or nftlb-daemon")
+
+
+def program_of(command_line: bytes) -> str:
+    """Which of our programs a command line, as /proc tells it, has started; empty for another."""
+    words = command_line.decode(errors="replace").split("\0")
+    if words[0].rpartition("/")[2] == "nftlb":
+        return "nftlb-daemon"
+    return next((word for word in words if word in ("operator", "agent", "nftlb-daemon")), "")
+
+
+def _ask(settings: CommonSettings) -> None:
+    host, port = settings.health_address
+    connection = http.client.HTTPConnection(_EVERYWHERE.get(host, host), port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/livez")
+        answer = connection.getresponse()
+        said = answer.read().decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        raise errors.UnhealthyError(f"{host}:{port} does not answer: {error!r}") from error
+    finally:
+        connection.close()
+    if answer.status != http.HTTPStatus.OK:
+        raise errors.UnhealthyError(f"{host}:{port} answers {answer.status}: {said}")
