@@ -311,6 +311,12 @@ class Reconciler:
         candidates = (choice.candidates(spec, self._facts) for spec in local)
         return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to do, not even a look at what was put off."""
+        left = self._todo or self._in_work or self._unchecked or self._foreign_change or self._maybe_retired
+        return self._adopted and not left
+
     # The loop.
 
     async def run(self) -> None:

@@ -39,8 +39,7 @@ _NFTLB_PORT: Final = 5555
 _LOOPBACK: Final = 1
 _DONE_WITHIN_S: Final = 300
 _LISTED_AT: Final = 1
-_REPORTS_WITH_ALL_DONE: Final = 3
-"""The loop reports before and after it looks once more for what it has put off; with the third all that is done."""
+_LOOK_EVERY_S: Final = 0.05
 
 
 class Ruleset(NamedTuple):
@@ -88,23 +87,14 @@ def _enter_namespaces() -> None:
 async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
     kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
     client = NftlbClient(settings.url, settings.key_file)
-    done = asyncio.Event()
-    reports = 0
-
-    def on_progress() -> None:
-        nonlocal reports
-        reports = reports + 1 if reconciler.progress.watermark >= _LISTED_AT else 0
-        if reports >= _REPORTS_WITH_ALL_DONE or nftlb.poll() is not None:
-            done.set()
-
     engine = NftlbEngine(client, kernel, conntrack, nft, settings.startup_file)
-    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.pods_file), on_progress)
+    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.pods_file), lambda: None)
     reconciler.learn(NodeFacts(**asked["facts"]), {})
     reconciler.replace_policies(asked["policies"], _LISTED_AT)
     reconciler.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)
     loop = asyncio.create_task(reconciler.run())
     try:
-        await asyncio.wait_for(done.wait(), _DONE_WITHIN_S)
+        await asyncio.wait_for(_done(reconciler, nftlb), _DONE_WITHIN_S)
     except TimeoutError:
         raise errors.UsageError(f"not done after {_DONE_WITHIN_S} s: {reconciler.progress.last_error}") from None
     finally:
@@ -116,6 +106,12 @@ async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subproces
     if nftlb.poll() is not None:
         raise errors.UsageError(f"nftlb ended with the status {nftlb.returncode}")
     return reconciler.progress
+
+
+async def _done(reconciler: Reconciler, nftlb: "subprocess.Popen[bytes]") -> None:
+    """Wait until all is programmed, or nftlb has ended."""
+    while not (reconciler.settled and reconciler.progress.watermark >= _LISTED_AT) and nftlb.poll() is None:  # noqa: ASYNC110 (neither is an event)
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
