@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks import bars, stats
+from benchmarks import bars, packets, stats
 from benchmarks.bars import Groups, Point
 
 mpl.use("Agg")
@@ -44,6 +44,7 @@ def draw(groups: Groups, folder: Path) -> dict[str, str]:
             _datapath(groups),
         ),
         ("processor", "Processor time for a request, as a share of kube-proxy's in nftables mode", _processor(groups)),
+        ("packets", "Processor time for a packet, as a share of kube-proxy's in nftables mode", _packets(groups)),
         ("limit", "What kernel, netlink and nftlb take at the least (median)", _limit(groups)),
         ("schedulers", "Servers that wait for a second", _any(groups, "schedulers")),
         ("scale", "Many Services", _any(groups, "scale")),
@@ -148,22 +149,27 @@ def _processor(groups: Groups) -> Figure | None:
     return _shares(groups, "processor time per request")
 
 
-def _shares(groups: Groups, metric: str) -> Figure | None:
-    points: list[tuple[Point, dict[str, stats.Interval]]] = []
+def _packets(groups: Groups) -> Figure | None:
+    return _shares(groups, packets.FIRST, packets.LATER)
+
+
+def _shares(groups: Groups, *metrics: str) -> Figure | None:
+    panels: list[tuple[str, dict[str, stats.Interval]]] = []
     for (scenario, name, point), values in groups.items():
-        if (scenario, name) == ("datapath", metric) and bars.NFTABLES in values:
+        if scenario == "datapath" and name in metrics and bars.NFTABLES in values:
             theirs = values[bars.NFTABLES]
             whole = {subject: each for subject, each in values.items() if len(each) == len(theirs)}
-            points.append((point, {subject: stats.ratio(each, theirs) for subject, each in whole.items()}))
-    if not points:
+            title = bars.text_of((("", name), *point) if len(metrics) > 1 else point).strip()
+            panels.append((title, {subject: stats.ratio(each, theirs) for subject, each in whole.items()}))
+    if not panels:
         return None
-    subjects = list(dict.fromkeys(subject for _, intervals in points for subject in intervals))
-    columns = min(len(points), 3)
-    rows = -(-len(points) // columns)
+    subjects = list(dict.fromkeys(subject for _, intervals in panels for subject in intervals))
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(
         rows, columns, figsize=(12, 0.6 + 2 * rows), layout="constrained", squeeze=False, sharey=True
     )
-    for axis, (point, intervals) in zip(axes.flat, points, strict=False):
+    for axis, (title, intervals) in zip(axes.flat, panels, strict=False):
         shown = [(subject, intervals[subject]) for subject in reversed(subjects) if subject in intervals]
         spread = [
             [interval.value - interval.low for _, interval in shown],
@@ -173,9 +179,9 @@ def _shares(groups: Groups, metric: str) -> Figure | None:
         lengths = [interval.value for _, interval in shown]
         axis.barh([subject for subject, _ in shown], lengths, xerr=spread, color=colours, alpha=0.75, capsize=2)
         axis.axvline(1, color="black", linewidth=0.8)
-        axis.set_title(bars.text_of(point).replace(", connections", ",\nconnections"), fontsize=8)
+        axis.set_title(textwrap.fill(title, 50), fontsize=8)
         axis.tick_params(labelsize=7)
-    for axis in list(axes.flat)[len(points) :]:
+    for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     return figure
 

@@ -56,7 +56,7 @@ class _Extent(NamedTuple):
     packet_rounds: int
 
 
-_SHORT = _Extent((10,), (10,), 5, 1, 1, 2, 20)
+_SHORT = _Extent((10,), (10,), 3, 1, 1, 2, 10)
 _FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10, 40)
 
 

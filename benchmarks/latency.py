@@ -42,7 +42,7 @@ class _Extent(NamedTuple):
     rule_steps: tuple[int, ...]
 
 
-_SHORT = _Extent((10, 100), 3, 3, (1, 10, 50))
+_SHORT = _Extent((10, 100), 3, 2, (1, 20))
 _FULL = _Extent((10, 50, 100), 20, 20, (1, 10, 100, 1000))
 
 

@@ -51,7 +51,7 @@ class _Extent(NamedTuple):
     round_trips: int
 
 
-_SHORT = _Extent((1, 300), 3, 50)
+_SHORT = _Extent((1, 100), 3, 50)
 _FULL = _Extent((1, 100, 1000, 3000), 7, 300)
 
 
