@@ -37,8 +37,9 @@ def root(image: build.Image, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def run(root: Path, *command: str, user: str = "65532:65532") -> "subprocess.CompletedProcess[str]":
-    """Run a command in the root, which is read-only, with a /proc and a network namespace of its own."""
+    """Run a command in the root, which is read-only, with a /proc and network of its own, and the machine's /dev."""
     mounts = f"mount --bind {root} {root}; mount -o remount,ro,bind {root}; mount -t proc proc {root}/proc"
+    mounts = f"{mounts}; mount --rbind /dev {root}/dev"
     script = f'{mounts}; exec chroot --userspec={user} {root} "$@"'
     environment = {"PATH": "/opt/kube-nftlb/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     return subprocess.run(
