@@ -36,12 +36,12 @@ def service(
     }
 
 
-def endpoint_slice(name: str, addresses: list[str], port: int = 80) -> JsonObject:
+def endpoint_slice(name: str, addresses: list[str], port: int = 80, protocol: str = "TCP") -> JsonObject:
     """An EndpointSlice of the Service with the same name, all of its endpoints ready."""
     return {
         "metadata": {"name": name, "labels": {names.LABEL_SLICE_SERVICE: name}},
         "addressType": "IPv4",
-        "ports": [{"name": "http", "port": port}],
+        "ports": [{"name": "http", "port": port, "protocol": protocol}],
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
     }
 

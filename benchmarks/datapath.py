@@ -6,36 +6,44 @@ what counts is their ratio. The processor time of a request is less disturbed by
 
 import asyncio
 import contextlib
+import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from benchmarks import cluster, rules
+from benchmarks import cluster, packets, rules
 from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.latency import has_ip_vs
 from benchmarks.records import Records
 from benchmarks.servers import SERVER_PORT, Result, Servers
 from kube_nftlb import errors
-from kube_nftlb.kube import SERVICES, Kube
+from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
+_T = TypeVar("_T")
+
 SCENARIO = "datapath"
+SCHEDULERS = "schedulers"
+"""The scenario of its records of servers that wait."""
 DIRECT = "direct to a pod"
-BASELINE = "kube-proxy nftables"
 
 _LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
 _MODES = ("snat", "dnat", "dsr")
+_PACKET_MODES = ("snat", "dnat")
 _SCHEDULERS = ("rr", "weight", "hash", "symhash")
 _USERS = 500
 _TIME_WAIT_S = 2
 """For how long conntrack remembers a connection that was closed. At the usual 120 s its table would be full at once."""
 _SETTINGS = {
-    NODE: {"net/netfilter/nf_conntrack_tcp_timeout_time_wait": str(_TIME_WAIT_S)},
+    NODE: {
+        f"net/netfilter/nf_conntrack_{kind}": str(_TIME_WAIT_S) for kind in ("tcp_timeout_time_wait", "udp_timeout")
+    },
     CLIENT_POD: {"net/ipv4/ip_local_port_range": "1024 65000"},
 }
 _PROGRAMMED_WITHIN_S = 900
+_PROGRAMMED_SOON_S = 3
 
 
 class _Extent(NamedTuple):
@@ -45,10 +53,11 @@ class _Extent(NamedTuple):
     seconds: int
     k6_rounds: int
     k6_seconds: int
+    packet_rounds: int
 
 
-_SHORT = _Extent((10,), (10,), 5, 1, 1, 2)
-_FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10)
+_SHORT = _Extent((10,), (10,), 5, 1, 1, 2, 20)
+_FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10, 40)
 
 
 class Subject(NamedTuple):
@@ -76,7 +85,7 @@ async def _run(records: Records, extent: _Extent) -> None:
     if has_ip_vs():
         proxies.append("kube-proxy-ipvs")
     else:
-        records.skip(SCENARIO, "kube-proxy ipvs", "the kernel has no ip_vs")
+        records.skip(SCENARIO, "kube-proxy-ipvs", "the kernel has no ip_vs")
     records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(_place(proxy, extent.servers)) for proxy in proxies]
@@ -89,6 +98,7 @@ async def _run(records: Records, extent: _Extent) -> None:
                 subjects = [subject for place in places for subject in await _subjects(place, number)]
                 parameters = {"servers": number, "others": others}
                 await asyncio.to_thread(_rounds, records, subjects, extent, parameters)
+            await _packet_rounds(records, places, extent.packet_rounds, others)
         await asyncio.to_thread(_wait_rounds, records, places, extent)
 
 
@@ -107,6 +117,42 @@ def _rounds(records: Records, subjects: list[Subject], extent: _Extent, paramete
                 _record(records, subject.name, result, {**keys, "tool": "k6", "round": number})
 
 
+async def _packet_rounds(records: Records, places: list[_Place], rounds: int, others: int) -> None:
+    """What one packet costs, with a single server behind each VIP."""
+    with contextlib.ExitStack() as stack:
+        targets: list[tuple[packets.Target, socket.socket]] = []
+        for place in places:
+            name, address = next(iter((await cluster.pods_of(place.kube, _app(10))).items()))
+            listener = stack.enter_context(packets.server(place.lab, f"default/{name}"))
+            targets += [(target, listener) for target in await _packet_targets(place, address)]
+        keys = {"others": others}
+        for number, (target, listener) in _turns(targets, rounds):
+            for metric, sample in (
+                (packets.LATER, packets.later_ns(target, listener)),
+                (packets.FIRST, packets.first_ns(target)),
+            ):
+                records.add(SCENARIO, target.name, metric, "ns", sample, **keys, round=number)
+
+
+async def _packet_targets(place: _Place, address: str) -> list[packets.Target]:
+    proxy = place.lab.proxy
+    if proxy == "none":
+        return [packets.Target(DIRECT, place.lab, address)]
+    targets = []
+    for mode in _PACKET_MODES if proxy == "kube-nftlb" else ("",):
+        name, vip = f"packets{mode}", _packets_vip(mode)
+        with contextlib.suppress(errors.ConflictError):  # from the round with fewer other Services
+            body = cluster.service(name, vip, None, {cluster.MODE: mode} if mode else {})
+            body["spec"]["ports"] = [{"name": "http", "port": packets.PORT, "protocol": "UDP"}]
+            await place.kube.create(
+                ENDPOINT_SLICES, cluster.endpoint_slice(name, [address], packets.PORT, "UDP"), "default"
+            )
+            await place.kube.create(SERVICES, body, "default")
+            await asyncio.sleep(_PROGRAMMED_SOON_S)
+        targets.append(packets.Target(f"kube-nftlb {mode}" if mode else proxy, place.lab, vip))
+    return targets
+
+
 def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> None:
     """Servers that wait for a second, as the field tests the schedulers of IPVS."""
     subjects = []
@@ -114,7 +160,7 @@ def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> Non
         if place.lab.proxy == "kube-nftlb":
             subjects += [Subject(f"kube-nftlb {name}", place.servers, _wait_vip(name), 80) for name in _SCHEDULERS]
         elif place.lab.proxy != "none":
-            subjects.append(Subject(_name(place.lab.proxy), place.servers, _wait_vip("rr"), 80))
+            subjects.append(Subject(place.lab.proxy, place.servers, _wait_vip("rr"), 80))
     for number, subject in _turns(subjects, extent.k6_rounds):
         url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
         result = subject.servers.k6(url, _USERS, 2 + extent.k6_seconds, keep_alive=False)
@@ -125,10 +171,10 @@ def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> Non
             "tool": "k6",
             "waits": 1,
         }
-        _record(records, subject.name, result, {**keys, "round": number})
+        _record(records, subject.name, result, {**keys, "round": number}, SCHEDULERS)
 
 
-def _turns(subjects: list[Subject], rounds: int) -> Iterator[tuple[int, Subject]]:
+def _turns(subjects: Sequence[_T], rounds: int) -> Iterator[tuple[int, _T]]:
     """All subjects in each round; another one begins each time, so that none always comes after the same."""
     for number in range(rounds):
         first = number % len(subjects)
@@ -136,14 +182,16 @@ def _turns(subjects: list[Subject], rounds: int) -> Iterator[tuple[int, Subject]
             yield number, subject
 
 
-def _record(records: Records, subject: str, result: Result, keys: Mapping[str, str | int]) -> None:
+def _record(
+    records: Records, subject: str, result: Result, keys: Mapping[str, str | int], scenario: str = SCENARIO
+) -> None:
     rate = result.requests / result.seconds
-    records.add(SCENARIO, subject, "requests per second", "1/s", rate, **keys)
-    records.add(SCENARIO, subject, "failed requests", "", result.failed, **keys)
+    records.add(scenario, subject, "requests per second", "1/s", rate, **keys)
+    records.add(scenario, subject, "failed requests", "", result.failed, **keys)
     for name in ("p50", "p95", "p99"):
-        records.add(SCENARIO, subject, name, "µs", getattr(result, name), **keys)
+        records.add(scenario, subject, name, "µs", getattr(result, name), **keys)
     if result.requests:
-        records.add(SCENARIO, subject, "processor time per request", "µs", result.cpu_s / result.requests * 1e6, **keys)
+        records.add(scenario, subject, "processor time per request", "µs", result.cpu_s / result.requests * 1e6, **keys)
 
 
 @contextlib.asynccontextmanager
@@ -204,7 +252,7 @@ async def _subjects(place: _Place, number: int) -> list[Subject]:
     elif proxy == "kube-nftlb":
         found = [Subject(f"kube-nftlb {mode}", place.servers, _vip(mode, number)) for mode in _MODES]
     else:
-        found = [Subject(_name(proxy), place.servers, _vip("", number))]
+        found = [Subject(proxy, place.servers, _vip("", number))]
     for subject in found:
         if not (await cluster.until(place.lab, "until-answers", subject.host, subject.port))["answered"]:
             raise errors.LabError(f"{subject.name} does not answer at {subject.host}:{subject.port}")
@@ -227,13 +275,13 @@ def _app(number: int) -> str:
     return f"web-of-{number}"
 
 
-def _name(proxy: str) -> str:
-    return proxy.replace("kube-proxy-", "kube-proxy ")
-
-
 def _vip(mode: str, number: int) -> str:
     return f"10.96.{200 + ('', *_MODES).index(mode)}.{number}"
 
 
 def _wait_vip(scheduler: str) -> str:
     return f"10.96.210.{1 + _SCHEDULERS.index(scheduler)}"
+
+
+def _packets_vip(mode: str) -> str:
+    return f"10.96.211.{1 + ('', *_PACKET_MODES).index(mode)}"

@@ -42,7 +42,7 @@ class _Extent(NamedTuple):
     rule_steps: tuple[int, ...]
 
 
-_SHORT = _Extent((10, 100), 3, 4, (1, 10, 50))
+_SHORT = _Extent((10, 100), 3, 3, (1, 10, 50))
 _FULL = _Extent((10, 50, 100), 20, 20, (1, 10, 100, 1000))
 
 
@@ -89,8 +89,9 @@ async def _run(records: Records, extent: _Extent) -> None:
                 for subject in subjects:
                     await _cycle(records, subject, case, f"web-{next(numbers)}", repetition)
         for repetition in range(extent.timelines):
-            for subject in subjects:
-                await _timeline(records, subject, extent.sizes[0], f"web-{next(numbers)}", repetition)
+            for size in (extent.sizes[0], extent.sizes[-1]):
+                for subject in subjects:
+                    await _timeline(records, subject, size, f"web-{next(numbers)}", repetition)
         for subject in subjects:
             await _count_rules(records, subject, extent.rule_steps)
 
@@ -192,9 +193,9 @@ async def _count_rules(records: Records, subject: _Subject, steps: tuple[int, ..
         for each in range(there, number):
             name = f"ruled-{each}"
             await subject.kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, pods), "default")
-            await subject.kube.create(SERVICES, cluster.service(name, _vip(name), None), "default")
+            await subject.kube.create(SERVICES, cluster.service(name, vip(name), None), "default")
         if number:
-            await cluster.until(subject.lab, "until-answers", _vip(f"ruled-{number - 1}"), timeout_s=_ANSWERED_WITHIN_S)
+            await cluster.until(subject.lab, "until-answers", vip(f"ruled-{number - 1}"), timeout_s=_ANSWERED_WITHIN_S)
         await asyncio.sleep(_BETWEEN_CHANGES_S)
         for kind, count in (await asyncio.to_thread(rules.count, subject.lab, NODE)).items():
             records.add(SCENARIO, subject.name, kind, "", count, services=number, endpoints=10)
@@ -240,7 +241,7 @@ def parse_farm_writes(metrics: str) -> _Writes:
 async def _create(kube: Kube, name: str, app: str | None) -> tuple[int, int]:
     """When the request began, and when it was answered."""
     before = time.monotonic_ns()
-    await kube.create(SERVICES, cluster.service(name, _vip(name), app), "default")
+    await kube.create(SERVICES, cluster.service(name, vip(name), app), "default")
     return before, time.monotonic_ns()
 
 
@@ -253,7 +254,7 @@ class _Prober:
     async def begin(self, action: str, name: str) -> None:
         """Try the VIP from now on."""
         assert self._process.stdin  # noqa: S101 (narrows the type)
-        self._process.stdin.write(f"{action} {_vip(name)} 80 {_ANSWERED_WITHIN_S}\n")
+        self._process.stdin.write(f"{action} {vip(name)} 80 {_ANSWERED_WITHIN_S}\n")
         self._process.stdin.flush()
         await self._line()
         await asyncio.sleep(_TRIED_BEFORE_S)
@@ -288,7 +289,7 @@ def _app(size: int) -> str:
     return f"web-of-{size}"
 
 
-def _vip(name: str) -> str:
+def vip(name: str) -> str:
     """One of its own for each number, ``web-1`` and ``ruled-1`` apart."""
     kind, _, number = name.rpartition("-")
     block, host = divmod(int(number), 250)

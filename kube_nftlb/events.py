@@ -16,6 +16,7 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube import EVENTS, Kube, Resource
+from kube_nftlb.reasons import EventReason
 
 _REMEMBERED_MAX = 4096
 _WAITING_MAX = 1024
@@ -32,7 +33,7 @@ class Problem(Protocol):
     """What an Event tells: a word in CamelCase, and a sentence that says what to do. Equal ones are told once."""
 
     @property
-    def reason(self) -> str: ...  # noqa: D102 (the class says it)
+    def reason(self) -> EventReason: ...  # noqa: D102 (the class says it)
 
     @property
     def message(self) -> str: ...  # noqa: D102 (the class says it)
@@ -60,7 +61,7 @@ class Told(NamedTuple):
 
     subject: Subject
     kind: Kind
-    reason: str
+    reason: EventReason
     message: str
 
 
@@ -68,7 +69,7 @@ class Told(NamedTuple):
 class Lasting:
     """A problem whose sentence may change while it lasts."""
 
-    reason: str
+    reason: EventReason
     message: str = field(compare=False)
 
 
@@ -130,7 +131,7 @@ class Events:
                 _log.warning("problem", reason=problem.reason, message=problem.message, **_where(subject))
             self._queue(Told(subject, "Warning", problem.reason, problem.message))
 
-    def tell_good(self, subject: Subject, reason: str, message: str) -> None:
+    def tell_good(self, subject: Subject, reason: EventReason, message: str) -> None:
         """Something that is no problem: that one is over."""
         _log.info("problem is over", reason=reason, message=message, **_where(subject))
         self._queue(Told(subject, "Normal", reason, message))

@@ -48,7 +48,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
 
 
 def _without_secrets(_logger: object, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Errors of other packages may quote a request's headers, and with them the API server's token, nftlb's key."""
+    """Errors of other packages may quote a request with its headers, and so the API server's token, or nftlb's key."""
     for key, value in event.items():
         if isinstance(value, str):
             event[key] = _SECRET.sub(r"\1...", value)

@@ -216,7 +216,7 @@ QUEUE_STALLED_SECONDS = _gauge(
 
 SYNC_SECONDS = _histogram(
     "kube_nftlb_sync_duration_seconds",
-    "How long the agent took to send some changed farms (32 at most) to nftlb and the kernel.",
+    "How long the agent took to send some changed farms to nftlb and the kernel.",
     _SHORT,
     "agent",
 )

@@ -26,6 +26,7 @@ from kube_nftlb.http_server import serve
 from kube_nftlb.kube import Kube
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.requests import Request
 from kube_nftlb.settings import AgentSettings
 
 _COMPONENT = "kube-nftlb-agent"
@@ -60,12 +61,18 @@ def _set_conntrack(settings: AgentSettings) -> None:
             _log.warning("cannot set the connection tracking", sysctl=name, value=value, error=str(error))
 
 
+def _on_request(request: Request, seconds: float) -> None:
+    metrics.NFTLB_REQUEST_SECONDS.labels(request.method).observe(seconds)
+    # Without its body, where the clients of sessions may be.
+    _log.debug("nftlb request", method=request.method, path=request.path, ms=round(seconds * 1000, 1))
+
+
 async def _run(settings: AgentSettings) -> None:
     kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
     client = NftlbClient(
         settings.nftlb.url,
         settings.nftlb.key_file,
-        on_request=lambda method, seconds: metrics.NFTLB_REQUEST_SECONDS.labels(method).observe(seconds),
+        on_request=_on_request,
     )
     async with await Kube.connect(user_agent=_COMPONENT) as kube:
         reporter = NodeReporter(kube, settings.node_name)

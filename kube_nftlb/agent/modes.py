@@ -15,6 +15,7 @@ from kube_nftlb import names
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.nftlb import objects
+from kube_nftlb.reasons import FailureReason
 
 _NAMED_MAX = 3
 _BY_CONNECTION = "srcip srcport"
@@ -54,7 +55,7 @@ class PodVip(NamedTuple):
 class Hindrance(NamedTuple):
     """Why a farm does not work on this node: a word for machines, a sentence for people."""
 
-    reason: str
+    reason: FailureReason
     message: str
 
 

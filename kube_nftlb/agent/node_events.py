@@ -7,12 +7,13 @@ from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.reconcile import Progress
 from kube_nftlb.events import Events, Lasting, Subject
 from kube_nftlb.kube import NODES
+from kube_nftlb.reasons import EventReason
 
 LOOK_EVERY_S = 1.0
 LASTS_S = 5.0
 """What is over sooner is not told: nftlb is away for a moment whenever it is started anew."""
 
-_OVER = {
+_OVER: dict[EventReason, tuple[EventReason, str]] = {
     "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
     "FarmsFailed": ("FarmsProgrammed", "all farms are programmed again"),
 }
@@ -48,8 +49,8 @@ class NodeEvents:
         self._events = events
         self._own_node = own_node
         self._progress = progress
-        self._since: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._since: dict[EventReason, float] = {}
+        self._told: set[EventReason] = set()
 
     async def run(self) -> None:
         """Look and tell until cancelled."""

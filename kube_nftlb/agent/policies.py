@@ -25,6 +25,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import AddressRange, PolicySpec, address_range
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.nftlb import objects
+from kube_nftlb.reasons import FailureReason
 
 Json = Mapping[str, Any]
 
@@ -290,7 +291,7 @@ class Policies:
                     elements.add(listener(GUARDS, claim, f"jump {chain}"))
         return Contents(frozenset(elements), tuple(chains.values()))
 
-    def trouble(self, key: FarmKey) -> tuple[str, str] | None:
+    def trouble(self, key: FarmKey) -> tuple[FailureReason, str] | None:
         """Why a farm lets nobody in, as a word for machines and a sentence; None where it does as it shall."""
         if (to := self._references.get(key)) is None:
             return None

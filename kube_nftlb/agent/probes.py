@@ -6,23 +6,30 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from kube_nftlb import metrics
 from kube_nftlb.agent import health, local_endpoints
 from kube_nftlb.agent.local_endpoints import Check, Claim
 from kube_nftlb.agent.own_node import OwnNode
-from kube_nftlb.agent.reconcile import Problem, Progress
+from kube_nftlb.agent.reconcile import Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.events import Events, Subject
 from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer
+from kube_nftlb.reasons import AgentEvent
 
 SETTLE_S = 0.1
 """Changes that come together are taken together."""
 RETRY_S = 5.0
 """How often a port that could not be had is tried again."""
 
-_REASON = "FailedToStartServiceHealthcheck"
+
+class Problem(NamedTuple):
+    """Why a port cannot be answered on."""
+
+    reason: AgentEvent
+    message: str
 
 
 class AgentHealth:
@@ -162,7 +169,10 @@ class HealthCheckPorts:
         return local_endpoints.answer(check, proxy_healthy=self._state.serves)
 
     def _problem(self, port: int, trouble: str) -> Problem:
-        return Problem(_REASON, f"node {self._node} cannot answer on the healthCheckNodePort {port}: {trouble}")
+        return Problem(
+            "FailedToStartServiceHealthcheck",
+            f"node {self._node} cannot answer on the healthCheckNodePort {port}: {trouble}",
+        )
 
     def _tell(self, problems: dict[Subject, list[Problem]]) -> None:
         for subject in self._troubled | problems.keys():

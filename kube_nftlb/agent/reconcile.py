@@ -31,11 +31,17 @@ from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
+from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
 
-CHUNK = 32
+CHUNK_MAX = 32
+CHUNK_MIN = 8
 """Farms per pass: what comes in meanwhile waits for no more than these."""
+PASS_S = 0.25
+"""How long a pass should take; nftlb takes longer for a farm the more farms it has."""
+NEWEST = 4
+"""How many of a pass are those that came last: a single change does not wait until thousands before it are done."""
 CHECK_CHUNK = 8
 """Farms compared with the kernel per pass."""
 CHECK_AFTER_S = 0.05
@@ -65,7 +71,6 @@ REFUSED_RETRY_S = 60
 FARM_STATES = ("programmed", "pending", "failed", "refused")
 """What ``Reconciler.states`` tells apart."""
 
-_NO_EFFECT = "NoEffect"
 _SEE_HOLDER = "that farm stays as it is since this agent cannot read its spec; mend or delete it"
 _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
 
@@ -74,14 +79,14 @@ _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says m
 class Problem:
     """Why a farm is not programmed: a word for machines, a sentence for people."""
 
-    reason: str
+    reason: FailureReason
     message: str
     generation: int = 0
 
     @property
     def harmless(self) -> bool:
         """Whether the farm is programmed, and only a part of its spec has no effect."""
-        return self.reason == _NO_EFFECT
+        return self.reason == "NoEffect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,7 @@ class Reconciler:
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
         self._unchecked: dict[FarmKey, _Unchecked] = {}
+        self._chunk = CHUNK_MAX
         self._seen = 0
         self._wake = asyncio.Event()
         self._listed = False
@@ -403,13 +409,15 @@ class Reconciler:
         started = time.perf_counter()
         await self._notice()
         await self._update_policies()
-        for key in list(self._dirty)[:CHUNK]:
+        for key in _next(self._dirty, self._chunk):
             self._in_work[key] = self._dirty.pop(key)
+        chunk = len(self._in_work)
         failed = await self._reconcile(list(self._in_work))
         for key, since in self._in_work.items():
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
             self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
+        self._chunk = _fitting(chunk, time.perf_counter() - started, self._chunk)
         self._generation = await self._engine.generation()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
         self._unsaved = True
@@ -673,7 +681,9 @@ class Reconciler:
         return f"nftlb has not taken {type(left[0]).__name__}" if left else ""
 
     def _succeed(self, key: FarmKey, farm: objects.Farm) -> None:
-        self._applied[farm.name] = farm
+        # Mostly it is what nftlb has, and then not kept twice.
+        present = self.present.get(farm.name)
+        self._applied[farm.name] = farm if present is None or present != farm else present
         # It may have been deleted while it was compared.
         if key in self._frozen or key in self._impossible or key not in self._farms:
             self._latency.dropped(key)
@@ -688,7 +698,7 @@ class Reconciler:
             self._fail(key, *trouble)
             return
         if remark := choice.remarks(asked.spec):
-            self.progress.problems[key] = Problem(_NO_EFFECT, remark, asked.metadata.generation)
+            self.progress.problems[key] = Problem("NoEffect", remark, asked.metadata.generation)
         if farm.name in self._sent or key in self._told:
             self._sent.discard(farm.name)
             self._told.pop(key, None)
@@ -825,7 +835,7 @@ class Reconciler:
             self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 
-    def _fail(self, key: FarmKey, reason: str, message: str) -> None:
+    def _fail(self, key: FarmKey, reason: FailureReason, message: str) -> None:
         if (farm := self._farms.get(key)) is not None:
             self._tell(key, Problem(reason, message, farm.metadata.generation))
 
@@ -878,6 +888,19 @@ def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
     """What a log line calls a farm, and the Service that it was made from."""
     service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
     return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
+
+
+def _next(dirty: Iterable[FarmKey], chunk: int) -> list[FarmKey]:
+    """What is taken of all that is dirty, which is in the order in which it came."""
+    keys = list(dirty)
+    return keys if len(keys) <= chunk else [*keys[: chunk - NEWEST], *keys[-NEWEST:]]
+
+
+def _fitting(done: int, seconds: float, before: int) -> int:
+    """How many farms a pass shall have, after one of ``done`` farms that took so long."""
+    if done < CHUNK_MIN:
+        return before
+    return max(CHUNK_MIN, min(CHUNK_MAX, round(done * PASS_S / seconds)))
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

@@ -7,9 +7,15 @@ from kube_nftlb.agent.reconcile import Progress
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
 from kube_nftlb.nftlb import objects
+from kube_nftlb.reasons import NodeReason
 
 _ERROR_MAX = 1024
 _MESSAGE_MAX = 512
+
+_GENERATION = 1
+"""Of every NftlbNode, since it has no spec. ``kubectl wait`` takes no condition that is of an earlier generation."""
+
+_Said = tuple[str, NodeReason, str]
 
 
 def node_status(
@@ -21,6 +27,9 @@ def node_status(
 ) -> NodeStatus:
     """What to report; a condition keeps the time of its last change from the status ``before``."""
     reachable = not progress.nftlb_error
+    ready: _Said
+    nftlb: _Said
+    in_sync: _Said
     if reachable:
         ready = ("True", "Working", "the agent programs nftlb")
         nftlb = ("True", "Answers", "nftlb answers")
@@ -57,14 +66,23 @@ def node_status(
         last_error=progress.last_error[:_ERROR_MAX],
         versions=versions,
         conditions=tuple(
-            _condition(kind, *said, known.get(kind), stamp)
-            for kind, said in (("Ready", ready), ("NftlbReachable", nftlb), ("InSync", in_sync))
+            _condition(kind, status, reason, message, known.get(kind), stamp)
+            for kind, (status, reason, message) in {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}.items()
         ),
     )
 
 
-def _condition(kind: str, status: str, reason: str, message: str, before: Condition | None, now: str) -> Condition:
+def _condition(
+    kind: str, status: str, reason: NodeReason, message: str, before: Condition | None, now: str
+) -> Condition:
     since = before.last_transition_time if before is not None and before.status == status else now
     return Condition.model_validate(
-        {"type": kind, "status": status, "reason": reason, "message": message[:_ERROR_MAX], "lastTransitionTime": since}
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:_ERROR_MAX],
+            "observedGeneration": _GENERATION,
+            "lastTransitionTime": since,
+        }
     )

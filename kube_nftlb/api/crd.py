@@ -64,7 +64,10 @@ _DEFINITIONS = [
             _Column("Backends", ".status.backends"),
             _Column("Nodes", ".status.nodes"),
             _Column("Ready", _condition("Programmed")),
+            _Column("Family", ".spec.family", priority=1),
             _Column("Persistence", ".spec.persistence", priority=1),
+            _Column("Policy", ".spec.trafficPolicy", priority=1),
+            _Column("Accepted", _condition("Accepted"), priority=1),
             _Column("Reason", ".status.reason", priority=1),
             _AGE,
         ],
@@ -80,7 +83,7 @@ _DEFINITIONS = [
     _Definition(
         POLICIES,
         "nftlbpolicy",
-        ["farmpolicy"],
+        ["farmpolicy", "farmpolicies"],
         "An allow list or deny list of client addresses that farms can refer to.",
         [
             _Column("Type", ".spec.type"),
@@ -88,6 +91,7 @@ _DEFINITIONS = [
             _Column("Farms", ".status.farms", "integer"),
             _Column("Nodes", ".status.nodes"),
             _Column("Ready", _condition("Programmed")),
+            _Column("Message", _condition("Programmed", "message"), priority=1),
             _AGE,
         ],
         PolicySpec,
@@ -102,7 +106,7 @@ _DEFINITIONS = [
     _Definition(
         NFTLB_NODES,
         "nftlbnode",
-        ["farmnode"],
+        ["farmnode", "farmnodes"],
         "What one node's agent has programmed. Written by that agent.",
         [
             _Column("Ready", _condition("Ready")),
@@ -111,6 +115,8 @@ _DEFINITIONS = [
             _Column("Backends", ".status.backends", "integer"),
             _Column("Failed", ".status.failed", "integer"),
             _Column("Repaired", ".status.driftRepaired", "integer", 1),
+            _Column("Nftlb", _condition("NftlbReachable"), priority=1),
+            _Column("Agent", ".status.versions.agent", priority=1),
             _Column("Kernel", ".status.versions.kernel", priority=1),
             _Column("Message", _condition("Ready", "message"), priority=1),
             _AGE,

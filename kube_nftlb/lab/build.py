@@ -68,7 +68,7 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
             shutil.copytree(_MODULE, source)
             for number, program in enumerate(programs, 1):
                 report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; minutes, but only once)")
-                package = "./pause" if program == PAUSE else ""
+                package = "./pause" if program == PAUSE else f"k8s.io/kubernetes/cmd/{program}"
                 _build(go, source, Path(folder, program), cache, package)
                 Path(folder, program).rename(target / program)
 
@@ -125,8 +125,7 @@ def go_version(output: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _build(go: Path, source: Path, target: Path, cache: Path, package: str = "", flags: str = _LINKER_FLAGS) -> None:
-    package = package or f"k8s.io/kubernetes/cmd/{target.name}"
+def _build(go: Path, source: Path, target: Path, cache: Path, package: str, flags: str = _LINKER_FLAGS) -> None:
     command = [
         str(go),
         "build",

@@ -30,9 +30,11 @@ RUNTIMES = (NAMESPACES, CONTAINERS)
 _ETCD_URL = "http://127.0.0.1:2379"
 _ETCD_PEER_URL = "http://127.0.0.1:2380"
 _CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "cronjob-controller",
     "daemonset-controller",
     "deployment-controller",
+    "disruption-controller",
     "endpoints-controller",
     "endpointslice-controller",
     "endpointslice-mirroring-controller",

@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from kube_nftlb import errors
 
@@ -25,6 +27,22 @@ def install(packages: list[str], report: Callable[[str], None]) -> None:
             raise errors.LabError(f"apt-get cannot install {names}: run `apt-get install {names}` to see why")
 
 
-def _apt_get(*arguments: str) -> bool:
+def unpack(package: str, folder: Path, report: Callable[[str], None]) -> None:
+    """Put the files of a package into a folder, without installing it: no service of it starts. Raises LabError."""
+    report(f"fetching {package}")
+    with tempfile.TemporaryDirectory() as download:
+        place = Path(download)
+        if not (
+            _apt_get("download", package, folder=place)
+            or (_apt_get("update") and _apt_get("download", package, folder=place))
+        ):
+            raise errors.LabError(f"apt-get cannot download {package}: run `apt-get download {package}` to see why")
+        (archive,) = place.glob("*.deb")
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
+
+
+def _apt_get(*arguments: str, folder: Path | None = None) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    return subprocess.run(["apt-get", *arguments], capture_output=True, check=False, env=environment).returncode == 0
+    done = subprocess.run(["apt-get", *arguments], capture_output=True, check=False, env=environment, cwd=folder)
+    return done.returncode == 0

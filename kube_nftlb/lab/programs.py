@@ -81,6 +81,16 @@ def helm(report: Report) -> Path:
     return found
 
 
+def prometheus(report: Report) -> Mapping[str, Path]:
+    """Debian's prometheus and promtool; fetched where they are not there, and not started. Raises LabError."""
+    unpacked = cache_folder() / "prometheus"
+    names = ("prometheus", "promtool")
+    found = {name: find(name) or unpacked / "usr/bin" / name for name in names}
+    if not all(path.exists() for path in found.values()):
+        debian.unpack("prometheus", unpacked, report)
+    return {name: _require(path if path.exists() else None, name) for name, path in found.items()}
+
+
 def find(program: str) -> Path | None:
     """The first of $KUBEBUILDER_ASSETS, the cache and PATH (with the folders for administrators) that has a program."""
     return next(iter(_candidates(program)), None)

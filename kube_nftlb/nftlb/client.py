@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import Request
-
-_log = structlog.get_logger()
 
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb longer than the usual."""
@@ -33,9 +30,9 @@ class NftlbClient:
         key_file: Path,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
-        on_request: Callable[[str, float], None] | None = None,
+        on_request: Callable[[Request, float], None] | None = None,
     ) -> None:
-        """``on_request`` is told each request's method and its duration in seconds; ``transport`` is for tests."""
+        """``on_request`` is told each request and its duration in seconds; ``transport`` is for tests."""
         self._key_file = key_file
         self._key = ""
         self._lock = asyncio.Lock()
@@ -104,11 +101,8 @@ class NftlbClient:
             metrics.NFTLB_REQUESTS_FAILED.labels("Unreachable").inc()
             raise errors.NftlbUnreachableError(f"{request.method} {request.path}: {error!r}") from error
         finally:
-            seconds = time.perf_counter() - started
-            # Without its body, where the clients of sessions may be.
-            _log.debug("nftlb request", method=request.method, path=request.path, ms=round(seconds * 1000, 1))
             if self._on_request is not None:
-                self._on_request(request.method, seconds)
+                self._on_request(request, time.perf_counter() - started)
 
     def _read_key(self) -> bool:
         """Take the key from its file; whether it is another one than before."""

@@ -37,6 +37,11 @@ class Changes:
         """What was begun is in the farms."""
         self._in_work.pop(key, None)
 
+    def forget(self) -> None:
+        """Whoever looks at everything needs not know what has changed, and what it finds was another's to write."""
+        self._waiting.clear()
+        self._in_work.clear()
+
     def pending(self) -> Change:
         """All changes that are not done, of all Services."""
         return _sum((self._waiting, self._in_work))

@@ -4,8 +4,13 @@ from kube_nftlb import metrics
 from kube_nftlb.operator.reconcile import Reconciler
 
 
-def refresh(reconciler: Reconciler) -> None:
-    """Set them all. It takes a millisecond with thousands of farms."""
+def refresh(reconciler: Reconciler, *, leads: bool) -> None:
+    """Set them all. It takes a millisecond with thousands of farms.
+
+    A replica that stands by has no figures of the cluster: those of the leader would count twice.
+    """
+    if not leads:
+        return
     store = reconciler.store
     pending = store.changes.pending()
     metrics.SERVICE_CHANGES_PENDING.set(pending.services)

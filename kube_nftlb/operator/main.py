@@ -108,7 +108,9 @@ class _Operator:
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, new_identity())
         metrics.LEADER.set_function(lambda: self._leads)
-        self.metrics_page = metrics.Page("operator", lambda: gauges.refresh(self._reconciler))
+        self.metrics_page = metrics.Page(
+            "operator", lambda: gauges.refresh(self._reconciler, leads=self._works.is_set())
+        )
 
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
@@ -153,6 +155,7 @@ class _Operator:
         if self._lease is not None:
             await self._lease.leading.wait()
         self._works.set()
+        self._reconciler.store.changes.forget()
         self._reconciler.mark(self._reconciler.store.everything())
         self._pods.tell_all()
         await asyncio.Event().wait()

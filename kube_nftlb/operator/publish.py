@@ -85,6 +85,7 @@ class Publisher:
             await self._kube.delete(FARMS, farm.key.name, farm.key.namespace, uid=farm.uid)
         except errors.NotFoundError:
             # The garbage collector was faster.
+            _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
             return Outcome.DONE, self._store.remove_farm(farm.key, farm.resource_version)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()

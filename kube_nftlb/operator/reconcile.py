@@ -26,6 +26,10 @@ _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
 _FIRST_SLICE_S = 0.05
 _STATUS_DELAY_S = 0.2
+_STATUS_DELAY_EACH_S = 0.01
+_STATUS_DELAY_MAX_S = 10.0
+"""How much longer for each status that waits: when thousands of farms change, most are programmed by then, and their
+status is written once instead of twice. The API server's work for them is more than all of ours."""
 _STATUS_INTERVAL_S = 1.0
 _STATUS_PATIENCE_S = 1.0
 
@@ -72,9 +76,10 @@ class Reconciler:
 
     def _mark_statuses(self, dirty: Dirty) -> None:
         """Statuses are for people, and can wait until the nodes have had their turn."""
+        delay_s = min(_STATUS_DELAY_S + len(self.statuses) * _STATUS_DELAY_EACH_S, _STATUS_DELAY_MAX_S)
         for key in dirty.farms:
             farm = self.store.farms.get(key)
-            self.statuses.add(key, 0 if farm is not None and farm.poses_as_ours else _STATUS_DELAY_S)
+            self.statuses.add(key, 0 if farm is not None and farm.poses_as_ours else delay_s)
 
     async def work_on_services(self) -> None:
         """One worker's life."""

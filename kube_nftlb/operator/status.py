@@ -9,9 +9,9 @@ from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.events import Lasting
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.records import FarmRecord, NodeRecord, Owner
+from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
-_FAILED = "Failed"
 
 NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
 
@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
     """One condition: its status, a reason in CamelCase and a message for people."""
 
     status: Literal["True", "False"]
-    reason: str
+    reason: ConditionReason
     message: str
 
 
@@ -63,8 +63,7 @@ def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
     if loss is not None:
-        problem = conflict(loss)
-        return Verdict("False", problem.reason, problem.message)
+        return Verdict("False", "AddressConflict", conflict(loss).message)
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
@@ -80,7 +79,7 @@ def conflict(loss: Loss) -> Problem:
 def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
     """What Events tell of a farm with this status."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
-    failed = [condition for condition in status.conditions if condition.reason == _FAILED]
+    failed = [condition for condition in status.conditions if condition.reason == "Failed"]
     return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 
 
@@ -103,7 +102,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
     if failed:
         name, why = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        return Verdict("False", _FAILED, f"node {name}{more}: {why}")
+        return Verdict("False", "Failed", f"node {name}{more}: {why}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
 

@@ -1,4 +1,4 @@
-"""The chart in a cluster: a real API server with real controllers. No image runs here: nodes pretend to run the pods."""
+"""The chart in a cluster: a real API server with real controllers. No image runs: nodes pretend to run the pods."""
 
 import json
 import os
@@ -38,30 +38,33 @@ def release(cluster: Cluster) -> Iterator["Release"]:
     try:
         yield release
     finally:
-        release.helm("uninstall", "kube-nftlb", "--ignore-not-found")
+        release.uninstall("--ignore-not-found")
         cluster.kubectl("delete", "crd", *CRDS, "--ignore-not-found")
-        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
 
 
 class Release:
     """Helm, on this cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._environment = {**os.environ, "KUBECONFIG": str(cluster.lab.kubeconfig), "HELM_MAX_HISTORY": "2"}
 
     def helm(self, *arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         return helm(*arguments, "--namespace", NAMESPACE, values=values, env=self._environment)
 
-    def upgrade(self, values: dict[str, Any] | None = None, chart: Path = CHART) -> str:
+    def upgrade(self, values: dict[str, Any] | None = None, chart: Path = CHART, *, wait: bool = True) -> str:
         """Install or upgrade, and wait until all is there; what Helm says."""
-        arguments = ("--install", "--create-namespace", "--wait", "--timeout", "2m", "--reset-values")
+        waiting = ("--wait", "--timeout", "2m") if wait else ()
+        arguments = ("--install", "--create-namespace", "--reset-values", *waiting)
         done = self.helm("upgrade", "kube-nftlb", str(chart), *arguments, values=values or {})
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def uninstall(self) -> None:
-        done = self.helm("uninstall", "kube-nftlb", "--wait")
+    def uninstall(self, *options: str) -> None:
+        done = self.helm("uninstall", "kube-nftlb", "--wait", *options)
         assert done.returncode == 0, done.stderr
+        # They would take the time that agents are given.
+        self._cluster.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
 
 
 def crds(cluster: Cluster) -> set[str]:
@@ -113,7 +116,8 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
         assert can.strip() == "yes"
     cluster.apply(farm("kept", "default", addresses=[{"ip": "10.99.0.1", "ports": "80"}]))
 
-    said = release.upgrade({"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}})
+    # The nodes here let agents have all the time that they may take to end.
+    said = release.upgrade({"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}}, wait=False)
     assert "WARNING" not in said
     container = cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["spec"]["template"]["spec"]["containers"][0]
     values = {each["name"]: each.get("value") for each in container["env"]}
@@ -159,8 +163,8 @@ def test_an_upgrade_brings_new_fields_into_the_definitions(cluster: Cluster, rel
 def test_users_get_what_their_roles_are_meant_for(cluster: Cluster, release: Release) -> None:
     namespace = "default"
 
-    def can(user: str, verb: str, resource: str) -> bool:
-        done = cluster.try_kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace)
+    def can(user: str, verb: str, resource: str, *more: str) -> bool:
+        done = cluster.try_kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace, *more)
         return done.stdout.strip() == "yes"
 
     release.upgrade()
@@ -177,7 +181,7 @@ def test_users_get_what_their_roles_are_meant_for(cluster: Cluster, release: Rel
         release.upgrade({"userRoles": {"aggregateFarmEditor": True}})
         eventually(lambda: can("editer", "create", "nftlbfarms"), "now they may")
         assert not can("viewer", "create", "nftlbfarms")
-        assert not can("editer", "patch", "nftlbfarms/status")
+        assert not can("editer", "patch", "nftlbfarms", "--subresource=status")
     finally:
         for role in ("view", "edit"):
             cluster.delete("rolebinding", f"test-{role}", namespace)

@@ -154,8 +154,8 @@ def test_a_services_farm_that_is_given_another_controller_is_put_right(cluster: 
 
 @pytest.fixture
 def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """A namespace with a user "tenant" who may write farms, and the admission policy; the lab's operator is "admin"."""
-    policy = POLICY.read_text().replace("system:serviceaccount:kube-nftlb-system:kube-nftlb-operator", "admin")
+    """A namespace with a user "tenant" who may write farms, and the admission policy of the chart."""
+    policy = POLICY.read_text()
     cluster.kubectl("apply", "-f", "-", stdin=policy)
     cluster.kubectl("create", "role", "farms", "--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", namespace)
     cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", namespace)

@@ -65,7 +65,7 @@ def test_neither_reads_secrets_nor_makes_pods_nor_gives_rights(cluster: Cluster,
         ("create", "pods"),
         ("create", "deployments.apps"),
         ("create", "clusterrolebindings"),
-        ("create", "serviceaccounts/token", "-n", NAMESPACE),
+        ("create", "serviceaccounts", "--subresource=token", "-n", NAMESPACE),
         ("impersonate", "users"),
         ("patch", "nodes"),
         ("patch", "customresourcedefinitions"),
@@ -97,8 +97,10 @@ def test_an_agent_writes_no_farms_and_no_policies(cluster: Cluster, namespace: s
         holder.may_not("delete", kind, "mine", "-n", namespace)
         holder.may_not("label", kind, "mine", "a=b", "-n", namespace)
     holder.may_not("create", "-f", "-", body={**made, "metadata": {"name": "other", "namespace": namespace}})
-    for resource in ("services", "endpointslices", "nodes", "nftlbfarms/status", "daemonsets"):
+    for resource in ("services", "endpointslices", "nodes", "nftlbfarms", "nftlbpolicies", "daemonsets"):
         assert [verb for verb in ("create", "update", "patch", "delete") if holder.can(verb, resource)] == [], resource
+    assert not holder.can("patch", "nftlbfarms", "--subresource=status")
+    assert holder.can("patch", "nftlbnodes", "--subresource=status")
     assert not holder.can("list", "daemonsets", "-n", NAMESPACE), "its own alone"
     assert holder.can("list", "daemonsets/kube-nftlb-agent", "-n", NAMESPACE)
 

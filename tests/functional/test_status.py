@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, service
+from tests.functional.cluster import Cluster, eventually, farm, policy, service
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -89,3 +89,74 @@ def _row(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
         if cells[0] == name:
             return dict(zip(lines[0].split(), cells, strict=True))
     return {}
+
+
+@pytest.mark.parametrize(
+    ("short", "kind"),
+    [
+        ("farm", "NftlbFarm"),
+        ("farms", "NftlbFarm"),
+        ("farmpolicy", "NftlbPolicy"),
+        ("farmpolicies", "NftlbPolicy"),
+        ("farmnode", "NftlbNode"),
+        ("farmnodes", "NftlbNode"),
+    ],
+)
+def test_each_kind_has_short_names(cluster: Cluster, short: str, kind: str) -> None:
+    explained = cluster.kubectl("explain", short).splitlines()
+    assert any(line.split() == ["KIND:", kind] for line in explained)
+
+
+def test_farms_are_sorted_by_what_their_columns_show(cluster: Cluster, namespace: str) -> None:
+    for name, replicas in (("few", 1), ("more", 2), ("none", 0)):
+        cluster.apply(service(name, namespace))
+        cluster.run(name, replicas, namespace)
+        cluster.farm_has(f"{name}--http", namespace, replicas)
+
+    def sorted_by(path: str) -> list[str]:
+        options = ("--sort-by", path, "--no-headers")
+        return [line.split()[0] for line in cluster.kubectl("get", "farm", "-n", namespace, *options).splitlines()]
+
+    assert sorted_by(".status.readyBackends") == ["none--http", "few--http", "more--http"]
+    assert sorted_by(".metadata.name") == ["few--http", "more--http", "none--http"]
+    vips = {f"{name}--http": cluster.vip(name, namespace) for name in ("few", "more", "none")}
+    assert sorted_by(".spec.addresses[0].ip") == sorted(vips, key=lambda name: vips[name])
+
+
+def test_wide_columns_say_why(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(farm("guarded", namespace, addresses=[{"ip": "10.99.98.1", "ports": "80"}], policies=["nowhere"]))
+    cluster.apply(policy("office", namespace, "allow", ["192.0.2.0/24"]))
+    eventually(
+        lambda: (
+            "PolicyMissing: there is no NftlbPolicy" in cluster.kubectl("get", "farm", "-n", namespace, "-o", "wide")
+        ),
+        "the farm's line says why",
+    )
+    header = cluster.kubectl("get", "farm", "-n", namespace, "-o", "wide").splitlines()[0].split()
+    assert {"FAMILY", "PERSISTENCE", "POLICY", "ACCEPTED", "REASON"} <= set(header)
+    cluster.wait("farmpolicy", "office", "Programmed", namespace)
+    assert "all nodes (2) have it" in cluster.kubectl("get", "farmpolicy", "-n", namespace, "-o", "wide")
+    nodes = cluster.kubectl("get", "farmnodes", "-o", "wide").splitlines()
+    assert {"NFTLB", "AGENT", "KERNEL", "MESSAGE"} <= set(nodes[0].split())
+    assert "the agent programs nftlb" in nodes[1]
+
+
+def test_kubectl_waits_for_a_farm_that_is_mended(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(farm("guarded", namespace, addresses=[{"ip": "10.99.98.2", "ports": "80"}], policies=["later"]))
+    wait = ("wait", "--for=condition=Programmed", "farm/guarded", "-n", namespace)
+    assert cluster.try_kubectl(*wait, "--timeout=3s").returncode != 0
+    message = eventually_message(cluster, namespace, "guarded")
+    assert "there is no NftlbPolicy 'later' in its namespace; until there is, nobody gets in" in message
+    cluster.apply(policy("later", namespace, "allow", ["192.0.2.0/24"]))
+    cluster.kubectl(*wait, "--timeout=30s")
+
+
+def eventually_message(cluster: Cluster, namespace: str, name: str) -> str:
+    """What the condition Programmed says, once it says that a node failed."""
+
+    def condition() -> dict[str, str]:
+        conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == "Programmed"), {})
+
+    eventually(lambda: condition().get("reason") == "Failed", f"{name} says that a node failed")
+    return condition()["message"]

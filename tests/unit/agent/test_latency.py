@@ -58,7 +58,7 @@ def test_a_farm_that_others_change_tells_nothing_new(latency: ProgrammingLatency
     assert gained(before) == (1, 10)
 
 
-@pytest.mark.parametrize("text", [ago(1000), "soon", "", "9" * 5000])
+@pytest.mark.parametrize("text", [pytest.param(ago(1000), id="before the start"), "soon", "", "9" * 5000])
 def test_changes_from_before_the_start_and_nonsense_do_not_count(latency: ProgrammingLatency, text: str) -> None:
     before = measured()
     latency.changed(KEY, farm(text))

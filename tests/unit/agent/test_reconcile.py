@@ -13,7 +13,7 @@ from kube_nftlb.agent import policies, reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.agent.reconcile import Problem, Reconciler
+from kube_nftlb.agent.reconcile import Problem, Reconciler, _fitting, _next
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
@@ -53,7 +53,7 @@ class Node:
         await until(lambda: self.loop.progress.watermark >= version)
 
 
-async def until(done: Callable[[], bool], seconds: float = 5) -> None:
+async def until(done: Callable[[], bool], seconds: float = 30) -> None:
     async with asyncio.timeout(seconds):
         while not done():
             await asyncio.sleep(0.005)
@@ -501,3 +501,21 @@ async def test_a_farm_that_is_not_understood_keeps_its_guard_even_in_an_agent_th
     assert list(node.nftlb.farms) == ["web--http"]
     assert rules_met(node) == DENIES
     assert openings == set()
+
+
+def test_a_change_does_not_wait_for_all_that_came_before_it() -> None:
+    keys = [FarmKey("default", f"farm-{number}") for number in range(1000)]
+    taken = _next(keys, 32)
+    assert len(set(taken)) == 32
+    assert keys[-1] in taken
+    assert taken[:20] == keys[:20]
+
+
+def test_few_changes_are_taken_in_their_order() -> None:
+    keys = [FarmKey("default", f"farm-{number}") for number in range(8)]
+    assert _next(keys, 8) == keys
+
+
+@pytest.mark.parametrize(("done", "seconds", "fitting"), [(32, 0.1, 32), (32, 0.5, 16), (32, 4.0, 8), (3, 4.0, 20)])
+def test_a_pass_has_fewer_farms_where_nftlb_is_slow(done: int, seconds: float, fitting: int) -> None:
+    assert _fitting(done, seconds, before=20) == fitting

@@ -46,6 +46,13 @@ def test_what_comes_in_while_a_service_is_written_waits_for_the_next_time():
     assert changes.pending() == Change()
 
 
+def test_a_replica_that_begins_to_lead_does_not_measure_what_it_saw_standing_by():
+    changes = Changes()
+    changes.note([WEB], Change(slices=1, made_at=FIRST))
+    changes.forget()
+    assert changes.pending() == changes.begin(WEB) == Change()
+
+
 def test_a_change_whose_write_failed_is_not_forgotten():
     changes = Changes()
     changes.note([WEB], Change(slices=1, made_at=FIRST))

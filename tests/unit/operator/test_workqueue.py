@@ -14,7 +14,7 @@ async def take_all(queue):
     taken = []
     while True:
         try:
-            async with asyncio.timeout(0.02):
+            async with asyncio.timeout(0.5):
                 taken.append(await queue.get())
         except TimeoutError:
             return taken

@@ -1,0 +1,143 @@
+"""What is asked of this project's speed, and whether a run's records show it. Computation only."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from benchmarks import stats
+from benchmarks.records import Parameter, Record
+
+OURS = "kube-nftlb"
+NFTABLES, IPTABLES = "kube-proxy-nftables", "kube-proxy-iptables"
+DATAPATH_OURS = ("kube-nftlb snat", "kube-nftlb dnat", "kube-nftlb dsr")
+REPEATS = frozenset({"repetition", "round"})
+"""Parameters that tell one repetition from the other."""
+
+REACHED, MISSED, OPEN = "reached", "missed", "not decided"
+
+Point = tuple[tuple[str, Parameter], ...]
+Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
+
+
+class Verdict(NamedTuple):
+    """One bar, and its point that is worst for us."""
+
+    bar: str
+    outcome: str
+    worst: str
+    key: str
+
+
+def point_of(record: Record) -> Point:
+    """The parameters of a record, but those that tell repetitions apart."""
+    return tuple((key, value) for key, value in record.parameters.items() if key not in REPEATS)
+
+
+def grouped(records: Iterable[Record]) -> Groups:
+    """The values of all repetitions, in their order, by (scenario, metric, point) and then by subject."""
+    groups: Groups = {}
+    for record in records:
+        if not record.missing:
+            subjects = groups.setdefault((record.scenario, record.metric, point_of(record)), {})
+            subjects.setdefault(record.subject, []).append(record.value)
+    return groups
+
+
+def text_of(point: Point) -> str:
+    """A point as a person reads it."""
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
+
+
+def verdicts(records: Iterable[Record]) -> list[Verdict]:
+    """All bars for which there are records."""
+    groups = grouped(records)
+    candidates = (
+        _latency(groups, "steady", "created until answered", (NFTABLES, IPTABLES), 0.1, "steady",
+                 "Creation under steady change: at least 10 times faster than kube-proxy in either mode"),
+        _latency(groups, "idle", "created until answered", (NFTABLES,), 1.0, "idle",
+                 "Creation when idle: no slower than kube-proxy in nftables mode"),
+        _latency(groups, "idle", "deleted until refused", (NFTABLES, IPTABLES), 1.0, "deletion",
+                 "Deletion when idle: no slower than kube-proxy in either mode"),
+        _latency(groups, "steady", "deleted until refused", (NFTABLES, IPTABLES), 1.0, "deletion",
+                 "Deletion under steady change: no slower than kube-proxy in either mode"),
+        _rules(groups),
+        _datapath(groups),
+    )  # fmt: skip
+    return [verdict for verdict in candidates if verdict is not None]
+
+
+def _latency(
+    groups: Groups, load: str, metric: str, others: tuple[str, ...], most: float, key: str, bar: str
+) -> Verdict | None:
+    shares = []
+    for (scenario, name, point), subjects in groups.items():
+        if (scenario, name) == ("latency", metric) and ("load", load) in point and OURS in subjects:
+            ours = statistics.median(subjects[OURS])
+            for other in set(others) & set(subjects):
+                theirs = statistics.median(subjects[other])
+                # The times count from the API's answer, which may come after the fact.
+                share = ours / theirs if theirs > 0 else float("inf") if ours > theirs else 1.0
+                where = f"{ours:.1f} ms beside {theirs:.1f} ms of {other} ({text_of(point)})"
+                shares.append((share, where))
+    if not shares:
+        return None
+    share, where = max(shares)
+    return Verdict(bar, REACHED if share <= most else MISSED, where, key)
+
+
+def _rules(groups: Groups) -> Verdict | None:
+    counts = sorted(
+        (int(dict(point)["services"]), subjects[OURS][-1])
+        for (scenario, metric, point), subjects in groups.items()
+        if (scenario, metric) == ("latency", "rules") and OURS in subjects
+    )
+    if len(counts) < 3:
+        return None
+    (base, at_base), (few, at_few), *_, (many, at_many) = counts
+    first, last = (at_few - at_base) / (few - base), (at_many - at_base) / (many - base)
+    bar = "The number of rules grows no faster than the number of Services"
+    return Verdict(
+        bar,
+        REACHED if last <= first else MISSED,
+        f"{first:.1f} rules for each of the first {few}, {last:.1f} for each of {many}",
+        "rules",
+    )
+
+
+def _datapath(groups: Groups) -> Verdict | None:
+    ratios = list(datapath_ratios(groups))
+    if not ratios:
+        return None
+    low = min(ratios, key=lambda each: each[2].value)
+    ours, point, share = low
+    where = (
+        f"{ours}: {share.value:.2f} of its requests per second ({share.low:.2f} to {share.high:.2f}; {text_of(point)})"
+    )
+    missed = sum(interval.high < 0.98 for _, _, interval in ratios)
+    reached = sum(interval.low >= 0.98 for _, _, interval in ratios)
+    outcome = MISSED if missed else REACHED if reached == len(ratios) else OPEN
+    counts = f"of {len(ratios)} points {reached} reached, {missed} missed, the others within the noise; worst: {where}"
+    return Verdict(
+        "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point", outcome, counts, "datapath"
+    )
+
+
+def datapath_ratios(groups: Groups) -> Iterator[tuple[str, Point, stats.Interval]]:
+    """Our modes' requests per second as a share of kube-proxy's in the same round."""
+    for (scenario, metric, point), subjects in groups.items():
+        if (scenario, metric) == ("datapath", "requests per second") and NFTABLES in subjects:
+            theirs = subjects[NFTABLES]
+            for ours in DATAPATH_OURS:
+                rounds = min(len(subjects.get(ours, ())), len(theirs))
+                if rounds:
+                    yield ours, point, stats.ratio(subjects[ours][:rounds], theirs[:rounds])
+
+
+def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:
+    """The subjects of the scenarios and metrics that are to be kept, in the order of their first records."""
+    found: dict[str, None] = defaultdict()
+    for (scenario, metric, _), subjects in groups.items():
+        if keep(scenario, metric):
+            found.update(dict.fromkeys(subjects))
+    return list(found)

@@ -1,0 +1,231 @@
+"""What the kernel, netlink and nftlb take at the least: nothing that is built on them can be faster.
+
+All of it is measured in network namespaces of its own, which go with the programs that made them.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pyroute2 import IPRoute
+
+from benchmarks import cluster
+from benchmarks.records import Records
+from benchmarks.wire import Wire
+from kube_nftlb import errors
+from kube_nftlb.agent.nft import Nft
+from kube_nftlb.commands import manifests
+from kube_nftlb.commands.render import render
+from kube_nftlb.commands.ruleset import ruleset
+from kube_nftlb.kube import JsonObject
+from kube_nftlb.lab import namespaces
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.requests import Request
+
+SCENARIO = "limit"
+LOAD = "nft -f of the whole ruleset"
+QUESTION = "a question over netlink"
+QUESTION_PYROUTE2 = "the same through pyroute2"
+CHANGE = "one element, one transaction over netlink"
+CHANGE_LIBNFTABLES = "the same through libnftables"
+NFTLB_QUESTION = "a GET to nftlb"
+NFTLB_CHANGE = "a POST to nftlb that changes one backend"
+
+_ENDPOINTS = 10
+_LOOPBACK = 1
+_PORT = 5555
+_TABLE, _SET = "benchmark", "addresses"
+_DAEMON_STARTS_WITHIN_S = 20
+
+
+class _Extent(NamedTuple):
+    services: tuple[int, ...]
+    loads: int
+    round_trips: int
+
+
+_SHORT = _Extent((1, 300), 3, 50)
+_FULL = _Extent((1, 100, 1000, 3000), 7, 300)
+
+
+def run(records: Records, *, short: bool) -> None:
+    """Measure, with few Services and with many."""
+    extent = _SHORT if short else _FULL
+    for number in extent.services:
+        made = ruleset(render(manifests.complete(_objects(number))))
+        with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:
+            Path(folder, "ruleset.nft").write_text(made.text)
+            for action, times in (
+                ("load", extent.loads),
+                ("netlink", extent.round_trips),
+                ("nftlb", extent.round_trips),
+            ):
+                for what, samples in _in_new_network(action, folder, number, times).items():
+                    for repetition, milliseconds in enumerate(samples):
+                        keys = {"services": number, "endpoints": _ENDPOINTS, "repetition": repetition}
+                        records.add(SCENARIO, what, "time", "ms", milliseconds, **keys)
+
+
+def _objects(services: int) -> Iterator[JsonObject]:
+    for each in range(services):
+        block, host = divmod(each, 250)
+        vip, name = f"10.96.{block}.{host + 1}", f"s-{each}"
+        addresses = [f"10.{100 + entry}.{block}.{host + 1}" for entry in range(_ENDPOINTS)]
+        yield {"apiVersion": "v1", "kind": "Service", **cluster.service(name, vip, None)}
+        slice_ = cluster.endpoint_slice(name, addresses)
+        yield {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_}
+
+
+def _in_new_network(action: str, folder: str, services: int, times: int) -> dict[str, list[float]]:
+    command = [sys.executable, "-m", "benchmarks.limit", action, folder, str(services), str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise errors.LabError(f"{' '.join(command)}: {done.stderr[-1000:]}")
+    samples: dict[str, list[float]] = json.loads(done.stdout)
+    return samples
+
+
+def _load(folder: Path, _: int, times: int) -> dict[str, list[float]]:
+    samples = []
+    for _ in range(times):
+        began = time.perf_counter()
+        subprocess.run(["nft", "-f", folder / "ruleset.nft"], check=True)
+        samples.append((time.perf_counter() - began) * 1000)
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+    return {LOAD: samples}
+
+
+def _netlink(folder: Path, _: int, times: int) -> dict[str, list[float]]:
+    subprocess.run(["nft", "-f", folder / "ruleset.nft"], check=True)
+    wire = Wire()
+    wire.create_set(_TABLE, _SET)
+    addresses = (f"10.0.{number >> 8}.{number & 255}" for number in range(1 << 16))
+    samples = {
+        QUESTION: _sample(times, wire.generation),
+        CHANGE: _sample(times, lambda: wire.add_element(_TABLE, _SET, next(addresses))),
+    }
+    wire.close()
+
+    async def through_libraries() -> None:
+        kernel, nft = await Kernel.open(), Nft.open()
+        samples[QUESTION_PYROUTE2] = await _sample_async(times, kernel.generation)
+        samples[CHANGE_LIBNFTABLES] = await _sample_async(
+            times, lambda: nft.run(f"add element inet {_TABLE} {_SET} {{ {next(addresses)} }}")
+        )
+        kernel.close()
+
+    asyncio.run(through_libraries())
+    return samples
+
+
+def _nftlb(folder: Path, services: int, times: int) -> dict[str, list[float]]:
+    environment = {
+        "KUBE_NFTLB_RUN_DIR": str(folder),
+        "KUBE_NFTLB_NFTLB_PORT": str(_PORT),
+        "PATH": "/usr/sbin:/usr/bin:/bin",
+    }
+    command = [sys.executable, "-m", "kube_nftlb", "nftlb-daemon"]
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, stdin=nowhere, stdout=nowhere, stderr=nowhere) as daemon:
+        try:
+            return asyncio.run(_ask_nftlb(folder, services, times))
+        finally:
+            daemon.kill()
+
+
+async def _ask_nftlb(folder: Path, services: int, times: int) -> dict[str, list[float]]:
+    client = NftlbClient(f"http://127.0.0.1:{_PORT}", folder / "nftlb.key")
+    try:
+        async with asyncio.timeout(_DAEMON_STARTS_WITHIN_S):
+            await _until_there(client)
+        await client.change(Request("POST", "/farms", _body([_farm(each) for each in range(services)])))
+        weights = iter(range(1 << 16))
+
+        async def change() -> None:
+            backend = {"name": "b-0", "weight": str(1 + next(weights) % 9)}
+            await client.change(Request("POST", "/farms", _body([{"name": "f-0", "backends": [backend]}])))
+
+        return {
+            NFTLB_QUESTION: await _sample_async(times, lambda: client.send(Request("GET", "/farms/f-0"))),
+            NFTLB_CHANGE: await _sample_async(times, change),
+        }
+    finally:
+        await client.close()
+
+
+async def _until_there(client: NftlbClient) -> None:
+    while True:
+        try:
+            await client.send(Request("GET", "/farms"))
+        except errors.NftlbUnreachableError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+def _body(farms: list[JsonObject]) -> bytes:
+    return json.dumps({"farms": farms}).encode()
+
+
+def _farm(number: int) -> JsonObject:
+    block, host = divmod(number, 250)
+    address = {"name": f"f-{number}-a", "family": "ipv4", "ip-addr": f"10.96.{block}.{host + 1}", "ports": "80"}
+    backends = [
+        {
+            "name": f"b-{each}",
+            "ip-addr": f"10.{100 + each}.{block}.{host + 1}",
+            "port": "80",
+            "mark": hex(each + 2),
+            "state": "up",
+        }
+        for each in range(_ENDPOINTS)
+    ]
+    return {
+        "name": f"f-{number}",
+        "mode": "snat",
+        "scheduler": "rr",
+        "state": "up",
+        "addresses": [{**address, "protocol": "tcp"}],
+        "backends": backends,
+    }
+
+
+def _sample(times: int, call: Callable[[], None]) -> list[float]:
+    samples = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        samples.append((time.perf_counter() - began) * 1000)
+    return samples
+
+
+async def _sample_async(times: int, call: Callable[[], Awaitable[object]]) -> list[float]:
+    samples = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await call()
+        samples.append((time.perf_counter() - began) * 1000)
+    return samples
+
+
+_ACTIONS = {"load": _load, "netlink": _netlink, "nftlb": _nftlb}
+
+
+def main() -> None:
+    """Measure one thing in a new network namespace, and print the samples in ms as JSON."""
+    action, folder, services, times = sys.argv[1:]
+    namespaces.unshare(namespaces.CLONE_NEWNET)
+    with IPRoute() as ip:
+        ip.link("set", index=_LOOPBACK, state="up")
+    json.dump(_ACTIONS[action](Path(folder), int(services), int(times)), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Processor time and memory of a lab's programs."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.cluster import NODE
+from kube_nftlb.lab.lab import Lab
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_USER, _SYSTEM = 11, 12
+"""Fields of /proc/PID/stat behind the program's name."""
+
+
+class Usage(NamedTuple):
+    """What a process has used since it began: seconds of a core, in user space and in the kernel; MB of memory now."""
+
+    user_s: float
+    system_s: float
+    mb: float
+
+    @property
+    def cpu_s(self) -> float:
+        """Both together."""
+        return self.user_s + self.system_s
+
+
+def usages(lab: Lab) -> dict[str, Usage]:
+    """Of each program that makes Services work, and of the API server, by its name."""
+    names = ("operator", "agent", "nftlb") if lab.proxy == "kube-nftlb" else ("kube-proxy",)
+    pids = {name: lab.pid(name, None if name == "operator" else NODE) for name in names}
+    return {name: usage(pid) for name, pid in {**pids, "apiserver": lab.pid("apiserver")}.items()}
+
+
+def usage(pid: int) -> Usage:
+    """Of one process."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    resident = next(
+        line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:")
+    )
+    return Usage(int(stat[_USER]) / _TICKS_PER_S, int(stat[_SYSTEM]) / _TICKS_PER_S, int(resident) / 1024)

@@ -1,0 +1,212 @@
+"""``python -m benchmarks.report DIR``: docs/performance.md and its charts, made of a run's records and nothing else."""
+
+import argparse
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import bars, charts, limit, machine, records
+from benchmarks.bars import Groups
+from benchmarks.records import Record
+
+_DOCS = Path(__file__).parent.parent / "docs"
+_PAGE = "performance.md"
+
+
+class _Chapter(NamedTuple):
+    scenario: str
+    title: str
+    charts: tuple[str, ...]
+    text: str = ""
+    measured_by: str = ""
+    """The scenario of the command, where it is another."""
+
+
+_CHAPTERS = (
+    _Chapter(
+        "latency",
+        "How soon a Service works",
+        ("latency", "way", "rules"),
+        """
+        Deployments whose pods are ready; a Service is created for one, and deleted two seconds later. A pod tries
+        the VIP every millisecond, and the time counts from the API server's answer (so it may be negative: who
+        watches may be told before who asked). `idle`: nothing else changes. `steady`: ten times a second an
+        endpoint of another Service is replaced. `found by selector`: the EndpointSlice comes after the Service, as
+        it does with every Service that has a selector; `made before`: it is there two seconds earlier. kube-proxy
+        runs as it is by default, with at most one sync a second.
+        """,
+    ),
+    _Chapter(
+        "datapath",
+        "The data path",
+        ("datapath", "processor"),
+        """
+        Client, servers (NGINX, one process in each pod) and kernel share the processors of one machine, and the
+        subjects take turns in short rounds: compare the figures of one row, not those of two rows, nor of two
+        machines. `processor time` is that of the client, the servers, the proxies and the kernel's packet threads
+        together. Connections that were closed leave conntrack after 2 s instead of 120 s, with every subject.
+        HAProxy and NGINX are TCP proxies on the node.
+        """,
+    ),
+    _Chapter(
+        "limit",
+        "The limit",
+        ("limit",),
+        """
+        What is below all of this: a whole ruleset of ours loaded in one transaction, one question or change sent
+        over a netlink socket with no library between, the same with the libraries that are used, and nftlb's
+        answers over HTTP.
+        """,
+    ),
+    _Chapter(
+        "schedulers",
+        "Servers that wait",
+        ("schedulers",),
+        """
+        500 users without connections of their own, and 10 servers that wait for a second before they answer, as the
+        field tests the schedulers of IPVS. The servers are the lab's own, one process for all pods; more than 500
+        requests a second there cannot be. kube-proxy has but one scheduler.
+        """,
+        "datapath",
+    ),
+    _Chapter("scale", "Many Services", ("scale",)),
+    _Chapter("cost", "What it costs", ("cost",)),
+)
+
+_CLOSES: Mapping[str, str] = {}
+"""What would close a bar that is missed, by the bar's key."""
+
+
+def page(measured: Sequence[Record], machine_: Mapping[str, Any], shown: Mapping[str, str]) -> str:
+    """The page. ``shown`` has the charts there are, and what each shows."""
+    groups = bars.grouped(measured)
+    units = {(record.scenario, record.metric): record.unit for record in measured}
+    lines = ["# Performance", "", *_introduction(machine_), "", "## What is asked", "", *_bars(measured)]
+    form = " --full" if "--full" in machine_["command"] else ""
+    for chapter in _CHAPTERS:
+        if not any(record.scenario == chapter.scenario for record in measured):
+            continue
+        lines += ["", f"## {chapter.title}", ""]
+        if chapter.text:
+            lines += [" ".join(chapter.text.split()), ""]
+        lines += [f"`python -m benchmarks{form} --only {chapter.measured_by or chapter.scenario}`", ""]
+        for name in chapter.charts:
+            if name in shown:
+                lines += [f"![{shown[name]}](performance/{name}.png)", ""]
+        if chapter.scenario == "limit":
+            lines += [*_distances(groups), ""]
+        lines += _tables(groups, chapter.scenario, units)
+        lines += [f"- not measured: {text}" for text in _missing(measured, chapter.scenario)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _introduction(described: Mapping[str, Any]) -> Iterator[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+    load = ", ".join(str(each) for each in described["load_average"])
+    yield (
+        f"Made by `python -m benchmarks.report` of the records of one run, not written by hand: "
+        f"`{described['command']}`, begun {described['began']}, of commit {described['commit']}. "
+        "Medians, with the lowest and the highest value in brackets."
+    )
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| machine | {described['cpu']}, {described['cores']} cores, {described['memory_mb']} MB |"
+    yield f"| kernel | {described['kernel']} |"
+    yield f"| versions | {versions}, Python {described['python']} |"
+    yield f"| load average before | {load} |"
+
+
+def _bars(measured: Iterable[Record]) -> Iterator[str]:
+    yield "| bar | outcome | the worst point |"
+    yield "|---|---|---|"
+    for verdict in bars.verdicts(measured):
+        closes = f" {_CLOSES[verdict.key]}" if verdict.outcome == bars.MISSED and verdict.key in _CLOSES else ""
+        yield f"| {verdict.bar} | **{verdict.outcome}** | {verdict.worst}.{closes} |"
+
+
+def _distances(groups: Groups) -> Iterator[str]:
+    """How far our figures are from the limit: for each of ours, the limit that it is compared with."""
+    least = _least(groups, limit.CHANGE)
+    post = _least(groups, limit.NFTLB_CHANGE)
+    if least is None or post is None:
+        return
+    yield f"The least that a change of nftables takes here is {_number(least)} ms. As multiples of that:"
+    yield ""
+    yield "| figure | ms | times the least |"
+    yield "|---|---|---|"
+    yield f"| a change sent to nftlb, with the fewest farms | {_number(post)} | {post / least:.0f} |"
+    for (scenario, metric, point), subjects in groups.items():
+        if (
+            scenario == "latency"
+            and metric in ("created until answered", "deleted until refused")
+            and bars.OURS in subjects
+        ):
+            ours = statistics.median(subjects[bars.OURS])
+            yield f"| {metric} ({bars.text_of(point)}) | {_number(ours)} | {ours / least:.0f} |"
+
+
+def _least(groups: Groups, subject: str) -> float | None:
+    found = [
+        values[subject] for (scenario, _, _), values in groups.items() if scenario == "limit" and subject in values
+    ]
+    return min((statistics.median(values) for values in found), default=None)
+
+
+def _tables(groups: Groups, scenario: str, units: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    metrics: dict[str, None] = dict.fromkeys(metric for name, metric, _ in groups if name == scenario)
+    for metric in metrics:
+        rows = [(point, values) for (name, each, point), values in groups.items() if (name, each) == (scenario, metric)]
+        if metric == "failed requests" and not any(sum(values) for _, row in rows for values in row.values()):
+            yield "No request failed."
+            yield ""
+            continue
+        subjects = list(dict.fromkeys(subject for _, values in rows for subject in values))
+        unit = units[scenario, metric]
+        yield f"**{metric}{f', {unit}' if unit else ''}**"
+        yield ""
+        yield f"| | {' | '.join(subjects)} |"
+        yield "|---|" + "---|" * len(subjects)
+        for point, values in rows:
+            cells = [_cell(values[subject]) if subject in values else "" for subject in subjects]
+            yield f"| {bars.text_of(point)} | {' | '.join(cells)} |"
+        yield ""
+
+
+def _missing(measured: Iterable[Record], scenario: str) -> list[str]:
+    found = [record for record in measured if record.missing and record.scenario == scenario]
+    return list(dict.fromkeys(f"{record.subject}: {record.missing}" for record in found))
+
+
+def _cell(values: Sequence[float]) -> str:
+    median = _number(statistics.median(values))
+    return median if len(values) == 1 else f"{median} ({_number(min(values))} to {_number(max(values))})"
+
+
+def _number(value: float) -> str:
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def write(run: Path, docs: Path) -> None:
+    """Make the page and the charts of a run's folder."""
+    measured = records.read(run)
+    shown = charts.draw(bars.grouped(measured), docs / "performance")
+    described = machine.read(run)
+    (docs / _PAGE).write_text(page(measured, described, shown), encoding="utf-8")
+
+
+def main() -> None:
+    """Make the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=write.__doc__)
+    parser.add_argument("run", type=Path, metavar="DIR", help="the folder of a run")
+    parser.add_argument("--docs", type=Path, default=_DOCS, metavar="DIR", help="where the page goes; docs/")
+    arguments = parser.parse_args()
+    write(arguments.run, arguments.docs)
+    print(arguments.docs / _PAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Thousands of Services whose endpoints grow, as when the Deployment behind all of them is scaled.
+
+At each step every Service's EndpointSlice gets more endpoints. While the first half of them is written a Service is
+created that has nothing to do with them, and others afterwards; a pod tries their VIPs. All of a step is in the kernel
+when a Service answers that was created after it. The slices are written by the benchmark itself, sixteen at a time: the
+controller that makes them in a cluster is the same for all proxies.
+
+Seconds of processor time, of each program, tell more than those of a clock where the machine has other things to do.
+"""
+
+import asyncio
+import time
+from typing import NamedTuple
+
+from benchmarks import cluster
+from benchmarks.processes import usages
+from benchmarks.records import Records
+from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
+from kube_nftlb.lab.lab import Lab
+
+SCENARIO = "scale"
+PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+
+_WRITERS = 16
+_UNRELATED = 3
+"""How many single changes are measured after each step."""
+_APP = "web"
+_VIPS, _SINGLE_VIPS = 1, 200
+"""Where their addresses begin in 10.96.0.0/16: the third octet."""
+_TRIED_BEFORE_S = 1.0
+
+
+class _Size(NamedTuple):
+    services: int
+    endpoints: tuple[int, ...]
+
+
+_SHORT = (_Size(1000, (10,)),)
+_FULL = (_Size(1000, (1, 10)), _Size(2000, (1, 20)), _Size(8000, (1, 5, 15, 30)))
+_STEP_WITHIN_S = 900
+_SETTLED_S = 3
+_SETTLED_WITHIN_S = 600
+
+
+def run(records: Records, *, short: bool) -> None:
+    """Measure each size with each proxy, in a cluster of its own."""
+    for size in _SHORT if short else _FULL:
+        for proxy in PROXIES:
+            asyncio.run(_measure(records, proxy, size))
+
+
+async def _measure(records: Records, proxy: str, size: _Size) -> None:
+    lab = await asyncio.to_thread(Lab.up, f"bench-scale-{proxy}", nodes=1, proxy=proxy)
+    try:
+        async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
+            await cluster.run_pods(kube, {_APP: 1})
+            (pod,) = (await cluster.pods_of(kube, _APP)).values()
+            steps = _Steps(records, lab, kube, size.services, pod)
+            for number, endpoints in enumerate(size.endpoints):
+                if not await steps.step(endpoints, create=number == 0):
+                    break
+    finally:
+        await asyncio.to_thread(lab.down)
+
+
+class _Steps:
+    """One cluster, step by step; ``pod`` is the address of what the single Services lead to."""
+
+    def __init__(self, records: Records, lab: Lab, kube: Kube, services: int, pod: str) -> None:
+        self._records = records
+        self._lab = lab
+        self._kube = kube
+        self._services = services
+        self._pod = pod
+        self._singles = 0
+        self._half = asyncio.Event()
+
+    async def step(self, endpoints: int, *, create: bool) -> bool:
+        """Bring all Services to so many endpoints; False where the time was up before all was in the kernel."""
+        before = usages(self._lab)
+        self._half = asyncio.Event()
+        meanwhile = asyncio.create_task(self._single(when=self._half))
+        began = time.monotonic()
+        await self._write_all(endpoints, create=create)
+        written = time.monotonic()
+        last = await self._single()
+        single = await meanwhile
+        if last is None:
+            reason = f"not all was in the kernel {_STEP_WITHIN_S} s after the last was written"
+            self._records.skip(SCENARIO, self._lab.proxy, reason, services=self._services, endpoints=endpoints)
+            return False
+        self._add(endpoints, "written at the API", "s", written - began)
+        self._add(endpoints, "all in the kernel", "s", time.monotonic() - began)
+        if single is not None:
+            self._add(endpoints, "one change meanwhile", "ms", single * 1000)
+        await self._settled()
+        for name, after in usages(self._lab).items():
+            self._add(endpoints, "processor time", "s", after.cpu_s - before[name].cpu_s, process=name)
+            self._add(endpoints, "of it in the kernel", "s", after.system_s - before[name].system_s, process=name)
+            self._add(endpoints, "memory", "MB", after.mb, process=name)
+        for repetition in range(_UNRELATED):
+            if (seconds := await self._single()) is not None:
+                self._add(endpoints, "one change afterwards", "ms", seconds * 1000, repetition=repetition)
+        return True
+
+    def _add(self, endpoints: int, metric: str, unit: str, value: float, **more: str | int) -> None:
+        parameters = {"services": self._services, "endpoints": endpoints, **more}
+        self._records.add(SCENARIO, self._lab.proxy, metric, unit, value, **parameters)
+
+    async def _write_all(self, endpoints: int, *, create: bool) -> None:
+        todo = iter(range(self._services))
+
+        async def writer() -> None:
+            for number in todo:
+                if number == self._services // 2:
+                    self._half.set()
+                await self._write(number, endpoints, create=create)
+
+        await asyncio.gather(*(writer() for _ in range(_WRITERS)))
+
+    async def _write(self, number: int, endpoints: int, *, create: bool) -> None:
+        name = f"many-{number}"
+        addresses = [f"10.200.{each // 250}.{each % 250 + 1}" for each in range(endpoints)]
+        slice_ = cluster.endpoint_slice(name, addresses)
+        if create:
+            await self._kube.create(ENDPOINT_SLICES, slice_, "default")
+            await self._kube.create(SERVICES, cluster.service(name, _vip(_VIPS, number), None), "default")
+        else:
+            await self._kube.patch(ENDPOINT_SLICES, name, {"endpoints": slice_["endpoints"]}, "default")
+
+    async def _single(self, when: asyncio.Event | None = None) -> float | None:
+        """How many seconds after it was created a Service answers; None where it does not in time."""
+        self._singles += 1
+        name, vip = f"single-{self._singles}", _vip(_SINGLE_VIPS, self._singles)
+        if when is not None:
+            await when.wait()
+        trying = asyncio.create_task(cluster.until(self._lab, "until-answers", vip, timeout_s=_STEP_WITHIN_S))
+        await asyncio.sleep(_TRIED_BEFORE_S)
+        await self._kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, [self._pod]), "default")
+        await self._kube.create(SERVICES, cluster.service(name, vip, None), "default")
+        created = time.monotonic_ns()
+        found = await trying
+        return (found["monotonic_ns"] - created) / 1e9 if found["answered"] else None
+
+    async def _settled(self) -> None:
+        """Wait until nothing more is done for what was written: statuses, and the comparison with the kernel."""
+        async with asyncio.timeout(_SETTLED_WITHIN_S):
+            before = usages(self._lab)
+            while True:
+                await asyncio.sleep(_SETTLED_S)
+                after = usages(self._lab)
+                if all(
+                    after[name].cpu_s - before[name].cpu_s < _SETTLED_S / 4 for name in after if name != "apiserver"
+                ):
+                    return
+                before = after
+
+
+def _vip(first: int, number: int) -> str:
+    return f"10.96.{first + number // 250}.{number % 250 + 1}"

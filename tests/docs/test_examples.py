@@ -1,0 +1,304 @@
+"""Each file in examples/ does what its first lines promise. All of them are applied to one cluster, side by side."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kube_nftlb.lab.lab import Lab
+from tests.docs.reader import ROOT
+from tests.functional.cluster import Cluster, client_pod, eventually
+from tests.functional.test_helpers import FTP, fetch, programmed
+from tests.functional.test_logs import traced
+from tests.functional.test_modes import loopback
+
+pytestmark = pytest.mark.timeout(240)
+
+EXAMPLES = ROOT / "examples"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
+OUTSIDE = "client"
+OUTSIDE_IP = "172.31.0.200"
+POD = "default/somebody"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    lab = Lab.up(f"examples-{os.getpid()}", nodes=2, zones=["a", "b"])
+    try:
+        cluster = Cluster(lab)
+        cluster.apply(client_pod("somebody", "default", cluster.nodes[0]))
+        cluster.kubectl("apply", *(f"--filename={path}" for path in FILES))
+        for kind in ("deployment", "statefulset"):
+            for each in cluster.get(kind)["items"]:
+                cluster.kubectl("rollout", "status", f"{kind}/{each['metadata']['name']}", "--timeout=90s")
+        cluster.wait("pod", "somebody", "Ready")
+        yield cluster
+    finally:
+        lab.down()
+
+
+def farm_ready(cluster: Cluster, name: str, ready: int) -> None:
+    cluster.farm_has(name, "default", ready)
+
+
+def pods(cluster: Cluster, **labels: str) -> list[str]:
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    names = cluster.kubectl("get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}")
+    return names.split()
+
+
+def node_of(cluster: Cluster, pod: str) -> str:
+    return str(cluster.get("pod", pod)["spec"]["nodeName"])
+
+
+def reaches(cluster: Cluster, where: str, app: str, host: str, port: int = 80) -> None:
+    cluster.reaches(where, pods(cluster, app=app), host, port)
+
+
+@contextlib.contextmanager
+def address(cluster: Cluster, where: str, ip: str) -> Iterator[None]:
+    """A further address for the client outside."""
+    cluster.lab.exec(where, "ip", "address", "add", f"{ip}/32", "dev", "eth0")
+    try:
+        yield
+    finally:
+        cluster.lab.exec(where, "ip", "address", "delete", f"{ip}/32", "dev", "eth0")
+
+
+def test_every_example_is_tested_and_says_what_it_shows() -> None:
+    named = {path.stem.replace("-", "_") for path in FILES}
+    tests = {name.removeprefix("test_example_") for name in globals() if name.startswith("test_example_")}
+    assert tests == named
+    for path in FILES:
+        assert path.read_text().startswith("# "), path.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_farm_of_an_example_is_programmed(cluster: Cluster, path: Path) -> None:
+    names = {each["metadata"]["name"] for each in yaml.safe_load_all(path.read_text())}
+    farms = [farm for farm in cluster.get("farms")["items"] if farm["metadata"]["name"].partition("--")[0] in names]
+    assert farms
+    for farm in farms:
+        if (found := programmed(cluster, farm["metadata"]["name"], "default"))["status"] != "True":
+            pytest.skip(found["message"])
+
+
+@pytest.mark.parametrize("where", [OUTSIDE, POD, "node-2"])
+def test_example_clusterip(cluster: Cluster, where: str) -> None:
+    reaches(cluster, where, "clusterip", cluster.vip("clusterip", "default"))
+
+
+def test_example_my_service(cluster: Cluster) -> None:
+    reaches(cluster, OUTSIDE, "front", cluster.vip("my-service", "default"), 8080)
+
+
+def test_example_nodeport(cluster: Cluster) -> None:
+    for node in cluster.lab.nodes:
+        for interface in node.addresses[:1]:
+            reaches(cluster, OUTSIDE, "nodeport", str(interface.ip), 30080)
+
+
+def test_example_external_ips(cluster: Cluster) -> None:
+    reaches(cluster, OUTSIDE, "external-ips", "192.0.2.10")
+
+
+def test_example_source_ranges(cluster: Cluster) -> None:
+    status = '{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.11"}]}}}'
+    cluster.kubectl("patch", "service", "source-ranges", "--subresource=status", "--type=merge", "-p", status)
+    reaches(cluster, OUTSIDE, "source-ranges", "192.0.2.11")
+    with address(cluster, OUTSIDE, "172.31.0.201"):
+        refused = cluster.count(OUTSIDE, 2, "192.0.2.11", 80, "--source", "172.31.0.201", "--timeout", "0.5")
+    assert refused["failures"] == {"timeout": 2}
+
+
+def one_pod(cluster: Cluster, service: str, where: str, *options: str) -> str:
+    """The pod that answers all of many connections."""
+    farm_ready(cluster, f"{service}--http", 2)
+    counted = cluster.count(where, 20, cluster.vip(service, "default"), 80, *options)
+    assert len(counted["answers"]) == 1, counted
+    assert not any(counted["failures"].values()), counted
+    return str(next(iter(counted["answers"])))
+
+
+def test_example_session_affinity(cluster: Cluster) -> None:
+    assert one_pod(cluster, "session-affinity", OUTSIDE) == one_pod(cluster, "session-affinity", OUTSIDE)
+    assert cluster.farm("session-affinity--http", "default")["spec"]["persistTTL"] == 600
+
+
+def test_example_persistence(cluster: Cluster) -> None:
+    assert one_pod(cluster, "persistence", OUTSIDE) == "persistence-1", "the session that is written down"
+    assert one_pod(cluster, "persistence", POD) == one_pod(cluster, "persistence", POD)
+
+
+def test_example_canary(cluster: Cluster) -> None:
+    farm_ready(cluster, "canary--http", 2)
+    counted = cluster.count(POD, 100, cluster.vip("canary", "default"))["answers"]
+    assert set(counted) == {*pods(cluster, track="stable"), *pods(cluster, track="new")}
+    # Any 100 in turn hold 10 of the canary's, or one more or less where others connect meanwhile.
+    assert abs(counted[pods(cluster, track="new")[0]] - 10) <= 1, counted
+
+
+def test_example_hot_standby(cluster: Cluster) -> None:
+    vip, first = cluster.vip("hot-standby", "default"), pods(cluster, rank="first")
+    cluster.reaches(POD, first, vip)
+    cluster.lab.pod(False, f"default/{first[0]}")
+    try:
+        cluster.reaches(POD, pods(cluster, rank="second"), vip)
+    finally:
+        cluster.lab.pod(True, f"default/{first[0]}")
+    cluster.reaches(POD, first, vip)
+
+
+def test_example_dsr(cluster: Cluster) -> None:
+    # The client outside comes in by the first node.
+    here = [pod for pod in pods(cluster, app="dsr") if node_of(cluster, pod) == cluster.nodes[0]]
+    vip = cluster.vip("dsr", "default")
+    cluster.reaches(OUTSIDE, here, vip)
+    assert set(cluster.count(OUTSIDE, 10, vip)["peers"]) == {OUTSIDE_IP}
+    assert loopback(cluster, f"default/{here[0]}") == {vip}
+
+
+def test_example_ftp(cluster: Cluster) -> None:
+    if (found := programmed(cluster, "ftp--ftp", "default"))["status"] != "True":
+        pytest.skip(found["message"])
+    # What the lab runs in a pod is no FTP server; without a port in its template it leaves this one to ours.
+    patch = '[{"op":"remove","path":"/spec/template/spec/containers/0/ports"}]'
+    cluster.kubectl("patch", "deployment", "ftp", "--type=json", "-p", patch)
+    cluster.kubectl("rollout", "status", "deployment/ftp", "--timeout=60s")
+    (pod,) = cluster.pods("ftp", "default")
+    farm_ready(cluster, "ftp--ftp", 1)
+    vip, own = cluster.vip("ftp", "default"), cluster.get("pod", pod)["status"]["podIP"]
+    server = cluster.lab.popen(f"default/{pod}", sys.executable, FTP, "serve")
+    try:
+        ask_it = (sys.executable, FTP, "fetch", own, "21", "passive")
+        eventually(lambda: cluster.lab.exec(POD, *ask_it).returncode == 0, "the server answers")
+        assert fetch(cluster, POD, vip, "passive") == {"complete": True, "data": vip}
+        assert fetch(cluster, POD, vip, "active")["complete"]
+    finally:
+        server.terminate()
+        server.communicate(timeout=10)
+
+
+def test_example_limits(cluster: Cluster) -> None:
+    farm_ready(cluster, "limits--http", 1)
+    vip = cluster.vip("limits", "default")
+    with cluster.streams(5, POD, vip, 4) as streams:
+        sixth = cluster.count(POD, 1, vip, 80, "--timeout", "0.5")
+    assert all(stream["complete"] for stream in streams), streams
+    assert sixth["failures"] == {"timeout": 1}, "5 connections at once"
+    counted = cluster.count(POD, 40, vip, 80, "--timeout", "0.2")
+    assert counted["failures"].get("timeout", 0) > 5, "the burst is used up"
+    assert not any(cluster.count(OUTSIDE, 5, vip)["failures"].values()), "another client has its own"
+
+
+def test_example_logging(cluster: Cluster) -> None:
+    farm_ready(cluster, "logging--http", 1)
+    with traced(cluster, cluster.nodes[0]) as lines:
+        cluster.count(POD, 1, cluster.vip("logging", "default"))
+    assert sorted(lines) == ["FWD-shop ", "IN-shop "]
+
+
+def test_example_policies(cluster: Cluster) -> None:
+    for name in ("policies-shop--http", "policies-wiki--http"):
+        farm_ready(cluster, name, 1)
+    for name in ("office", "printers"):
+        cluster.wait("nftlbpolicy", name, "Programmed")
+    shop, wiki = (cluster.vip(f"policies-{name}", "default") for name in ("shop", "wiki"))
+    reaches(cluster, OUTSIDE, "policies", shop)
+    reaches(cluster, OUTSIDE, "policies", wiki)
+    kept_out = {"timeout": 2}
+    assert cluster.count(POD, 2, shop, 80, "--timeout", "0.5")["failures"] == kept_out, "a pod is not in the office"
+    with address(cluster, OUTSIDE, "172.31.0.130"):
+        printer = ("--source", "172.31.0.130", "--timeout", "0.5")
+        assert not any(cluster.count(OUTSIDE, 2, shop, 80, *printer)["failures"].values())
+        assert cluster.count(OUTSIDE, 2, wiki, 80, *printer)["failures"] == kept_out
+
+
+def test_example_port_range(cluster: Cluster) -> None:
+    for port in (8000, 8001, 8002, 8003):
+        reaches(cluster, POD, "port-range", cluster.vip("port-range", "default"), port)
+
+
+def test_example_all_ports(cluster: Cluster) -> None:
+    farm_ready(cluster, "all-ports--any", 1)
+    vip, expected = cluster.vip("all-ports", "default"), set(pods(cluster, app="all-ports"))
+    assert cluster.answers(POD, vip, 80) == expected
+    assert cluster.answers(POD, vip, 5000, "--udp") == expected
+
+
+def test_example_dual_stack(cluster: Cluster) -> None:
+    for family in ("ipv4", "ipv6"):
+        reaches(cluster, POD, "dual-stack", cluster.vip("dual-stack", "default", family))
+
+
+def test_example_client_address(cluster: Cluster) -> None:
+    for node in cluster.lab.nodes:
+        ip = str(node.addresses[0].ip)
+        here = [pod for pod in pods(cluster, app="client-address") if node_of(cluster, pod) == node.name]
+        assert here, "the lab spreads pods over its nodes"
+        cluster.reaches(OUTSIDE, here, ip, 30081)
+        assert set(cluster.count(OUTSIDE, 3, ip, 30081)["peers"]) == {OUTSIDE_IP}
+
+
+def in_the_same(place: Callable[[Cluster, str], str], cluster: Cluster, app: str) -> list[str]:
+    mine = place(cluster, "somebody")
+    return [pod for pod in pods(cluster, app=app) if place(cluster, pod) == mine]
+
+
+def test_example_local_traffic(cluster: Cluster) -> None:
+    here = in_the_same(node_of, cluster, "local-traffic")
+    assert len(here) == 1
+    cluster.reaches(POD, here, cluster.vip("local-traffic", "default"))
+
+
+def test_example_prefer_close(cluster: Cluster) -> None:
+    # Each zone has one node.
+    here = in_the_same(node_of, cluster, "prefer-close")
+    assert len(here) == 1
+    cluster.reaches(POD, here, cluster.vip("prefer-close", "default"))
+
+
+def test_example_external_backend(cluster: Cluster) -> None:
+    servers = ("192.0.2.21", "192.0.2.22")
+    with contextlib.ExitStack() as stack:
+        for ip in servers:
+            stack.enter_context(address(cluster, OUTSIDE, ip))
+            for node in cluster.nodes:
+                cluster.lab.exec(node, "ip", "route", "add", ip, "via", OUTSIDE_IP)
+        first = stack.enter_context(serving(cluster, servers[0]))
+        stack.enter_context(serving(cluster, servers[1]))
+        farm_ready(cluster, "external-backend", 2)
+        for where in (POD, cluster.nodes[1]):
+            eventually(lambda where=where: ask(cluster, where) == servers[0], f"the first answers {where}")  # type: ignore[misc]  # bound now
+        patch = '[{"op":"add","path":"/spec/backends/0/state","value":"drain"}]'
+        cluster.kubectl("patch", "farm", "external-backend", "--type=json", "-p", patch)
+        eventually(lambda: ask(cluster, POD) == servers[1], "the second takes over")
+        assert first.poll() is None
+
+
+def ask(cluster: Cluster, where: str) -> str:
+    """Who answers at the farm's address."""
+    return cluster.lab.exec(where, "curl", "-s", "-m", "2", "http://10.99.0.50:5432").stdout.strip()
+
+
+@contextlib.contextmanager
+def serving(cluster: Cluster, ip: str) -> Iterator[subprocess.Popen[str]]:
+    """A server outside the cluster, which answers with its address."""
+    script = (
+        "import http.server as h, sys\n"
+        "class Answer(h.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200), self.end_headers(), self.wfile.write(sys.argv[1].encode())\n"
+        "h.HTTPServer((sys.argv[1], 5432), Answer).serve_forever()\n"
+    )
+    process = cluster.lab.popen(OUTSIDE, sys.executable, "-c", script, ip)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)

@@ -1,0 +1,33 @@
+"""docs/operations.md says of every reason and alert that a person may meet what it means and what to do."""
+
+import re
+from typing import get_args
+
+import yaml
+
+from kube_nftlb import reasons
+from tests.docs import pages
+from tests.docs.reader import ROOT
+
+TEXT = (ROOT / "docs" / "operations.md").read_text()
+KINDS = (
+    reasons.ConditionReason,
+    reasons.NodeReason,
+    reasons.FailureReason,
+    reasons.OperatorEvent,
+    reasons.AgentEvent,
+)
+
+
+def test_every_reason_is_explained() -> None:
+    every = {reason for kind in KINDS for reason in get_args(kind)}
+    cells = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
+    assert every - {reason for cell in cells for reason in re.findall(r"`(\w+)`", cell)} == set()
+
+
+def test_every_alert_is_explained_where_its_runbook_says() -> None:
+    groups = yaml.safe_load((ROOT / "charts/kube-nftlb/alerts/kube-nftlb.yaml").read_text())["groups"]
+    runbooks = {rule["annotations"]["runbook"] for group in groups for rule in group["rules"]}
+    assert runbooks == {
+        f"docs/operations.md#{anchor}" for anchor in pages.anchors(TEXT) if anchor.startswith("kubenftlb")
+    }

@@ -1,0 +1,95 @@
+"""What kubectl tells of troubles: on the Service, on the Node, on the farm."""
+
+from typing import Any
+
+import pytest
+
+from tests.functional.cluster import Cluster, eventually, farm, service
+
+pytestmark = pytest.mark.timeout(180)
+
+VIP = "10.99.96.1"
+
+
+def told(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, dict[str, Any]]:
+    """The newest Event of each reason about an object."""
+    found = cluster.get("events", namespace=namespace)["items"]
+    return {
+        each["reason"]: each
+        for each in sorted(found, key=lambda each: str(each["firstTimestamp"]))
+        if (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == (kind, name)
+    }
+
+
+def test_a_service_tells_of_its_farm_that_no_node_can_program(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace, {"policies": "nowhere"}))
+    for kind, name in (("Service", "web"), ("NftlbFarm", "web--http")):
+        eventually(lambda kind=kind, name=name: "FarmFailed" in told(cluster, kind, name, namespace), f"{kind} tells")
+    event = told(cluster, "Service", "web", namespace)["FarmFailed"]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("farm web--http: node ")
+    assert "PolicyMissing: there is no NftlbPolicy 'nowhere' in its namespace" in event["message"]
+    assert "PolicyMissing" in cluster.kubectl("describe", "service", "web", "-n", namespace)
+
+
+def test_a_service_tells_that_another_has_its_address(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("first", namespace, externalIPs=[VIP]))
+    cluster.wait("farm", "first--http", "Programmed", namespace)
+    # Of two Services the older has the address; times are whole seconds.
+    created = cluster.get("service", "first", namespace)["metadata"]["creationTimestamp"]
+
+    def younger() -> bool:
+        cluster.apply(service("second", namespace, externalIPs=[VIP]))
+        if cluster.get("service", "second", namespace)["metadata"]["creationTimestamp"] != created:
+            return True
+        cluster.kubectl("delete", "service", "second", "-n", namespace)
+        return False
+
+    eventually(younger, "the second Service is a second younger")
+    eventually(lambda: "AddressConflict" in told(cluster, "Service", "second", namespace), "the Service tells")
+    message = told(cluster, "Service", "second", namespace)["AddressConflict"]["message"]
+    assert message.startswith(
+        f"farm second--http: {namespace}/first--http has {VIP}:80/TCP; give one of the two another"
+    )
+    assert "AddressConflict" not in told(cluster, "Service", "first", namespace)
+
+
+def test_a_node_tells_that_its_nftlb_is_away_and_that_it_is_back(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+    cluster.lab.stop("nftlb", node)
+    try:
+        eventually(lambda: "NftlbUnreachable" in told(cluster, "Node", node, "default"), "the Node tells", 40)
+        nftlbnode = cluster.get("nftlbnode", node)["status"]["conditions"]
+        ready = next(each for each in nftlbnode if each["type"] == "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "NftlbUnreachable")
+        assert "see its log on this node" in ready["message"]
+    finally:
+        cluster.lab.start("nftlb", node)
+    eventually(lambda: "NftlbReachable" in told(cluster, "Node", node, "default"), "the Node tells that it is over", 40)
+    events = told(cluster, "Node", node, "default")
+    assert (events["NftlbUnreachable"]["type"], events["NftlbReachable"]["type"]) == ("Warning", "Normal")
+    assert events["NftlbUnreachable"]["source"] == {"component": "kube-nftlb-agent", "host": node}
+    described = cluster.kubectl("describe", "node", node)
+    assert "NftlbUnreachable" in described
+    assert "NftlbReachable" in described
+    assert "NftlbUnreachable" not in told(cluster, "Node", cluster.nodes[0], "default")
+
+
+def test_a_node_tells_of_farms_that_fail_on_it_and_that_they_do_no_longer(cluster: Cluster, namespace: str) -> None:
+    node = cluster.nodes[0]
+    guarded = farm("guarded", namespace, addresses=[{"ip": VIP, "ports": "80"}], policies=["nowhere"])
+    cluster.apply(guarded)
+    eventually(
+        lambda: (
+            f"{namespace}/guarded" in told(cluster, "Node", node, "default").get("FarmsFailed", {}).get("message", "")
+        ),
+        "the Node names the farm",
+        40,
+    )
+    message = told(cluster, "Node", node, "default")["FarmsFailed"]["message"]
+    assert "PolicyMissing" in message
+    assert message.endswith(f"kubectl describe nftlbnode {node}")
+    cluster.delete("farm", "guarded", namespace)
+    eventually(
+        lambda: "FarmsProgrammed" in told(cluster, "Node", node, "default"), "the Node tells that it is over", 40
+    )

@@ -1,0 +1,66 @@
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from benchmarks import machine, records, report
+from benchmarks.records import Records
+
+MACHINE = {
+    "began": "2026-01-01T00:00:00+00:00",
+    "command": "python -m benchmarks",
+    "commit": "abc",
+    "cpu": "A processor",
+    "cores": 2,
+    "memory_mb": 1024,
+    "kernel": "6.18",
+    "load_average": [0.1, 0.2, 0.3],
+    "python": "3.11.7",
+    "versions": {"nftlb": "1.0.7"},
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    with Records(tmp_path / "run") as run:
+        for repetition, (ours, theirs) in enumerate(((20, 400), (30, 500), (40, 600))):
+            keys = {"size": 10, "load": "steady", "endpoints": "found by selector", "repetition": repetition}
+            run.add("latency", "kube-nftlb", "created until answered", "ms", ours, **keys)
+            run.add("latency", "kube-proxy-nftables", "created until answered", "ms", theirs, **keys)
+            run.add("datapath", "kube-nftlb snat", "requests per second", "1/s", 99, users=1, round=repetition)
+            run.add("datapath", "kube-proxy-nftables", "requests per second", "1/s", 100, users=1, round=repetition)
+            run.add("datapath", "kube-nftlb snat", "failed requests", "", 0, users=1, round=repetition)
+        for segment, milliseconds in (("operator", 5.0), ("agent", 7.0)):
+            run.add("latency", "kube-nftlb", "segment", "ms", milliseconds, segment=segment, size=10, repetition=0)
+        for services, rules in ((0, 10), (1, 12), (10, 30)):
+            run.add("latency", "kube-nftlb", "rules", "", rules, services=services, endpoints=10)
+        for what in ("one element, one transaction over netlink", "a POST to nftlb that changes one backend"):
+            run.add("limit", what, "time", "ms", 0.05 if what.startswith("one") else 2.5, services=1, repetition=0)
+        run.add("scale", "kube-nftlb", "first sync", "s", 12.5, services=1000)
+        run.skip("datapath", "kube-proxy-ipvs", "the kernel has no ip_vs")
+    machine.write(tmp_path / "run", {key: value for key, value in MACHINE.items() if key != "versions"})
+    return tmp_path / "run"
+
+
+def test_the_page_has_what_was_measured(run, tmp_path):
+    report.write(run, tmp_path / "docs")
+    page = (tmp_path / "docs" / "performance.md").read_text()
+    assert "| size 10, load steady, endpoints found by selector | 30 (20 to 40) | 500 (400 to 600) |" in page
+    assert "at least 10 times faster than kube-proxy in either mode | **reached** | 30.0 ms beside 500.0 ms" in page
+    assert "- not measured: kube-proxy-ipvs: the kernel has no ip_vs" in page
+    assert "No request failed." in page
+    assert "| created until answered (size 10, load steady, endpoints found by selector) | 30 | 600 |" in page
+    assert "2 cores, 1024 MB" in page
+
+
+def test_all_charts_that_the_page_shows_are_there(run, tmp_path):
+    report.write(run, tmp_path / "docs")
+    page = (tmp_path / "docs" / "performance.md").read_text()
+    charts = {path.name for path in (tmp_path / "docs" / "performance").iterdir()}
+    assert charts == {"latency.png", "way.png", "rules.png", "datapath.png", "limit.png", "scale.png"}
+    assert all(f"(performance/{chart})" in page for chart in charts)
+
+
+def test_the_same_records_make_the_same_page(run):
+    measured = records.read(run)
+    assert report.page(measured, MACHINE, {}) == report.page(measured, MACHINE, {})
+    assert "nftlb 1.0.7, Python 3.11.7" in report.page(measured, MACHINE, {})

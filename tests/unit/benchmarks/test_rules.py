@@ -1,0 +1,22 @@
+from benchmarks import rules
+
+
+def test_counts_what_nft_lists():
+    listed = {
+        "nftables": [
+            {"metainfo": {"version": "1.0.6"}},
+            {"table": {"family": "ip", "name": "nftlb"}},
+            {"chain": {"name": "one"}},
+            {"chain": {"name": "two"}},
+            {"rule": {"chain": "one"}},
+            {"map": {"name": "m", "elem": [[1, 2], [3, 4]]}},
+            {"set": {"name": "s", "elem": ["a"]}},
+            {"set": {"name": "empty"}},
+        ]
+    }
+    assert rules.count_nftables(listed) == {"rules": 1, "chains": 2, "elements": 3}
+
+
+def test_counts_what_iptables_saves():
+    saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SVC - [0:0]\n-A PREROUTING -j KUBE-SVC\nCOMMIT\n"
+    assert rules.count_iptables(saved) == {"rules": 1, "chains": 2, "elements": 0}

@@ -1,0 +1,27 @@
+import pytest
+
+from benchmarks import stats
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([5], 0.9, 5), ([4, 1, 3, 2], 0.5, 2.5), ([1, 2, 3], 0, 1), ([1, 2, 3], 1, 3), ([0, 10], 0.25, 2.5)],
+)
+def test_quantile(values, share, expected):
+    assert stats.quantile(values, share) == expected
+
+
+def test_a_ratio_is_that_of_the_rounds():
+    # The machine was three times as fast in the second round, which says nothing about either.
+    assert stats.ratio([50, 150, 52], [100, 300, 104]) == (0.5, 0.5, 0.5)
+
+
+def test_the_confidence_holds_the_value_and_is_the_same_each_time():
+    interval = stats.ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.0] * 5)
+    assert interval.low < interval.value == 1.0 < interval.high
+    assert interval == stats.ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.0] * 5)
+
+
+def test_rounds_that_have_no_partner_are_refused():
+    with pytest.raises(ValueError, match="2 rounds of one, 1 of the other"):
+        stats.ratio([1, 2], [1])
