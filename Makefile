@@ -4,10 +4,10 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint format crds reference chart docs bench bench-full lock clean
+.PHONY: help demo test unit lint e2e image format crds reference chart docs bench bench-full lock clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Service, and show it
 	@$(PYTHON) -m kube_nftlb lab demo
@@ -29,6 +29,13 @@ lint: .venv/ready ## Lint, types, import rules, generated files
 	$(BIN)/kube-nftlb crds --check
 	$(BIN)/kube-nftlb reference --check
 	$(BIN)/kube-nftlb chart --check
+
+e2e: .venv/ready ## Install the chart on real nodes: kubelet, containerd, runc (root; minutes)
+	@$(PYTHON) -m kube_nftlb lab binaries --proxy none --runtime containerd
+	$(BIN)/pytest tests/e2e
+
+image: ## Build the image kube-nftlb with docker, podman or buildah, whichever works here
+	@.ci/image
 
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .
@@ -55,6 +62,7 @@ bench-full: .venv/ready ## The same with everything, which takes hours
 lock: .venv/ready ## Pin the newest versions of all packages
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --constraint requirements.lock pyproject.toml -o requirements-image.lock
 
 clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

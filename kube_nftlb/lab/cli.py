@@ -173,10 +173,11 @@ def logs(
 @app.command()
 def binaries(
     proxy: Annotated[Proxy, typer.Option(help="What the lab will use for Services.")] = Proxy("kube-nftlb"),  # noqa: B008
+    runtime: Annotated[Runtime, typer.Option(help="What its pods will be made of.")] = Runtime("namespaces"),  # noqa: B008
 ) -> None:
     """Find, install or build every program a lab needs, and print where they are."""
     with _progress() as report:
-        found = programs.ensure(proxy.value, report)
+        found = programs.ensure(proxy.value, report, runtime.value)
     typer.echo(json.dumps({name: str(path) for name, path in sorted(found.items())}, indent=2))
 
 

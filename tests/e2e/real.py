@@ -2,12 +2,16 @@
 
 import json
 import os
+import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from pyroute2.netlink.nfnetlink import nfgen_msg
+from pyroute2.netlink.nfnetlink.nftsocket import NFT_MSG_GETTABLE, NFTSocket
 
 from kube_nftlb.lab import addresses
 from kube_nftlb.lab.lab import Lab
@@ -140,11 +144,17 @@ class RealCluster(Cluster):
             self.kubectl("delete", "namespace", name, "--wait=false")
 
     def tables(self, node: str) -> list[str]:
-        """The names of all nftables tables of a node.
+        """The names of all nftables tables of a node, as the kernel tells them.
 
-        Their names alone: an older nft than the container's may not understand what that has written into them.
+        nft is not asked: an older one than the container's dies of what that has written.
         """
-        return sorted(line.split()[-1] for line in self.nft(node, "list", "tables").splitlines())
+
+        def read() -> list[str]:
+            with NFTSocket(nfgen_family=socket.AF_UNSPEC) as netlink:
+                found = netlink.request_get(nfgen_msg(), NFT_MSG_GETTABLE)
+                return sorted(table.get_attr("NFTA_TABLE_NAME") for table in found)
+
+        return self.lab.inside(node, read)
 
     def trouble(self) -> str:
         """What a person would look at where an installation does not get ready."""

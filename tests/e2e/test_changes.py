@@ -1,5 +1,7 @@
 """What happens to traffic while kube-nftlb itself is changed, and what is left when it is gone."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.e2e.real import RELEASE, SYSTEM, RealCluster, until
@@ -20,7 +22,7 @@ def vip(cluster: RealCluster, namespace: str) -> str:
 
 
 def test_connections_go_on_while_the_release_is_upgraded(
-    cluster: RealCluster, vip: str, record_property: pytest.RecordProperty
+    cluster: RealCluster, vip: str, record_property: Callable[[str, object], None]
 ) -> None:
     before = {pod["metadata"]["uid"] for pod in cluster.system_pods("agent") + cluster.system_pods("operator")}
     with cluster.hammer("client", vip, 8080) as hammered:

@@ -1,0 +1,49 @@
+"""What a node with containers is told, and the image that the lab makes."""
+
+import io
+import json
+import tarfile
+import tomllib
+
+from kube_nftlb.lab import addresses
+from kube_nftlb.lab.containers import archive, config
+
+NODE = addresses.NodePlan(2)
+
+
+def test_pods_get_addresses_of_both_families_out_of_their_nodes_ranges_on_the_bridge_of_the_lab() -> None:
+    [bridge] = json.loads(config.cni(NODE))["plugins"]
+    assert (bridge["bridge"], bridge["hairpinMode"], bridge["ipMasq"]) == ("cni0", True, False)
+    assert [ranges[0] for ranges in bridge["ipam"]["ranges"]] == [
+        {"subnet": "10.244.2.0/24", "rangeStart": "10.244.2.2", "gateway": "10.244.2.1"},
+        {"subnet": "fd00:244:2::/64", "rangeStart": "fd00:244:2::2", "gateway": "fd00:244:2::1"},
+    ]
+
+
+def test_containerd_is_told_its_folders_whatever_letters_they_have() -> None:
+    told = tomllib.loads(config.containerd(root='/a "b"', cni_folder="/c d", snapshotter="native"))
+    plugin = told["plugins"]["io.containerd.grpc.v1.cri"]
+    assert (told["root"], plugin["cni"]["conf_dir"]) == ('/a "b"', "/c d")
+    assert (plugin["containerd"]["snapshotter"], plugin["sandbox_image"]) == ("native", config.PAUSE_IMAGE)
+
+
+def test_kubelets_do_not_share_control_groups() -> None:
+    told = json.loads(config.kubelet(cgroup_root="/lab.node-1"))
+    assert (told["cgroupRoot"], told["cgroupDriver"]) == ("/lab.node-1", "cgroupfs")
+
+
+def test_an_image_of_one_program_runs_it() -> None:
+    with tarfile.open(fileobj=io.BytesIO(archive.of_program(b"program", "pause:1"))) as image:
+        [manifest] = json.loads(read(image, "manifest.json"))
+        told = json.loads(read(image, manifest["Config"]))
+        assert manifest["RepoTags"] == ["pause:1"]
+        with tarfile.open(fileobj=io.BytesIO(read(image, manifest["Layers"][0]))) as layer:
+            [program] = told["config"]["Entrypoint"]
+            assert read(layer, program.removeprefix("/")) == b"program"
+            assert layer.getmember(program.removeprefix("/")).mode & 0o111
+
+
+def read(archive: tarfile.TarFile, name: str) -> bytes:
+    member = archive.extractfile(name)
+    assert member is not None
+    return member.read()
