@@ -11,7 +11,7 @@ _LISTED_WITHIN_S = 300
 
 def count(lab: Lab, node: str) -> dict[str, int]:
     """The rules, chains and elements of maps and sets on a node, of both address families."""
-    if lab.proxy == "kube-proxy-iptables":
+    if lab.proxy in ("kube-proxy-iptables", "kube-proxy-ipvs"):
         saved = [
             lab.exec(node, program, timeout_s=_LISTED_WITHIN_S).stdout
             for program in ("iptables-save", "ip6tables-save")

@@ -29,6 +29,7 @@ _MORE_DEBIAN_PACKAGES = {
     "kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
     "kube-proxy-nftables": {},
     "kube-proxy-iptables": {"iptables": "iptables"},
+    "kube-proxy-ipvs": {"iptables": "iptables", "ipset": "ipset"},
     "none": {},
 }
 _DEBIAN_PACKAGES_WITH_CONTAINERS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
