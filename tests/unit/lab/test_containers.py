@@ -4,9 +4,13 @@ import io
 import json
 import tarfile
 import tomllib
+from pathlib import Path
 
+import pytest
+
+from kube_nftlb import errors
 from kube_nftlb.lab import addresses
-from kube_nftlb.lab.containers import archive, config
+from kube_nftlb.lab.containers import archive, config, probe
 
 NODE = addresses.NodePlan(2)
 
@@ -41,6 +45,21 @@ def test_an_image_of_one_program_runs_it() -> None:
             [program] = told["config"]["Entrypoint"]
             assert read(layer, program.removeprefix("/")) == b"program"
             assert layer.getmember(program.removeprefix("/")).mode & 0o111
+
+
+def test_a_machine_that_runs_no_container_says_what_it_lacks(tmp_path: Path) -> None:
+    """Without root that is root; with it, control groups, or what runc says."""
+    runc = tmp_path / "runc"
+    runc.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = spec ]; then echo \'{"process": {}, "linux": {}}\' > config.json; exit; fi\n'
+        'while [ $# -gt 0 ]; do if [ "$1" = --log ]; then echo "no such namespace" > "$2"; fi; shift; done\n'
+        "exit 1\n"
+    )
+    runc.chmod(0o755)
+    lacks = "that takes root|does not let us make control groups|no such namespace"
+    with pytest.raises(errors.LabError, match=f"this machine cannot run containers.*({lacks})"):
+        probe.check(runc, runc, tmp_path)
 
 
 def read(archive: tarfile.TarFile, name: str) -> bytes:
