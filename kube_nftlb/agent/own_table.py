@@ -75,25 +75,32 @@ _MASQUERADE_PRIORITY = 95
 
 _ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
-_LOOK_UPS = tuple(
-    look_up
-    for name in (RANGES, GUARDS, VERDICTS)
-    for look_up in (
-        *(f"ct state new meta l4proto . {family} daddr . th dport vmap @{name}-{family}" for family in _LISTENER_KEY),
+_PORTS = "{ tcp, udp, sctp }"
+
+
+def _by_listener(family: str, name: str) -> str:
+    """The rule that looks up what a packet is for."""
+    return f"meta l4proto . {family} daddr . th dport vmap @{name}-{family}"
+
+
+def _look_ups(family: str) -> tuple[str, ...]:
+    """Rules for new connections."""
+    return (
+        f"meta l4proto != {_PORTS} return",
         *(
-            f"ct state new meta l4proto {{ tcp, udp, sctp }} {family} daddr vmap @{name}-all-{family}"
-            for family in _ADDRESS_TYPE
+            rule
+            for name in (RANGES, GUARDS, VERDICTS)
+            for rule in (_by_listener(family, name), f"{family} daddr vmap @{name}-all-{family}")
         ),
     )
-)
-_OPTION_LOOK_UPS = tuple(
-    f"{match} meta l4proto . {family} daddr . th dport vmap @{name}-{family}"
-    for name, match in (
-        (CONNECTIONS, "ct state new"),
-        (INVALIDS, "ct state invalid"),
-        (RESETS, "tcp flags rst"),
-    )
-    for family in _LISTENER_KEY
+
+
+# Most packets are of connections that were opened long ago: they match none of these.
+_NEW = ("ct state new meta nfproto ipv4 goto new-ip", "ct state new meta nfproto ipv6 goto new-ip6")
+_OPTIONS = (
+    "ct state new goto options-new",
+    "ct state invalid jump options-invalid",
+    "tcp flags rst jump options-reset",
 )
 
 
@@ -112,19 +119,20 @@ def _by_origin(statement: str) -> tuple[str, ...]:
 
 
 _VERDICT_MAPS = (RANGES, GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING, MASQUERADE)
-_NOT_SERVED = tuple(f"ct state new {family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
+_NOT_SERVED = tuple(f"{family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
 
 
 def _listened_on(verdict: str) -> tuple[str, ...]:
     """Rules for new connections to what is listened on that nobody has translated."""
     return (
+        "ct state != new return",
         "ct status dnat return",
         *(
             rule
             for family in _ADDRESS_TYPE
             for rule in (
-                f"ct state new meta l4proto . {family} daddr . th dport @{LISTENERS}-{family} {verdict}",
-                f"ct state new {family} daddr @{LISTENERS}-all-{family} {verdict}",
+                f"meta l4proto . {family} daddr . th dport @{LISTENERS}-{family} {verdict}",
+                f"{family} daddr @{LISTENERS}-all-{family} {verdict}",
             )
         ),
     )
@@ -152,11 +160,15 @@ BASE = Contents(
     + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items()),
     chains=(
         Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
-        Chain("prerouting", _LOOK_UPS, _filter_hook("prerouting", PRIORITY)),
-        Chain("output", _LOOK_UPS, _filter_hook("output", PRIORITY)),
-        Chain("options", _OPTION_LOOK_UPS),
-        Chain("options-prerouting", ("jump options",), _filter_hook("prerouting", _OPTIONS_PRIORITY)),
-        Chain("options-output", ("jump options",), _filter_hook("output", _OPTIONS_PRIORITY)),
+        *(Chain(f"new-{family}", _look_ups(family)) for family in _LISTENER_KEY),
+        Chain("prerouting", _NEW, _filter_hook("prerouting", PRIORITY)),
+        Chain("output", _NEW, _filter_hook("output", PRIORITY)),
+        *(
+            Chain(f"options-{kind}", tuple(_by_listener(family, name) for family in _LISTENER_KEY))
+            for kind, name in (("new", CONNECTIONS), ("invalid", INVALIDS), ("reset", RESETS))
+        ),
+        Chain("options-prerouting", _OPTIONS, _filter_hook("prerouting", _OPTIONS_PRIORITY)),
+        Chain("options-output", _OPTIONS, _filter_hook("output", _OPTIONS_PRIORITY)),
         Chain("by-forward", _by_origin(f"{{key}} vmap @{FORWARDED}-{{family}}")),
         Chain("by-departure", _by_origin(f"{{key}} vmap @{LEAVING}-{{family}}")),
         Chain("forward", ("ct state new ct status dnat jump by-forward",), _filter_hook("forward", 0)),
