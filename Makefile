@@ -12,7 +12,7 @@ help: ## Show this list
 demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Service, and show it
 	@$(PYTHON) -m kube_nftlb lab demo
 
-test: lint ## Everything: lint, types, import rules, unit, contract and functional tests
+test: lint ## Everything but e2e: lint, types, import rules, and the tests, in parts on a real cluster (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(BIN)/pytest --numprocesses 4 || { \
 		echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \

@@ -7,7 +7,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _TESTS = Path(__file__).parent
-_LABS = {"functional": 2, "functional/conformance": 2, "e2e": 1}
+_LABS = {"functional": 2, "functional/conformance": 2}
 """How many labs of each kind a small machine carries; a lab serves all tests of its folder that run in one process."""
 
 
@@ -17,6 +17,9 @@ class _ByLab(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = _TESTS.parent / nodeid.partition("::")[0]
         folder = file.parent.relative_to(_TESTS).as_posix()
+        if file.name == "test_pages.py":
+            # A page has a lab of its own.
+            return nodeid
         if folder not in _LABS:
             return str(file)
         return f"{folder} {sorted(file.parent.glob('test_*.py')).index(file) % _LABS[folder]}"
