@@ -76,12 +76,12 @@ _CHAPTERS = (
 
 _CLOSES: Mapping[str, str] = {
     "datapath": (
-        "A connection's first packet passes some 65 of our rules, a later one some 25; with kube-proxy 12 and 3. Rules "
-        "that are there only while their maps have elements would close it."
+        "A packet passes two tables, nftlb's and the agent's own; a connection's first one is given a mark, and translated "
+        "by it. What would close it is not proven; the likeliest is the engine of docs/scaling.md, untried."
     ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "
-        "Agents that watch Services too would close it."
+        "Agents that watch Services too might close it, which is untried."
     ),
 }
 """What would close a bar that is missed, by the bar's key."""
