@@ -14,7 +14,7 @@ demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Se
 
 test: lint ## Everything but e2e: lint, types, import rules, and the tests, in parts on a real cluster (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
-	@$(BIN)/pytest --numprocesses 4 || { \
+	@$(BIN)/pytest --numprocesses 4 --durations 15 || { \
 		echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none; }
 

@@ -76,8 +76,8 @@ _CHAPTERS = (
 
 _CLOSES: Mapping[str, str] = {
     "datapath": (
-        "A packet passes two tables, nftlb's and the agent's own; a connection's first one is given a mark, and translated "
-        "by it. What would close it is not proven; the likeliest is the engine of docs/scaling.md, untried."
+        "A packet passes two tables, nftlb's and the agent's own; a connection's first one is given a mark, and "
+        "translated by it. What would close it is not proven; the likeliest is the engine of docs/scaling.md, untried."
     ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "

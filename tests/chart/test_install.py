@@ -106,8 +106,6 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
     assert cluster.get("deployment", "kube-nftlb-operator", NAMESPACE)["status"]["availableReplicas"] == 2
     assert cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["status"]["numberReady"] == len(cluster.nodes)
     assert cluster.get("pdb", "kube-nftlb-operator", NAMESPACE)["status"]["disruptionsAllowed"] == 1
-    pods = cluster.get("pods", namespace=NAMESPACE)["items"]
-    assert len({pod["spec"]["nodeName"] for pod in pods if "operator" in pod["metadata"]["name"]}) == 2
     for role in ("operator", "agent"):
         rules = yaml.safe_load((CHART / f"rbac/{role}.yaml").read_text())
         assert cluster.get("clusterrole", f"kube-nftlb-{role}")["rules"] == rules

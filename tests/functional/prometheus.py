@@ -133,7 +133,8 @@ def running(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
 def _answers(prometheus: Prometheus) -> bool:
     try:
         return prometheus.value("vector(1)") == 1
-    except AssertionError:
+    # Before it serves it says so, in plain text.
+    except (AssertionError, json.JSONDecodeError):
         return False
 
 

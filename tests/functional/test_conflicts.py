@@ -75,7 +75,7 @@ def test_a_service_gets_its_address_from_an_older_farm_by_hand(cluster: Cluster,
     cluster.reaches(client, cluster.pods("hand", namespace), CLAIMED)
     cluster.apply(service("web", namespace, clusterIP=CLAIMED))
     cluster.reaches(client, cluster.pods("web", namespace), CLAIMED)
-    message = f"{namespace}/web--http has {CLAIMED}:80/TCP"
+    message = f"{namespace}/web--http has {CLAIMED}:80/TCP; give one of the two another address or port, or delete one"
     eventually(lambda: accepted(cluster, "squatter", namespace)[1:] == ("AddressConflict", message), "it says why")
     eventually(lambda: message in events(cluster, "squatter", namespace), "and so does an Event")
     assert accepted(cluster, "web--http", namespace)[0] == "True"

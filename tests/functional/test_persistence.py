@@ -71,7 +71,9 @@ def test_static_sessions_are_kept_changed_repaired_and_removed(cluster: Cluster,
     assert len(cluster.changing_requests()) == sent, "nothing is sent again"
     cluster.nft(node, "flush", "map", "ip", "nftlb", f"static-sessions-{name}")
     eventually(
-        lambda: sources[0] in cluster.nft(node, "list", "map", "ip", "nftlb", f"static-sessions-{name}"),
+        lambda: (
+            sources[0] in cluster.lab.exec(node, "nft", "list", "map", "ip", "nftlb", f"static-sessions-{name}").stdout
+        ),
         "the session is repaired",
         seconds=30,
     )

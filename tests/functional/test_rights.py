@@ -53,7 +53,9 @@ def test_nothing_that_a_program_asked_for_in_this_lab_was_refused_for_want_of_a_
     for path in paths:
         text = path.read_text()
         assert text
-        assert "403 Forbidden" not in text, path
+        refused = [line for line in text.splitlines() if "403 Forbidden" in line]
+        # That is also what the API server says to whoever tells an Event in a namespace that is being deleted.
+        assert [line for line in refused if "being terminated" not in line] == []
 
 
 @pytest.mark.parametrize("program", [OPERATOR, AGENT])

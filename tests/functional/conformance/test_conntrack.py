@@ -39,7 +39,7 @@ def flow(bed: Testbed, where: str, host: str, port: int) -> Iterator[socket.sock
 
 def moves(asker: socket.socket, to: Pod) -> None:
     # It asks all the time: an entry that nobody deletes would live on.
-    eventually(lambda: udp_answer(asker) == to.name, f"the flow goes to {to.name}", 10)
+    eventually(lambda: udp_answer(asker) == to.name, f"the flow goes to {to.name}", 30)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -438,7 +438,7 @@ class Testbed(Cluster):
         udp: bool = False,
         keeps_address: bool = False,
         is_masqueraded: bool = False,
-        seconds: float = 10,
+        seconds: float = 30,
     ) -> None:
         """Wait until connections reach all of these pods and no other; those see the client's address, or must not."""
         wanted = {pod.name for pod in pods}
@@ -480,7 +480,7 @@ class Testbed(Cluster):
             return set(seen) <= kinds
 
         try:
-            eventually(check, "", 10)
+            eventually(check, "", 30)
         except AssertionError:
             raise AssertionError(
                 f"{where} gets {dict(seen)} at {host} port {port}{'/udp' * udp}, not {' or '.join(sorted(kinds))}"
