@@ -1,6 +1,5 @@
 """The image's programs in place of the lab's own: the same cluster, rights and node; another Debian and nftables."""
 
-import base64
 import json
 import os
 import subprocess
@@ -45,9 +44,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for component, node in ((components.OPERATOR, None), (components.AGENT, NODE)):
             config = json.loads(files.kubeconfig_of(component, node).read_text())
             authority = config["clusters"][0]["cluster"]
-            authority["certificate-authority-data"] = base64.b64encode(
-                Path(authority.pop("certificate-authority")).read_bytes()
-            ).decode()
+            (secrets / "ca.crt").write_bytes(Path(authority["certificate-authority"]).read_bytes())
+            authority["certificate-authority"] = "/mnt/ca.crt"
             (secrets / component).write_text(json.dumps(config))
         for component in (components.OPERATOR, components.AGENT, components.NFTLB):
             lab.stop(component)
@@ -64,7 +62,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             settings = ["KUBE_NFTLB_RUN_DIR=/run"] + [f"{key}={value}" for key, value in environment.items()]
             path = "PATH=/opt/kube-nftlb/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             shell = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _IN_ROOT, "sh"]
-            argv = ["env", "-i", path, "PYTHONDONTWRITEBYTECODE=1", *settings, *shell]
+            argv = ["env", "-i", path, "HOME=/", "PYTHONDONTWRITEBYTECODE=1", *settings, *shell]
             log = stack.enter_context((folder / f"{command}.log").open("wb"))
             process = subprocess.Popen(
                 [*lab.command(NODE, *argv), str(root), str(secrets), str(files.run(NODE)), user, command],
