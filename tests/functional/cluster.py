@@ -176,7 +176,9 @@ class Cluster:
         arguments = ("stream", host, str(port), "--bytes", str(int(rate * seconds)), "--rate", str(rate))
         processes = [self.lab.popen(where, *TRAFFIC, *arguments) for _ in range(number)]
         results: list[dict[str, Any]] = []
-        time.sleep(0.5)
+        for process in processes:
+            assert process.stderr
+            process.stderr.readline()
         try:
             yield results
         finally:

@@ -1,5 +1,6 @@
-"""``stream``: one slow download, and whether it came to its end."""
+"""``stream``: one slow download, and whether it came to its end; on standard error it says when it has begun."""
 
+import sys
 from typing import Any
 
 from kube_nftlb.lab.traffic.ask import Target, connect, kind_of
@@ -21,6 +22,7 @@ def stream(target: Target, count: int, rate: float) -> dict[str, Any]:
                 data += chunk
                 if (head := parse_head(data)) is not None:
                     received = len(data) - head.body_start
+                    print("begun", file=sys.stderr, flush=True)
     except (OSError, ValueError) as error:
         failure = kind_of(error)
     pod = head.headers.get("x-pod") if head else None

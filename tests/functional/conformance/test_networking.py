@@ -179,8 +179,8 @@ def test_rules_are_recreated(bed: Testbed, pods: Pods, service: Make, family: st
     bed.reach(pods.clients[0].where, pods.servers, web.ip(family))
     tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
     assert tables
-    for kind, table in tables:
-        bed.nft(node, "delete", "table", kind, table)
+    # All at once: between two commands the first would be repaired, and with it the second made anew.
+    bed.nft(node, "; ".join(f"delete table {kind} {table}" for kind, table in tables))
     if bed.proxy != "kube-nftlb":
         service()  # kube-proxy notices when it has to write the next time
     bed.reach(pods.clients[0].where, pods.servers, web.ip(family), seconds=40)
