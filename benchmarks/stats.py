@@ -32,11 +32,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
-def median_of(values: Sequence[float]) -> Interval:
-    """The median, with its confidence by bootstrap."""
-    return _bootstrap(values)
-
-
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     """The median of the ratios of values that were measured in one round each, in the same order.
 

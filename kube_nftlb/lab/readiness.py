@@ -50,7 +50,7 @@ async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:
 
     async def are_served() -> bool:
         listing = await client.list(kube.CRDS)
-        return names <= {item["metadata"]["name"] for item in listing.items if _is_true(item, "Established")}
+        return names <= {item["metadata"]["name"] for item in listing.items if is_true(item, "Established")}
 
     await _until(are_served, "the CRDs are established")
 
@@ -78,7 +78,7 @@ async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
 
     async def are_ready() -> bool:
         listing = await client.list(kube.NODES)
-        return nodes <= {item["metadata"]["name"] for item in listing.items if _is_true(item, "Ready")}
+        return nodes <= {item["metadata"]["name"] for item in listing.items if is_true(item, "Ready")}
 
     async def has_service_account() -> bool:
         await client.get(_SERVICE_ACCOUNTS, "default", "default")
@@ -93,7 +93,7 @@ async def until_agents_ready(client: Kube, nodes: set[str]) -> None:
 
     async def are_ready() -> bool:
         listing = await client.list(kube.NFTLB_NODES)
-        return nodes <= {item["metadata"]["name"] for item in listing.items if _is_true(item, "Ready")}
+        return nodes <= {item["metadata"]["name"] for item in listing.items if is_true(item, "Ready")}
 
     await _until(are_ready, "every NftlbNode is Ready")
 
@@ -112,6 +112,7 @@ async def _until(question: Callable[[], Awaitable[bool]], what: str) -> None:
     raise errors.LabError(f"waited {_TIMEOUT_S} s until {what}, in vain{because}")
 
 
-def _is_true(item: JsonObject, condition: str) -> bool:
+def is_true(item: JsonObject, condition: str) -> bool:
+    """Whether an object says of a condition that it is true."""
     conditions = item.get("status", {}).get("conditions") or []
     return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)

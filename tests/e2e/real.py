@@ -15,7 +15,8 @@ from pyroute2.netlink.nfnetlink.nftsocket import NFT_MSG_GETTABLE, NFTSocket
 
 from kube_nftlb.lab import addresses
 from kube_nftlb.lab.lab import Lab
-from tests.functional.cluster import Cluster, eventually
+from kube_nftlb.lab.readiness import is_true
+from tests.functional.cluster import Cluster, deployment, eventually
 
 CHART = Path(__file__).parents[2] / "charts/kube-nftlb"
 RELEASE = "kube-nftlb"
@@ -23,6 +24,7 @@ SYSTEM = "kube-nftlb-system"
 PORT = 8080
 TRAFFIC = ("python3", "-m", "kube_nftlb.lab.traffic")
 _PATIENCE_S = 240
+_GRACE_S = 30  # as without saying so
 
 # The lab's pods answer so as well; here each is a container with the same server.
 _SERVER = f"""
@@ -74,7 +76,7 @@ class RealCluster(Cluster):
 
     def ready_nodes(self) -> list[str]:
         nodes = (self.get("nftlbnodes") or {"items": []})["items"]
-        return sorted(node["metadata"]["name"] for node in nodes if _is_true(node, "Ready"))
+        return sorted(node["metadata"]["name"] for node in nodes if is_true(node, "Ready"))
 
     def system_pods(self, component: str) -> list[dict[str, Any]]:
         """The pods of the operator or the agents that are not on their way out."""
@@ -100,25 +102,17 @@ class RealCluster(Cluster):
         self.kubectl("rollout", "status", f"deployment/{name}", "-n", namespace, f"--timeout={_PATIENCE_S}s")
 
     def deployment(self, name: str, replicas: int, namespace: str) -> dict[str, Any]:
-        labels = {"app": name}
-        container = {
-            "name": "server",
-            "image": self.image,
-            "imagePullPolicy": "Never",
-            "command": ["python3", "-c", _SERVER],
-            "ports": [{"containerPort": PORT}],
-            "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5},
-        }
-        return {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-            },
-        }
+        return deployment(
+            name,
+            replicas,
+            namespace,
+            _GRACE_S,
+            image=self.image,
+            imagePullPolicy="Never",
+            command=["python3", "-c", _SERVER],
+            ports=[{"containerPort": PORT}],
+            readinessProbe={"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5},
+        )
 
     def farm_has(self, name: str, namespace: str, ready: int) -> None:
         def status() -> dict[str, Any]:
@@ -127,7 +121,7 @@ class RealCluster(Cluster):
 
         try:
             until(
-                lambda: status().get("readyBackends") == ready and _is_true({"status": status()}, "Programmed"),
+                lambda: status().get("readyBackends") == ready and is_true({"status": status()}, "Programmed"),
                 f"all nodes have {name} with {ready} backends",
             )
         except AssertionError as error:
@@ -178,8 +172,3 @@ class RealCluster(Cluster):
 def until(check: Callable[[], bool], what: str) -> float:
     """As ``eventually``, with the patience that containers need."""
     return eventually(check, what, 90)
-
-
-def _is_true(item: dict[str, Any], condition: str) -> bool:
-    conditions = item.get("status", {}).get("conditions") or []
-    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)

@@ -47,11 +47,12 @@ class Image:
 
     def unpack(self, folder: Path) -> None:
         """Copy its root file system to a folder that is not there yet."""
-        _unpack(self._storage, self.name, folder)
-
-    def unpack_base(self, folder: Path) -> None:
-        """The same for what it was built upon."""
-        _unpack(self._storage, _BASE, folder)
+        container = _buildah(self._storage, "from", "--pull-never", self.name).strip()
+        try:
+            mounted = _buildah(self._storage, "mount", container).strip()
+            _run("cp", "-a", mounted, str(folder))
+        finally:
+            _buildah(self._storage, "rm", container)
 
 
 def build() -> Image:
@@ -89,15 +90,6 @@ def _make_base(storage: Path, cache: Path) -> None:
         container = _buildah(storage, "from", "scratch").strip()
         _buildah(storage, "add", container, str(root), "/")
         _buildah(storage, "commit", "--rm", container, _BASE)
-
-
-def _unpack(storage: Path, name: str, folder: Path) -> None:
-    container = _buildah(storage, "from", "--pull-never", name).strip()
-    try:
-        mounted = _buildah(storage, "mount", container).strip()
-        _run("cp", "-a", mounted, str(folder))
-    finally:
-        _buildah(storage, "rm", container)
 
 
 def _buildah(storage: Path, *arguments: str) -> str:
