@@ -19,7 +19,10 @@ def main() -> int:
     """Run the scenarios one after the other; 1 where one of them failed, and the others are kept."""
     arguments = _arguments()
     folder = arguments.out or _RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    described = machine.describe()
+    if again := _measured(folder) & set(arguments.only):
+        print(f"{folder} has records of {', '.join(sorted(again))} already: give another --out", file=sys.stderr)
+        return 2
+    described = machine.describe(arguments.only)
     machine.write(folder, described)
     failed = []
     with Records(folder) as records:
@@ -42,13 +45,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _measured(folder: Path) -> set[str]:
+    """The scenarios whose records are in a folder."""
+    runs = machine.read(folder) if (folder / machine.FILE).exists() else []
+    return {name for run in runs for name in run["scenarios"]}
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kube-nftlb and what is like it.")
     parser.add_argument("--full", action="store_true", help="everything, which takes hours")
     parser.add_argument(
         "--only", type=_scenarios, default=SCENARIOS, metavar="A,B", help=f"some of {','.join(SCENARIOS)}"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the records go; a new folder below results/")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where the records go; a new folder below results/, or one with records of other scenarios",
+    )
     return parser.parse_args()
 
 

@@ -20,6 +20,8 @@ SCHEDULER = "service.kubernetes.io/kube-nftlb-load-balancer-scheduler"
 TRAFFIC = (sys.executable, "-m", "kube_nftlb.lab.traffic")
 CHANGES_PER_S = 10
 
+_numbers = itertools.count()
+"""Of all changes of a run: one that repeats an earlier one would change nothing at the API server."""
 _WRITERS = 16
 _PODS_READY_WITHIN_S = 300
 
@@ -99,8 +101,8 @@ async def steady_change(kube: Kube, services: int) -> AsyncIterator[None]:
     async def change() -> None:
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        for number in itertools.count():
-            await asyncio.sleep(begin + number / CHANGES_PER_S - loop.time())
+        for done, number in enumerate(_numbers):
+            await asyncio.sleep(begin + done / CHANGES_PER_S - loop.time())
             entry = {"addresses": [f"10.200.{number // 250 % 250}.{number % 250 + 1}"], "conditions": {"ready": True}}
             await kube.patch(ENDPOINT_SLICES, f"other-{number % services}", {"endpoints": [entry]}, "default")
 

@@ -29,6 +29,9 @@ IDLE, STEADY = "idle", "steady"
 _OTHER_SERVICES = 50
 _TRIED_BEFORE_S = 0.2
 _BETWEEN_CHANGES_S = 2.0
+_LATER_EACH_TIME_S = 0.37
+"""How much later in a second a Service is created under steady change with each repetition: kube-proxy's sync comes
+once a second, and would else be met at the same moment each time."""
 _ANSWERED_WITHIN_S = 60
 
 
@@ -115,6 +118,7 @@ async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, re
     async with contextlib.AsyncExitStack() as stack:
         if case.load == STEADY:
             await stack.enter_async_context(cluster.steady_change(subject.kube, _OTHER_SERVICES))
+            await asyncio.sleep(1 + repetition * _LATER_EACH_TIME_S % 1)
         if case.endpoints == BEFORE:
             pods = await cluster.pods_of(subject.kube, _app(case.size))
             await subject.kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, list(pods.values())), "default")

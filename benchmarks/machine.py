@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,9 +36,10 @@ _VERSIONS = (
 )
 
 
-def describe() -> dict[str, Any]:
-    """All that is known before the first measurement."""
+def describe(scenarios: Sequence[str]) -> dict[str, Any]:
+    """All that is known before the first measurement of these scenarios."""
     return {
+        "scenarios": list(scenarios),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python", "-m", "benchmarks", *sys.argv[1:]]),
         "commit": _commit(),
@@ -51,17 +53,22 @@ def describe() -> dict[str, Any]:
 
 
 def write(folder: Path, described: dict[str, Any]) -> None:
-    """Write the description into a run's folder, with the versions of the programs that are there by now."""
+    """Write the description of a run into its folder, with the versions of the programs that are there by now.
+
+    It comes after those of earlier runs, and in the place of its own that was written before.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     versions = {asked.program: version for asked in _VERSIONS if (version := _version(asked))}
-    text = json.dumps({**described, "versions": versions}, indent=2)
+    earlier = read(folder) if (folder / FILE).exists() else []
+    runs = [run for run in earlier if run["began"] != described["began"]]
+    text = json.dumps([*runs, {**described, "versions": versions}], indent=2)
     (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """The description in a run's folder. Raises OSError where there is none."""
-    described: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return described
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The descriptions of the runs whose records are in a folder. Raises OSError where there are none."""
+    runs: list[dict[str, Any]] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return runs
 
 
 def parse_version(output: str) -> str:

@@ -87,19 +87,18 @@ _CLOSES: Mapping[str, str] = {
 """What would close a bar that is missed, by the bar's key."""
 
 
-def page(measured: Sequence[Record], machine_: Mapping[str, Any], shown: Mapping[str, str]) -> str:
-    """The page. ``shown`` has the charts there are, and what each shows."""
+def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> str:
+    """The page. ``runs`` tell where the records come from; ``shown`` has the charts there are, and what each shows."""
     groups = bars.grouped(measured)
     units = {(record.scenario, record.metric): record.unit for record in measured}
-    lines = ["# Performance", "", *_introduction(machine_), "", "## What is asked", "", *_bars(measured)]
-    form = " --full" if "--full" in machine_["command"] else ""
+    lines = ["# Performance", "", *_introduction(runs), "", "## What is asked", "", *_bars(measured)]
     for chapter in _CHAPTERS:
         if not any(record.scenario == chapter.scenario for record in measured):
             continue
         lines += ["", f"## {chapter.title}", ""]
         if chapter.text:
             lines += [" ".join(chapter.text.split()), ""]
-        lines += [f"`python -m benchmarks{form} --only {chapter.measured_by or chapter.scenario}`", ""]
+        lines += [f"`{_command(chapter.measured_by or chapter.scenario, runs)}`", ""]
         for name in chapter.charts:
             if name in shown:
                 lines += [f"![{shown[name]}](performance/{name}.png)", ""]
@@ -110,21 +109,35 @@ def page(measured: Sequence[Record], machine_: Mapping[str, Any], shown: Mapping
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _introduction(described: Mapping[str, Any]) -> Iterator[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
-    load = ", ".join(str(each) for each in described["load_average"])
+def _command(scenario: str, runs: Iterable[Mapping[str, Any]]) -> str:
+    form = " --full" if any(scenario in run["scenarios"] and "--full" in run["command"] for run in runs) else ""
+    return f"python -m benchmarks{form} --only {scenario}"
+
+
+def _introduction(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
-        f"Made by `python -m benchmarks.report` of the records of one run, not written by hand: "
-        f"`{described['command']}`, begun {described['began']}, of commit {described['commit']}. "
-        "Medians, with the lowest and the highest value in brackets."
+        "Made by `python -m benchmarks.report` of the records of the runs named here, not written by hand. "
+        "What is compared was measured in one run, in turns. Medians; the lowest and the highest value in brackets."
     )
+    yield ""
+    yield "| run | begun | commit | load average before |"
+    yield "|---|---|---|---|"
+    for run in runs:
+        load = ", ".join(str(each) for each in run["load_average"])
+        yield f"| `{run['command']}` | {run['began']} | {run['commit']} | {load} |"
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield f"| machine | {described['cpu']}, {described['cores']} cores, {described['memory_mb']} MB |"
-    yield f"| kernel | {described['kernel']} |"
-    yield f"| versions | {versions}, Python {described['python']} |"
-    yield f"| load average before | {load} |"
+    for title, texts in (
+        ("machine", [f"{run['cpu']}, {run['cores']} cores, {run['memory_mb']} MB" for run in runs]),
+        ("kernel", [run["kernel"] for run in runs]),
+        ("versions", [_versions(run) for run in runs]),
+    ):
+        yield f"| {title} | {'; '.join(dict.fromkeys(texts))} |"
+
+
+def _versions(run: Mapping[str, Any]) -> str:
+    return ", ".join([*(f"{name} {version}" for name, version in run["versions"].items()), f"Python {run['python']}"])
 
 
 def _bars(measured: Iterable[Record]) -> Iterator[str]:
@@ -203,8 +216,7 @@ def write(run: Path, docs: Path) -> None:
     """Make the page and the charts of a run's folder."""
     measured = records.read(run)
     shown = charts.draw(bars.grouped(measured), docs / "performance")
-    described = machine.read(run)
-    (docs / _PAGE).write_text(page(measured, described, shown), encoding="utf-8")
+    (docs / _PAGE).write_text(page(measured, machine.read(run), shown), encoding="utf-8")
 
 
 def main() -> None:

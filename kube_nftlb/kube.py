@@ -24,7 +24,7 @@ Transform = Callable[[JsonObject], JsonObject | None]
 """What is kept of an object of a list; None where nothing is."""
 _T = TypeVar("_T")
 
-_LIST_PAGE = 2000
+_LIST_PAGE = 500
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

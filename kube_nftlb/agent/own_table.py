@@ -1,12 +1,16 @@
 """The agent's own table, ``inet kube-nftlb``: what nftlb has no way to say.
 
-What all farms share is in ``BASE``; what a farm adds to it is a pure function's ``Contents``. ``OwnTable`` keeps the
+What all farms share is ``base``; what a farm adds to it is a pure function's ``Contents``. ``OwnTable`` keeps the
 contents of all owners and brings the kernel to them, each change in one transaction.
+
+A rule that looks something up is there while there is something to be found: what nobody uses costs no packet anything.
 """
 
+import functools
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kube_nftlb import errors
 from kube_nftlb.agent.nft import Nft
@@ -67,15 +71,28 @@ SOURCES = "sources"
 BACKEND_SOURCES = "backend-sources"
 """The same for a listener and the address of a backend."""
 
-_OPTIONS_PRIORITY = -155
-"""Behind ``PRIORITY``, so that what is kept out does not count, and before nftlb's."""
 _SOURCE_PRIORITY = 90
 _MASQUERADE_PRIORITY = 95
 """Both before nftlb masquerades (100): the first translation counts."""
 
 _ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+_FAMILIES = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "{ tcp, udp, sctp }"
+
+
+def _new(used: Collection[str], family: str) -> tuple[str, ...]:
+    """Rules for new connections."""
+    rules = [
+        rule
+        for name in (RANGES, GUARDS, VERDICTS)
+        for map_, rule in (
+            (f"{name}-{family}", _by_listener(family, name)),
+            (f"{name}-all-{family}", f"{family} daddr vmap @{name}-all-{family}"),
+        )
+        if map_ in used
+    ]
+    return (f"meta l4proto != {_PORTS} return", *rules) if rules else ()
 
 
 def _by_listener(family: str, name: str) -> str:
@@ -83,39 +100,84 @@ def _by_listener(family: str, name: str) -> str:
     return f"meta l4proto . {family} daddr . th dport vmap @{name}-{family}"
 
 
-def _look_ups(family: str) -> tuple[str, ...]:
-    """Rules for new connections."""
-    return (
-        f"meta l4proto != {_PORTS} return",
-        *(
-            rule
-            for name in (RANGES, GUARDS, VERDICTS)
-            for rule in (_by_listener(family, name), f"{family} daddr vmap @{name}-all-{family}")
-        ),
-    )
+def _in_use(used: Collection[str], name: str) -> list[str]:
+    """The families for which a map has elements."""
+    return [family for family in _FAMILIES if f"{name}-{family}" in used]
 
 
-# Most packets are of connections that were opened long ago: they match none of these.
-_NEW = ("ct state new meta nfproto ipv4 goto new-ip", "ct state new meta nfproto ipv6 goto new-ip6")
 _OPTIONS = (
-    "ct state new goto options-new",
-    "ct state invalid jump options-invalid",
-    "tcp flags rst jump options-reset",
+    ("options-new", CONNECTIONS, "ct state new"),
+    ("options-invalid", INVALIDS, "ct state invalid"),
+    ("options-reset", RESETS, "tcp flags rst"),
 )
+"""Chains with the options for what comes in, the map that each looks into, and for which packets."""
+
+
+def _arriving(used: Collection[str]) -> Iterator[Chain]:
+    """What is done before nftlb. What is kept out does not count in the options.
+
+    Most packets are of connections that were opened long ago, and match the first rules of no chain.
+    """
+    first = []
+    for family, protocol in _FAMILIES.items():
+        if rules := _new(used, family):
+            yield Chain(f"new-{family}", rules)
+            first.append(f"ct state new meta nfproto {protocol} jump new-{family}")
+    for name, map_, match in _OPTIONS:
+        if families := _in_use(used, map_):
+            yield Chain(name, tuple(_by_listener(family, map_) for family in families))
+            first.append(f"{match} jump {name}")
+    if first:
+        for hook in ("prerouting", "output"):
+            yield Chain(hook, tuple(first), _filter_hook(hook, PRIORITY))
 
 
 def _filter_hook(hook: str, priority: int) -> str:
     return f"type filter hook {hook} priority {priority}; policy accept;"
 
 
-def _by_origin(statement: str) -> tuple[str, ...]:
+def _by_origin(statement: str, families: Iterable[str]) -> tuple[str, ...]:
     """Rules that look up what a connection was opened to: nft must know the protocol to know what a port is."""
     return tuple(
         f"meta l4proto {protocol} "
         + statement.format(family=family, key=f"meta l4proto . ct original {family} daddr . ct original proto-dst")
+        for family in families
         for protocol in ("tcp", "udp", "sctp")
-        for family in _LISTENER_KEY
     )
+
+
+def _passing(used: Collection[str]) -> Iterator[Chain]:
+    """The options for what nftlb has sent on."""
+    for name, hook, map_ in (("forward", "forward", FORWARDED), ("departure", "postrouting", LEAVING)):
+        if families := _in_use(used, map_):
+            yield Chain(f"by-{name}", _by_origin(f"{{key}} vmap @{map_}-{{family}}", families))
+            yield Chain(name, (f"ct state new ct status dnat jump by-{name}",), _filter_hook(hook, 0))
+
+
+def _translating(used: Collection[str]) -> Iterator[Chain]:
+    """Whose source address becomes another one."""
+    by_backend = "ct status dnat snat {family} to {key} . {family} daddr map @" + BACKEND_SOURCES + "-{family}"
+    sources = (
+        *_by_origin(by_backend, _in_use(used, BACKEND_SOURCES)),
+        *_by_origin(f"ct status dnat snat {{family}} to {{key}} map @{SOURCES}-{{family}}", _in_use(used, SOURCES)),
+    )
+    masquerading = (
+        *(
+            f"ct status dnat {family} saddr . {family} daddr @{HAIRPIN}-{family} goto masquerade-always"
+            for family in _in_use(used, HAIRPIN)
+        ),
+        *_by_origin(f"ct status dnat {{key}} vmap @{MASQUERADE}-{{family}}", _in_use(used, MASQUERADE)),
+        *(
+            f"ct status dnat ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
+            for family in _in_use(used, f"{MASQUERADE}-all")
+        ),
+    )
+    for name, rules, priority in (
+        ("source", sources, _SOURCE_PRIORITY),
+        ("masquerading", masquerading, _MASQUERADE_PRIORITY),
+    ):
+        if rules:
+            yield Chain(name, rules, f"type nat hook postrouting priority {priority}; policy accept;")
 
 
 _VERDICT_MAPS = (RANGES, GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING, MASQUERADE)
@@ -140,8 +202,8 @@ def _listened_on(verdict: str) -> tuple[str, ...]:
 
 _FROM_LOCAL_PODS = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
 
-BASE = Contents(
-    sets=tuple(
+_SETS = (
+    tuple(
         NamedSet(f"{name}-{family}", f"type {key}{value};", kind="map")
         for family, key in _LISTENER_KEY.items()
         for name, value in (
@@ -157,61 +219,35 @@ BASE = Contents(
     )
     + tuple(NamedSet(f"{LISTENERS}-{family}", f"type {key};") for family, key in _LISTENER_KEY.items())
     + tuple(NamedSet(f"{LISTENERS}-all-{family}", f"type {key};") for family, key in _ADDRESS_TYPE.items())
-    + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items()),
-    chains=(
-        Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
-        *(Chain(f"new-{family}", _look_ups(family)) for family in _LISTENER_KEY),
-        Chain("prerouting", _NEW, _filter_hook("prerouting", PRIORITY)),
-        Chain("output", _NEW, _filter_hook("output", PRIORITY)),
-        *(
-            Chain(f"options-{kind}", tuple(_by_listener(family, name) for family in _LISTENER_KEY))
-            for kind, name in (("new", CONNECTIONS), ("invalid", INVALIDS), ("reset", RESETS))
-        ),
-        Chain("options-prerouting", _OPTIONS, _filter_hook("prerouting", _OPTIONS_PRIORITY)),
-        Chain("options-output", _OPTIONS, _filter_hook("output", _OPTIONS_PRIORITY)),
-        Chain("by-forward", _by_origin(f"{{key}} vmap @{FORWARDED}-{{family}}")),
-        Chain("by-departure", _by_origin(f"{{key}} vmap @{LEAVING}-{{family}}")),
-        Chain("forward", ("ct state new ct status dnat jump by-forward",), _filter_hook("forward", 0)),
-        Chain("departure", ("ct state new ct status dnat jump by-departure",), _filter_hook("postrouting", 0)),
-        Chain(
-            "source",
-            (
-                *_by_origin(
-                    f"ct status dnat snat {{family}} to {{key}} . {{family}} daddr map @{BACKEND_SOURCES}-{{family}}"
-                ),
-                *_by_origin(f"ct status dnat snat {{family}} to {{key}} map @{SOURCES}-{{family}}"),
-            ),
-            f"type nat hook postrouting priority {_SOURCE_PRIORITY}; policy accept;",
-        ),
-        # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service; or
-        # nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
-        # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
-        Chain("not-served", (*_listened_on("drop"), *_NOT_SERVED), _filter_hook("forward", -5)),
-        Chain("not-served-output", (*_listened_on("return"), *_NOT_SERVED), _filter_hook("output", -90)),
-        Chain("masquerade-always", ("masquerade fully-random",)),
-        Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
-        Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
-        Chain(
-            "masquerading",
-            (
-                *(
-                    f"ct status dnat {family} saddr . {family} daddr @{HAIRPIN}-{family} goto masquerade-always"
-                    for family in _ADDRESS_TYPE
-                ),
-                *_by_origin(f"ct status dnat {{key}} vmap @{MASQUERADE}-{{family}}"),
-                *(
-                    f"ct status dnat ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
-                    for family in _ADDRESS_TYPE
-                ),
-            ),
-            f"type nat hook postrouting priority {_MASQUERADE_PRIORITY}; policy accept;",
-        ),
-        # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
-        # such as nftlb's start.
-        Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
-        Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
-    ),
+    + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items())
 )
+
+_CHAINS = (
+    Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
+    # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service; or
+    # nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
+    # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
+    Chain("not-served", (*_listened_on("drop"), *_NOT_SERVED), _filter_hook("forward", -5)),
+    Chain("not-served-output", (*_listened_on("return"), *_NOT_SERVED), _filter_hook("output", -90)),
+    Chain("masquerade-always", ("masquerade fully-random",)),
+    Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
+    Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
+    # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
+    # such as nftlb's start.
+    Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
+    Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
+)
+
+SET_NAMES = frozenset(named.name for named in _SETS)
+"""All maps and sets that farms put elements into."""
+
+
+@functools.lru_cache
+def base(used: frozenset[str]) -> Contents:
+    """What all farms share, where these of SET_NAMES have elements."""
+    chains = (*_CHAINS, *_arriving(used), *_passing(used), *_translating(used))
+    return Contents(sets=_SETS, chains=chains)
+
 
 ENVIRONMENT = "environment"
 """The owner of what is known of the node and the cluster; no farm's name in nftlb is that of a word without dashes."""
@@ -263,6 +299,7 @@ class OwnTable:
         self._owners: dict[str, Contents] = {}
         self._digest = 0
         self._present: dict[tuple[str, str], dict[str, str]] = {}
+        self._elements: Counter[str] = Counter()
         self.expect({})
 
     @property
@@ -271,7 +308,10 @@ class OwnTable:
 
         By that name an agent that was restarted knows that the table is the one which it would make.
         """
-        return combined([BASE, *self._owners.values(), self._seal()])
+        return combined([self._base(), *self._owners.values(), self._seal()])
+
+    def _base(self) -> Contents:
+        return base(frozenset(self._elements))
 
     def _seal(self) -> Contents:
         return Contents(chains=(Chain(f"state-{self._digest:016x}", ("return",)),))
@@ -290,7 +330,7 @@ class OwnTable:
 
     def expect(self, owners: Mapping[str, Contents]) -> None:
         """These are all owners there are, and this is what they are to have; the kernel is not touched."""
-        self._owners, self._present, self._digest = {}, {}, 0
+        self._owners, self._present, self._elements, self._digest = {}, {}, Counter(), 0
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 
@@ -311,8 +351,10 @@ class OwnTable:
             await self.create()
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
-        """What there is under these keys, and of these owners; all others cost nothing."""
-        own = combined([*(self._owners[owner] for owner in owners if owner in self._owners), self._seal()])
+        """What there is under these keys, of these owners, and of all; other owners cost nothing."""
+        own = combined(
+            [self._base(), *(self._owners[owner] for owner in owners if owner in self._owners), self._seal()]
+        )
         values = {key: self._present[key] for key in keys if key in self._present}
         # Where several owners have one element, it is as the last of them wants it, and stays until the last has gone.
         return State({key: list(held.values())[-1] for key, held in values.items()}, own.chains, own.sets)
@@ -322,7 +364,9 @@ class OwnTable:
             self._owners[owner] = contents
             self._digest ^= _digest(owner, contents)
             for entry in contents.elements:
-                self._present.setdefault((entry.set, entry.key), {})[owner] = entry.value
+                held = self._present.setdefault((entry.set, entry.key), {})
+                self._elements[entry.set] += not held
+                held[owner] = entry.value
 
     def _release(self, owner: str) -> None:
         contents = self._owners.pop(owner, Contents())
@@ -332,6 +376,7 @@ class OwnTable:
             del self._present[key][owner]
             if not self._present[key]:
                 del self._present[key]
+                self._elements -= Counter((key[0],))
 
 
 def _keys(contents: Contents) -> set[tuple[str, str]]:

@@ -119,8 +119,11 @@ class FarmSpec(Model):
                 "self.addresses.all(a, !isIP(a.ip) || ip(a.ip).family() == (self.family == 'ipv6' ? 6 : 4))",
                 "every address must be of the farm's family (ipv4 or ipv6)",
             ),
+            # There may be a thousand, and for each field that a rule asks for the API server lists all that the schema
+            # has: so one field of each backend, and nothing of the farm for each backend.
             Cel(
-                "self.backends.all(b, !isIP(b.ip) || ip(b.ip).family() == (self.family == 'ipv6' ? 6 : 4))",
+                "self.family == 'ipv6' ? self.backends.all(b, b.ip.contains(':')) "
+                ": self.backends.all(b, !b.ip.contains(':'))",
                 "every backend must be of the farm's family (ipv4 or ipv6)",
             ),
             Cel(

@@ -11,7 +11,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kube_nftlb.kube import JsonObject, Resource
-from kube_nftlb.operator.intake import KINDS
+from kube_nftlb.operator.intake import BY_KOPF
 from kube_nftlb.operator.stateless import NoDiffBase, NoProgress
 
 OnEvent = Callable[[Resource, str | None, JsonObject], None]
@@ -25,7 +25,7 @@ def registry(on_event: OnEvent) -> kopf.OperatorRegistry:
     """A registry with one event handler per kind, which calls ``on_event(resource, type, object)``."""
     handlers = kopf.OperatorRegistry()
     kopf.on.login(registry=handlers)(_login)
-    for resource in KINDS:
+    for resource in BY_KOPF:
         _register(handlers, resource, on_event)
     return handlers
 

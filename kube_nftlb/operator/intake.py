@@ -14,8 +14,14 @@ from kube_nftlb.operator.records import parse_farm, parse_node
 from kube_nftlb.operator.slices import ServiceKey, parse_slice
 from kube_nftlb.operator.store import Dirty, Store, StoredSlice
 
-KINDS = (SERVICES, ENDPOINT_SLICES, FARMS, NFTLB_NODES)
-"""All that the operator lists and watches."""
+BY_KOPF = (SERVICES, ENDPOINT_SLICES)
+"""What kopf watches: what others write, and the operator reads."""
+
+FOLLOWED = (FARMS, NFTLB_NODES)
+"""What ``farmwatch`` follows: what the operator writes itself, and what agents report."""
+
+KINDS = (*BY_KOPF, *FOLLOWED)
+"""All that the operator lists and watches, but for the Pods."""
 
 ObjectKey = Any
 """The key of an object in its kind's table; each kind has its own."""

@@ -18,7 +18,8 @@ from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import gauges, handlers, health
 from kube_nftlb.operator.build import Profile
-from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.farmwatch import FarmWatch
+from kube_nftlb.operator.intake import FOLLOWED, Intake
 from kube_nftlb.operator.lease import Lease, new_identity
 from kube_nftlb.operator.podwatch import PodWatch
 from kube_nftlb.operator.policies import PolicyStatuses
@@ -104,6 +105,7 @@ class _Operator:
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
         self._pods = PodWatch(kube, store, self._events, self._mark)
+        self._farms = FarmWatch(kube, self._intake, self._mark)
         self._lease: Lease | None = None
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, new_identity())
@@ -114,7 +116,8 @@ class _Operator:
 
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
-        return [self._pods.run(), self._relist(), self._policies.watch()]
+        farms = (self._farms.run(resource) for resource in FOLLOWED)
+        return [self._pods.run(), *farms, self._relist(), self._policies.watch()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """The election, and what writes once it is won; to be started before the watches likewise."""
@@ -169,6 +172,7 @@ class _Operator:
         while True:
             self._mark(await self._lister.fill())
             await self._pods.listed.wait()
+            await self._farms.until_listed()
             self._begun.set()
             self._filled.set()
             try:

@@ -8,7 +8,7 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube import JsonObject, Kube, Resource
-from kube_nftlb.operator.intake import KINDS, Intake, ObjectKey
+from kube_nftlb.operator.intake import BY_KOPF, KINDS, Intake, ObjectKey
 from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import Dirty
 
@@ -24,17 +24,17 @@ _log = structlog.get_logger()
 
 
 class Lister:
-    """Lists the four kinds into an intake."""
+    """Lists what is watched into an intake."""
 
     def __init__(self, kube: Kube, intake: Intake) -> None:
         self._kube = kube
         self._intake = intake
 
     async def fill(self) -> Dirty:
-        """List everything into the store, however long the API server takes; returns all that was touched."""
+        """List what kopf is about to watch, however long the API server takes; returns all that was touched."""
         services: set[ServiceKey] = set()
         farms: set[FarmKey] = set()
-        for resource in KINDS:
+        for resource in BY_KOPF:
             for dirty in await self._patiently(resource):
                 services |= dirty.services
                 farms |= dirty.farms

@@ -128,7 +128,7 @@ def check_farm(farm: Farm) -> None:
         known.turn({policies.PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         own = combined(
             [
-                own_table.BASE,
+                own_table.base(own_table.SET_NAMES),
                 view.own_contents(farm, seen, seen, HERE),
                 options.contents(farm.spec, seen),
                 known.guards(KEY, seen),
@@ -180,14 +180,16 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
 @example({"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]})
 def test_of_a_policy_only_ranges_reach_nft(spec: Any) -> None:
     raw = {"metadata": {"namespace": "default", "name": "list"}, "spec": spec}
-    check_commands(creation(own_table.TABLE, combined([own_table.BASE, policies.policy(raw).contents])))
+    check_commands(
+        creation(own_table.TABLE, combined([own_table.base(own_table.SET_NAMES), policies.policy(raw).contents]))
+    )
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
     for namespace, name in (("default", text), (text, "list")):
         found = policies.policy({"metadata": {"namespace": namespace, "name": name}, "spec": {"type": "deny"}})
-        check_commands(creation(own_table.TABLE, combined([own_table.BASE, found.contents])))
+        check_commands(creation(own_table.TABLE, combined([own_table.base(own_table.SET_NAMES), found.contents])))
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -6,6 +6,7 @@ from benchmarks import machine, records, report
 from benchmarks.records import Records
 
 MACHINE = {
+    "scenarios": ["latency", "datapath", "limit", "scale"],
     "began": "2026-01-01T00:00:00+00:00",
     "command": "python -m benchmarks",
     "commit": "abc",
@@ -62,5 +63,24 @@ def test_all_charts_that_the_page_shows_are_there(run, tmp_path):
 
 def test_the_same_records_make_the_same_page(run):
     measured = records.read(run)
-    assert report.page(measured, MACHINE, {}) == report.page(measured, MACHINE, {})
-    assert "nftlb 1.0.7, Python 3.11.7" in report.page(measured, MACHINE, {})
+    assert report.page(measured, [MACHINE], {}) == report.page(measured, [MACHINE], {})
+    assert "nftlb 1.0.7, Python 3.11.7" in report.page(measured, [MACHINE], {})
+
+
+def test_the_runs_of_one_folder_are_told_apart(run):
+    later = {
+        **MACHINE,
+        "scenarios": ["cost"],
+        "command": "python -m benchmarks --full --only cost",
+        "began": "2026-01-02",
+    }
+    machine.write(run, later)
+    machine.write(run, later)
+    runs = machine.read(run)
+    assert [each["scenarios"] for each in runs] == [MACHINE["scenarios"], ["cost"]]
+    with Records(run) as more:
+        more.add("cost", "kube-nftlb", "memory", "MB", 80, services=0)
+    page = report.page(records.read(run), runs, {})
+    assert "`python -m benchmarks --only latency`" in page
+    assert "`python -m benchmarks --full --only cost`" in page
+    assert page.count("2 cores, 1024 MB") == 1

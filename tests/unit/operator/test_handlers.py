@@ -6,7 +6,7 @@ from collections.abc import Sized
 import kopf
 
 from kube_nftlb.operator import handlers
-from kube_nftlb.operator.intake import KINDS
+from kube_nftlb.operator.intake import BY_KOPF
 
 
 def test_kopf_never_gives_up_and_never_writes():
@@ -22,12 +22,12 @@ def test_kopf_never_gives_up_and_never_writes():
 def test_every_kind_has_one_low_level_handler_and_nothing_else():
     registry = handlers.registry(lambda *_: None)
     found = registry._watching.get_all_handlers()  # noqa: SLF001 kopf shows it nowhere else
-    assert {handler.id for handler in found} == {resource.plural for resource in KINDS}
+    assert {handler.id for handler in found} == {resource.plural for resource in BY_KOPF}
     assert not list(registry._changing.get_all_handlers())  # noqa: SLF001
     seen = []
     for handler in handlers.registry(lambda *args: seen.append(args))._watching.get_all_handlers():  # noqa: SLF001
         asyncio.run(handler.fn(event={"type": "ADDED", "object": {"x": 1}}, logger=None))
-    assert seen == [(resource, "ADDED", {"x": 1}) for resource in KINDS]
+    assert seen == [(resource, "ADDED", {"x": 1}) for resource in BY_KOPF]
 
 
 def test_an_outage_is_told_of_every_half_minute():
