@@ -3,6 +3,4 @@
 Data flows Service, EndpointSlices -> NftlbFarm (``operator``) -> view -> plan -> nftlb (``agent``, ``nftlb``).
 """
 
-from importlib.metadata import version
-
-__version__ = version("kube-nftlb")
+__version__ = "0.1.0"

@@ -61,7 +61,7 @@ def build() -> Image:
         debian.install(missing, lambda _: None)
     cache = programs.cache_folder() / "image"
     cache.mkdir(parents=True, exist_ok=True)
-    version = re.search(r'^version = "(.+)"', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
+    version = re.search(r'^__version__ = "(.+)"', (CHECKOUT / "kube_nftlb/__init__.py").read_text(), re.MULTILINE)
     assert version
     name = f"{NAME}:{version[1]}"
     with _locked(cache / "lock"):
