@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from benchmarks import stats
+from benchmarks import packets, stats
 from benchmarks.records import Parameter, Record
 
 OURS = "kube-nftlb"
@@ -63,6 +63,7 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
                  "Deletion under steady change: no slower than kube-proxy in either mode"),
         _rules(groups),
         _datapath(groups),
+        _per_packet(groups),
     )  # fmt: skip
     return [verdict for verdict in candidates if verdict is not None]
 
@@ -123,10 +124,26 @@ def _datapath(groups: Groups) -> Verdict | None:
     )
 
 
-def datapath_ratios(groups: Groups) -> Iterator[tuple[str, Point, stats.Interval]]:
-    """Our modes' requests per second as a share of kube-proxy's in the same round."""
+def _per_packet(groups: Groups) -> Verdict | None:
+    ratios = [
+        (share, f"{ours}: {share.value:.2f} of the {metric} ({share.low:.2f} to {share.high:.2f}; {text_of(point)})")
+        for metric in (packets.FIRST, packets.LATER)
+        for ours, point, share in datapath_ratios(groups, metric)
+    ]
+    if not ratios:
+        return None
+    missed = sum(share.low > 1.02 for share, _ in ratios)
+    reached = sum(share.high <= 1.02 for share, _ in ratios)
+    outcome = MISSED if missed else REACHED if reached == len(ratios) else OPEN
+    worst = max(ratios, key=lambda each: each[0].value)[1]
+    counts = f"of {len(ratios)} points {reached} reached, {missed} missed, the others within the noise; worst: {worst}"
+    return Verdict("The same for the kernel's time for one packet, which is less noisy", outcome, counts, "packets")
+
+
+def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:
+    """What our modes have of a metric, as a share of kube-proxy's in the same round."""
     for (scenario, metric, point), subjects in groups.items():
-        if (scenario, metric) == ("datapath", "requests per second") and NFTABLES in subjects:
+        if (scenario, metric) == ("datapath", wanted) and NFTABLES in subjects:
             theirs = subjects[NFTABLES]
             for ours in DATAPATH_OURS:
                 rounds = min(len(subjects.get(ours, ())), len(theirs))

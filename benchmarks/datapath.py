@@ -48,6 +48,7 @@ _PROGRAMMED_SOON_S = 3
 
 class _Extent(NamedTuple):
     servers: tuple[int, ...]
+    """More than the first of them only with the fewest other Services."""
     others: tuple[int, ...]
     rounds: int
     seconds: int
@@ -57,7 +58,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10,), (10,), 3, 1, 1, 2, 10)
-_FULL = _Extent((10, 100), (10, 1000, 5000), 10, 3, 5, 10, 40)
+_FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 3, 3, 20)
 
 
 class Subject(NamedTuple):
@@ -94,27 +95,37 @@ async def _run(records: Records, extent: _Extent) -> None:
             for place in places:
                 await _add_others(place, there, others)
             there = others
-            for number in extent.servers:
+            for number in extent.servers if others == extent.others[0] else extent.servers[:1]:
                 subjects = [subject for place in places for subject in await _subjects(place, number)]
                 parameters = {"servers": number, "others": others}
-                await asyncio.to_thread(_rounds, records, subjects, extent, parameters)
+                await asyncio.to_thread(_wrk_rounds, records, subjects, extent, parameters)
+                if others == extent.others[0]:
+                    await asyncio.to_thread(_k6_rounds, records, subjects, extent, parameters)
             await _packet_rounds(records, places, extent.packet_rounds, others)
         await asyncio.to_thread(_wait_rounds, records, places, extent)
 
 
-def _rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
+def _wrk_rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
     for keep_alive in (True, False):
         for users in (1, _USERS):
-            keys = {**parameters, "users": users, "connections": "kept" if keep_alive else "new for each request"}
+            keys = _keys(parameters, users, "wrk", keep_alive=keep_alive)
             for number, subject in _turns(subjects, extent.rounds):
                 result = subject.servers.wrk(subject.host, subject.port, users, extent.seconds, keep_alive=keep_alive)
-                _record(records, subject.name, result, {**keys, "tool": "wrk", "round": number})
-            if keep_alive != (users == 1):
-                continue
-            for number, subject in _turns(subjects, extent.k6_rounds):
-                url = f"http://{subject.host}:{subject.port}/"
-                result = subject.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
-                _record(records, subject.name, result, {**keys, "tool": "k6", "round": number})
+                _record(records, subject.name, result, {**keys, "round": number})
+
+
+def _k6_rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
+    for users, keep_alive in ((1, True), (_USERS, False)):
+        keys = _keys(parameters, users, "k6", keep_alive=keep_alive)
+        for number, subject in _turns(subjects, extent.k6_rounds):
+            url = f"http://{subject.host}:{subject.port}/"
+            result = subject.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
+            _record(records, subject.name, result, {**keys, "round": number})
+
+
+def _keys(parameters: Mapping[str, int], users: int, tool: str, *, keep_alive: bool) -> dict[str, str | int]:
+    connections = "kept" if keep_alive else "new for each request"
+    return {**parameters, "users": users, "connections": connections, "tool": tool}
 
 
 async def _packet_rounds(records: Records, places: list[_Place], rounds: int, others: int) -> None:

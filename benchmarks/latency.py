@@ -46,7 +46,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 3, 2, (1, 20))
-_FULL = _Extent((10, 50, 100), 20, 20, (1, 10, 100, 1000))
+_FULL = _Extent((10, 50, 100), 6, 6, (1, 10, 100, 1000))
 
 
 class _Case(NamedTuple):

@@ -79,6 +79,10 @@ _CLOSES: Mapping[str, str] = {
         "A packet passes two tables, nftlb's and the agent's own; a connection's first one is given a mark, and "
         "translated by it. What would close it is not proven; the likeliest is the engine of docs/scaling.md, untried."
     ),
+    "packets": (
+        "In the mode snat a first packet is also masqueraded, which kube-proxy does not do for pods: compare dnat. For "
+        "each later packet nftlb looks into its map of listeners once more, where kube-proxy looks at none."
+    ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "
         "Agents that watch Services too might close it, which is untried."

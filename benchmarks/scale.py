@@ -19,7 +19,7 @@ from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "scale"
-PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+PROXIES = ("kube-proxy-nftables", "kube-nftlb")
 
 _WRITERS = 16
 _UNRELATED = 3

@@ -10,7 +10,18 @@ from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.nftables import Chain, Contents, Element, NamedSet
-from kube_nftlb.agent.own_table import REFUSE, TABLE, VERDICTS, OwnTable, listener
+from kube_nftlb.agent.own_table import (
+    BACKEND_SOURCES,
+    HAIRPIN,
+    LISTENERS,
+    REFUSE,
+    SET_NAMES,
+    SOURCES,
+    TABLE,
+    VERDICTS,
+    OwnTable,
+    listener,
+)
 from kube_nftlb.agent.policies import Policies, PolicyKey, References, guards_owner, policy
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.names import nftlb_farm_name
@@ -75,6 +86,29 @@ async def test_an_element_goes_from_one_owner_to_another_in_either_order(node: N
     await node.give({"a": Contents()})
     await node.give({"a": refusing("10.96.0.1"), "b": Contents()})
     await node.give({"a": guarded("a"), "b": refusing("10.96.0.1")})
+
+
+def looked_up(name: str) -> Element:
+    """Any element of one of the maps and sets that all farms share."""
+    scope, _, family = name.rpartition("-")
+    ip = "fd00::1" if family == "ip6" else "10.96.0.1"
+    if scope == HAIRPIN:
+        return Element(name, f"{ip} . {ip}")
+    key = ip if scope.endswith("-all") else f"tcp . {ip} . 80"
+    if scope == BACKEND_SOURCES:
+        return Element(name, f"{key} . {ip}", ip)
+    value = "" if scope.startswith(LISTENERS) else ip if scope == SOURCES else "drop"
+    return Element(name, key, value)
+
+
+async def test_the_rules_come_and_go_with_what_they_look_up(node: Node) -> None:
+    owners = {f"owner-{name}": Contents(frozenset({looked_up(name)})) for name in sorted(SET_NAMES)}
+    for owner, contents in owners.items():
+        await node.give({owner: contents})
+    for owner in owners:
+        await node.give({owner: Contents()})
+    await node.give(owners)
+    await node.give(dict.fromkeys(owners, Contents()))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks import bars
+from benchmarks import bars, packets
 from benchmarks.bars import IPTABLES, MISSED, NFTABLES, OPEN, OURS, REACHED
 from benchmarks.records import Record
 
@@ -49,6 +49,18 @@ def test_the_data_path_is_compared_round_by_round(shares, expected):
     # Every round is twice as fast as the one before it.
     records = [rate(NFTABLES, 100 * 2**number, number) for number in range(5)]
     records += [rate("kube-nftlb snat", share * 100 * 2**number, number) for number, share in enumerate(shares)]
+    assert outcome(*records) == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"), [([1.01] * 5, REACHED), ([1.1] * 5, MISSED), ([0.9, 0.95, 1.0, 1.05, 1.1], OPEN)]
+)
+def test_less_time_for_a_packet_is_better(shares, expected):
+    def packet(subject, value, number):
+        return Record("datapath", subject, packets.LATER, "ns", value, {"others": 10, "round": number})
+
+    records = [packet(NFTABLES, 1000, number) for number in range(5)]
+    records += [packet("kube-nftlb dnat", share * 1000, number) for number, share in enumerate(shares)]
     assert outcome(*records) == expected
 
 
