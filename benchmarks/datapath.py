@@ -87,6 +87,7 @@ async def _run(records: Records, extent: _Extent) -> None:
         proxies.append("kube-proxy-ipvs")
     else:
         records.skip(SCENARIO, "kube-proxy-ipvs", "the kernel has no ip_vs")
+    records.skip(SCENARIO, "kube-nftlb stlsdnat", "nftlb 1.0.7 cannot load it for pods (docs/nftlb-defects.md, 17)")
     records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(_place(proxy, extent.servers)) for proxy in proxies]
