@@ -31,6 +31,10 @@ def main() -> int:
             print(f"== {name}", flush=True)
             try:
                 importlib.import_module(f"benchmarks.{name}").run(records, short=not arguments.full)
+            except KeyboardInterrupt:
+                records.skip(name, "the rest", "it was interrupted here")
+                failed.append(name)
+                break
             except Exception as error:
                 # Hours of other measurements do not go with one that fails.
                 traceback.print_exc()

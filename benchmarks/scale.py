@@ -19,7 +19,7 @@ from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "scale"
-PROXIES = ("kube-proxy-nftables", "kube-nftlb")
+PROXIES = ("kube-nftlb", "kube-proxy-nftables")
 
 _WRITERS = 16
 _UNRELATED = 3
