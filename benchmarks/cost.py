@@ -31,7 +31,7 @@ class _Extent(NamedTuple):
     churn_s: int
 
 
-_SHORT = _Extent((0, 300), 10, 15, 15)
+_SHORT = _Extent((1000,), 10, 15, 15)
 _FULL = _Extent((0, 1000, 8000), 240, 60, 60)
 
 

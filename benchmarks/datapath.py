@@ -57,7 +57,7 @@ class _Extent(NamedTuple):
     packet_rounds: int
 
 
-_SHORT = _Extent((10,), (10,), 3, 1, 1, 2, 10)
+_SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 10)
 _FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 3, 3, 20)
 
 
