@@ -105,13 +105,13 @@ class Servers:
         nginx = tools.ensure("nginx")
         module = next((nginx.unpacked or Path("/usr")).rglob("ngx_stream_module.so"))
         servers = " ".join(f"server {target}:{SERVER_PORT};" for target in targets)
-        prefix = self._prefix("nginx-proxy", _STREAM_PROXY.format(module=module, servers=servers, port=port))
+        prefix = self._prefix(f"nginx-proxy-{port}", _STREAM_PROXY.format(module=module, servers=servers, port=port))
         self._start(node, nginx.command("-p", str(prefix), "-c", str(prefix / "conf")))
 
     def proxy_haproxy(self, node: str, port: int, targets: Iterable[str]) -> None:
         """HAProxy, in TCP mode, on a node."""
         servers = "\n".join(f"  server s{n} {target}:{SERVER_PORT}" for n, target in enumerate(targets))
-        prefix = self._prefix("haproxy", _HAPROXY.format(servers=servers, port=port))
+        prefix = self._prefix(f"haproxy-{port}", _HAPROXY.format(servers=servers, port=port))
         self._start(node, tools.ensure("haproxy").command("-db", "-f", str(prefix / "conf")))
 
     def wrk(self, host: str, port: int, connections: int, seconds: int, *, keep_alive: bool) -> Result:

@@ -8,6 +8,7 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.service import Service
 from kube_nftlb.events import Events, Lasting, Subject
 from kube_nftlb.kube import FARMS, SERVICES
@@ -32,6 +33,9 @@ _STATUS_DELAY_MAX_S = 10.0
 status is written once instead of twice. The API server's work for them is more than all of ours."""
 _STATUS_INTERVAL_S = 1.0
 _STATUS_PATIENCE_S = 1.0
+_NODES_PATIENCE_S = 2.0
+"""How long a changed farm's status waits for its nodes, which tell within 1.4 s that they have it: so it is written
+once, and not first without them. To the API server a status is as much work as the farm itself."""
 
 _log = structlog.get_logger()
 
@@ -58,6 +62,7 @@ class Reconciler:
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._status_written: dict[FarmKey, float] = {}
+        self._awaited: dict[FarmKey, tuple[int, float]] = {}
 
     def mark(self, dirty: Dirty) -> None:
         """Have everything that may be out of date looked at."""
@@ -164,8 +169,8 @@ class Reconciler:
         """Make a farm's status what it should be; the seconds after which to try again, None where all is done."""
         farm = self.store.farms.get(key)
         if farm is None or farm.terminating:
-            self._status_written.pop(key, None)
-            self._failures.pop(key, None)
+            for known in (self._status_written, self._failures, self._awaited):
+                known.pop(key, None)
             return None
         if farm.owner is not None and farm.poses_as_ours:
             return await self._judge_owner(farm, farm.owner)
@@ -180,6 +185,8 @@ class Reconciler:
             self.store.unfinished.discard(key)
         if status_digest(status) == farm.status.digest:
             return None
+        if (wait_s := self._nodes_have_s(farm, status)) > 0:
+            return wait_s
         if (wait_s := self._status_written.get(key, 0) + _STATUS_INTERVAL_S - self._clock()) > 0:
             return wait_s
         self._status_written[key] = self._clock()
@@ -193,6 +200,18 @@ class Reconciler:
             return self._backoff(key)
         self._failures.pop(key, None)
         return None
+
+    def _nodes_have_s(self, farm: FarmRecord, status: FarmStatus) -> float:
+        """For how many more seconds the nodes may tell that they have a new generation, before it is said of them."""
+        pending = any(condition.reason == "Pending" for condition in status.conditions)
+        if not pending or farm.status.observed_generation == farm.generation:
+            self._awaited.pop(farm.key, None)
+            return 0
+        generation, since = self._awaited.get(farm.key, (0, 0.0))
+        if generation != farm.generation:
+            since = self._clock()
+            self._awaited[farm.key] = farm.generation, since
+        return since + _NODES_PATIENCE_S - self._clock()
 
     def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
         """Those who look at the Service must not need to know of farms to learn of their problems."""

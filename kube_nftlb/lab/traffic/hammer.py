@@ -1,4 +1,4 @@
-"""``hammer``: connections without pause, and how long nobody answered."""
+"""``hammer``: one connection after the other in each thread, and how long nobody answered."""
 
 import threading
 import time
@@ -11,6 +11,8 @@ from kube_nftlb.lab.traffic.ask import Target, ask_tcp, kind_of
 
 _LISTED_FAILURES = 1000
 _NS_PER_MS = 1_000_000
+_PAUSE_S = 0.002
+"""Between connections: what is tested needs a processor too, and a refusal comes at once."""
 
 
 @dataclass
@@ -61,7 +63,6 @@ def _work(target: Target, record: Record, stop: threading.Event) -> None:
             answer = ask_tcp(target)
         except (OSError, ValueError) as error:
             record.failures.append((time.time_ns(), kind_of(error), str(error)))
-            # A refusal comes at once; without a pause there would be nothing but refusals to list.
-            time.sleep(0.001)
         else:
             record.successes.append((time.monotonic_ns(), answer.pod))
+        time.sleep(_PAUSE_S)

@@ -1,0 +1,103 @@
+"""How often a farm's status is written."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube_nftlb.kube import FARMS, NFTLB_NODES
+from kube_nftlb.operator import reconcile
+from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.publish import Outcome
+from kube_nftlb.operator.reconcile import Reconciler
+from kube_nftlb.operator.store import Dirty, Store
+from tests.unit.operator.objects import raw_farm, raw_node
+
+Json = dict[str, Any]
+
+
+class _Publisher:
+    """Writes into the store, as the API server's answer would."""
+
+    def __init__(self, intake: Intake) -> None:
+        self.intake, self.written = intake, list[Json]()
+
+    async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
+        self.written.append(status)
+        raw = raw_farm(port=None, owner="", version=100 + len(self.written), generation=farm.generation, status=status)
+        return Outcome.DONE, self.intake.take(FARMS, None, raw)
+
+
+class _Events:
+    def tell(self, *_: object, **__: object) -> None:
+        pass
+
+
+class Operator:
+    def __init__(self) -> None:
+        store = Store()
+        self.intake = Intake(store)
+        self.publisher = _Publisher(self.intake)
+        clock = asyncio.get_running_loop().time
+        self.loop = Reconciler(store, self.publisher, _Events(), clock)  # type: ignore[arg-type] # fakes
+
+    def take(self, resource: Any, raw: Json) -> None:
+        self.loop.mark(self.intake.take(resource, None, raw))
+
+    def programmed(self) -> list[str]:
+        return [status["nodes"] for status in self.publisher.written]
+
+
+@pytest.fixture
+async def operator(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operator]:
+    monkeypatch.setattr(reconcile, "_STATUS_DELAY_S", 0.0)
+    monkeypatch.setattr(reconcile, "_STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(reconcile, "_NODES_PATIENCE_S", 0.3)
+    operator = Operator()
+    worker = asyncio.create_task(operator.loop.work_on_statuses())
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_node(name, watermark="5"))
+    operator.take(FARMS, raw_farm(port=None, owner="", version=10))
+    yield operator
+    worker.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await worker
+
+
+async def test_it_is_written_once_when_all_nodes_have_the_farm(operator: Operator) -> None:
+    await asyncio.sleep(0.05)
+    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == []
+    operator.take(NFTLB_NODES, raw_node("n2", watermark="10", version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["2/2"]
+
+
+async def test_it_does_not_wait_for_ever_for_a_node_that_is_silent(operator: Operator) -> None:
+    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", version=2))
+    await asyncio.sleep(0.4)
+    assert operator.programmed() == ["1/2"]
+    operator.take(NFTLB_NODES, raw_node("n2", watermark="10", version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["1/2", "2/2"]
+
+
+async def test_a_failure_is_told_at_once(operator: Operator) -> None:
+    failed = {"namespace": "default", "name": "web--http", "generation": 1, "reason": "Refused", "message": "no"}
+    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", failed=[failed], version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["0/2"]
+
+
+async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
+    await asyncio.sleep(0.4)
+    assert operator.programmed() == ["0/2"]
+    operator.take(FARMS, raw_farm(port=None, owner="", version=200, generation=2, scheduler="weight"))
+    await asyncio.sleep(0.05)
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_node(name, watermark="200", version=3))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["0/2", "2/2"]
