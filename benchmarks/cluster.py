@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from kube_nftlb import names
-from kube_nftlb.kube import ENDPOINT_SLICES, PODS, SERVICES, JsonObject, Kube, Resource
+from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Kube, Resource
 from kube_nftlb.lab.lab import Lab
 
 NODE = "node-1"
@@ -122,6 +122,30 @@ async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: floa
     done = await asyncio.to_thread(lab.exec, CLIENT_POD, *TRAFFIC, *arguments, timeout_s=timeout_s + 30)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+async def until_serves(lab: Lab, kube: Kube, name: str, address: str, within_s: float, port: int = 80) -> None:
+    """Create a Service for a server, and wait until its VIP answers. Raises TimeoutError."""
+    await kube.create(ENDPOINT_SLICES, endpoint_slice(name, [address], port), "default")
+    created = await kube.create(SERVICES, service(name, "", None), "default")
+    vip = created["spec"]["clusterIP"]
+    if not (await until(lab, "until-answers", vip, timeout_s=within_s))["answered"]:
+        raise TimeoutError(f"a Service of {lab.proxy} did not answer within {within_s} s")
+
+
+async def until_in_sync(kube: Kube, within_s: float) -> None:
+    """Wait until kube-nftlb's node has everything that there is now. Raises TimeoutError."""
+    farms = (await kube.list(FARMS)).items
+    # From there on a farm has what it has now; its statuses alone have made it newer.
+    since = (farm.get("status", {}).get("resourceVersion") or farm["metadata"]["resourceVersion"] for farm in farms)
+    version = max(map(int, since))
+    async with asyncio.timeout(within_s):
+        while True:
+            status = (await kube.get(NFTLB_NODES, NODE)).get("status", {})
+            conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+            if conditions.get("InSync") == "True" and int(status["watermark"]) >= version:
+                return
+            await asyncio.sleep(1)
 
 
 async def _ready_pods(kube: Kube) -> int:

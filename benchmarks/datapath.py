@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from benchmarks import cluster, packets, rules
+from benchmarks import cluster, packets
 from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.latency import has_ip_vs
 from benchmarks.records import Records
@@ -24,16 +24,13 @@ from kube_nftlb.lab.lab import Lab
 _T = TypeVar("_T")
 
 SCENARIO = "datapath"
-SCHEDULERS = "schedulers"
-"""The scenario of its records of servers that wait."""
 DIRECT = "direct to a pod"
 
-_LAB_PORT = 8080
+LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
 _MODES = ("snat", "dnat", "dsr")
 _PACKET_MODES = ("snat", "dnat")
-_SCHEDULERS = ("rr", "weight", "hash", "symhash")
-_USERS = 500
+USERS = 500
 _TIME_WAIT_S = 2
 """For how long conntrack remembers a connection that was closed. At the usual 120 s its table would be full at once."""
 _SETTINGS = {
@@ -70,7 +67,9 @@ class Subject(NamedTuple):
     port: int = SERVER_PORT
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """A cluster with servers, and a connection to it."""
+
     lab: Lab
     kube: Kube
     servers: Servers
@@ -90,7 +89,7 @@ async def _run(records: Records, extent: _Extent) -> None:
     records.skip(SCENARIO, "kube-nftlb stlsdnat", "nftlb 1.0.7 cannot load it for pods (docs/nftlb-defects.md, 17)")
     records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
     async with contextlib.AsyncExitStack() as stack:
-        places = [await stack.enter_async_context(_place(proxy, extent.servers)) for proxy in proxies]
+        places = [await stack.enter_async_context(place_of(proxy, extent.servers)) for proxy in proxies]
         there = 0
         for others in extent.others:
             for place in places:
@@ -103,25 +102,24 @@ async def _run(records: Records, extent: _Extent) -> None:
                 if others == extent.others[0]:
                     await asyncio.to_thread(_k6_rounds, records, subjects, extent, parameters)
             await _packet_rounds(records, places, extent.packet_rounds, others)
-        await asyncio.to_thread(_wait_rounds, records, places, extent)
 
 
 def _wrk_rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
     for keep_alive in (True, False):
-        for users in (1, _USERS):
+        for users in (1, USERS):
             keys = _keys(parameters, users, "wrk", keep_alive=keep_alive)
-            for number, subject in _turns(subjects, extent.rounds):
+            for number, subject in turns(subjects, extent.rounds):
                 result = subject.servers.wrk(subject.host, subject.port, users, extent.seconds, keep_alive=keep_alive)
-                _record(records, subject.name, result, {**keys, "round": number})
+                record(records, subject.name, result, {**keys, "round": number})
 
 
 def _k6_rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
-    for users, keep_alive in ((1, True), (_USERS, False)):
+    for users, keep_alive in ((1, True), (USERS, False)):
         keys = _keys(parameters, users, "k6", keep_alive=keep_alive)
-        for number, subject in _turns(subjects, extent.k6_rounds):
+        for number, subject in turns(subjects, extent.k6_rounds):
             url = f"http://{subject.host}:{subject.port}/"
             result = subject.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
-            _record(records, subject.name, result, {**keys, "round": number})
+            record(records, subject.name, result, {**keys, "round": number})
 
 
 def _keys(parameters: Mapping[str, int], users: int, tool: str, *, keep_alive: bool) -> dict[str, str | int]:
@@ -129,16 +127,16 @@ def _keys(parameters: Mapping[str, int], users: int, tool: str, *, keep_alive: b
     return {**parameters, "users": users, "connections": connections, "tool": tool}
 
 
-async def _packet_rounds(records: Records, places: list[_Place], rounds: int, others: int) -> None:
+async def _packet_rounds(records: Records, places: list[Place], rounds: int, others: int) -> None:
     """What one packet costs, with a single server behind each VIP."""
     with contextlib.ExitStack() as stack:
         targets: list[tuple[packets.Target, socket.socket]] = []
         for place in places:
-            name, address = next(iter((await cluster.pods_of(place.kube, _app(10))).items()))
+            name, address = next(iter((await cluster.pods_of(place.kube, app_of(10))).items()))
             listener = stack.enter_context(packets.server(place.lab, f"default/{name}"))
             targets += [(target, listener) for target in await _packet_targets(place, address)]
         keys = {"others": others}
-        for number, (target, listener) in _turns(targets, rounds):
+        for number, (target, listener) in turns(targets, rounds):
             for metric, sample in (
                 (packets.LATER, packets.later_ns(target, listener)),
                 (packets.FIRST, packets.first_ns(target)),
@@ -146,7 +144,7 @@ async def _packet_rounds(records: Records, places: list[_Place], rounds: int, ot
                 records.add(SCENARIO, target.name, metric, "ns", sample, **keys, round=number)
 
 
-async def _packet_targets(place: _Place, address: str) -> list[packets.Target]:
+async def _packet_targets(place: Place, address: str) -> list[packets.Target]:
     proxy = place.lab.proxy
     if proxy == "none":
         return [packets.Target(DIRECT, place.lab, address)]
@@ -165,28 +163,7 @@ async def _packet_targets(place: _Place, address: str) -> list[packets.Target]:
     return targets
 
 
-def _wait_rounds(records: Records, places: list[_Place], extent: _Extent) -> None:
-    """Servers that wait for a second, as the field tests the schedulers of IPVS."""
-    subjects = []
-    for place in places:
-        if place.lab.proxy == "kube-nftlb":
-            subjects += [Subject(f"kube-nftlb {name}", place.servers, _wait_vip(name), 80) for name in _SCHEDULERS]
-        elif place.lab.proxy != "none":
-            subjects.append(Subject(place.lab.proxy, place.servers, _wait_vip("rr"), 80))
-    for number, subject in _turns(subjects, extent.k6_rounds):
-        url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
-        result = subject.servers.k6(url, _USERS, 2 + extent.k6_seconds, keep_alive=False)
-        keys: dict[str, str | int] = {
-            "servers": 10,
-            "users": _USERS,
-            "connections": "new for each request",
-            "tool": "k6",
-            "waits": 1,
-        }
-        _record(records, subject.name, result, {**keys, "round": number}, SCHEDULERS)
-
-
-def _turns(subjects: Sequence[_T], rounds: int) -> Iterator[tuple[int, _T]]:
+def turns(subjects: Sequence[_T], rounds: int) -> Iterator[tuple[int, _T]]:
     """All subjects in each round; another one begins each time, so that none always comes after the same."""
     for number in range(rounds):
         first = number % len(subjects)
@@ -194,9 +171,10 @@ def _turns(subjects: Sequence[_T], rounds: int) -> Iterator[tuple[int, _T]]:
             yield number, subject
 
 
-def _record(
+def record(
     records: Records, subject: str, result: Result, keys: Mapping[str, str | int], scenario: str = SCENARIO
 ) -> None:
+    """Keep what somebody has seen who asked."""
     rate = result.requests / result.seconds
     records.add(scenario, subject, "requests per second", "1/s", rate, **keys)
     records.add(scenario, subject, "failed requests", "", result.failed, **keys)
@@ -207,14 +185,15 @@ def _record(
 
 
 @contextlib.asynccontextmanager
-async def _place(proxy: str, numbers: tuple[int, ...]) -> AsyncIterator[_Place]:
+async def place_of(proxy: str, numbers: tuple[int, ...]) -> AsyncIterator[Place]:
+    """A cluster with this proxy, or ``none``, and Deployments of so many servers."""
     lab = await asyncio.to_thread(Lab.up, f"bench-datapath-{proxy}", nodes=1, proxy=proxy)
     try:
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:
             servers = Servers(lab, Path(folder))
             async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
-                place = _Place(lab, kube, servers)
-                await cluster.run_pods(kube, {_app(number): number for number in numbers}, port=_LAB_PORT)
+                place = Place(lab, kube, servers)
+                await cluster.run_pods(kube, {app_of(number): number for number in numbers}, port=LAB_PORT)
                 for number in numbers:
                     await _set_up(place, number)
                 for where, settings in _SETTINGS.items():
@@ -232,9 +211,9 @@ def _set(key: str, value: str) -> None:
         Path("/proc/sys", key).write_text(value)
 
 
-async def _set_up(place: _Place, number: int) -> None:
+async def _set_up(place: Place, number: int) -> None:
     """Servers, proxies and Services for a Deployment with so many pods."""
-    app, proxy = _app(number), place.lab.proxy
+    app, proxy = app_of(number), place.lab.proxy
     pods = await cluster.pods_of(place.kube, app)
     for pod in pods:
         place.servers.serve(f"default/{pod}")
@@ -247,17 +226,12 @@ async def _set_up(place: _Place, number: int) -> None:
         annotations = {cluster.MODE: mode} if mode else {}
         vip = _vip(mode, number)
         await place.kube.create(SERVICES, cluster.service(f"{app}{mode}", vip, app, annotations), "default")
-    if number == 10:
-        for scheduler in _SCHEDULERS if proxy == "kube-nftlb" else ("rr",):
-            annotations = {cluster.SCHEDULER: scheduler}
-            waiting = cluster.service(f"wait-{scheduler}", _wait_vip(scheduler), app, annotations, _LAB_PORT)
-            await place.kube.create(SERVICES, waiting, "default")
 
 
-async def _subjects(place: _Place, number: int) -> list[Subject]:
+async def _subjects(place: Place, number: int) -> list[Subject]:
     proxy = place.lab.proxy
     if proxy == "none":
-        pods = await cluster.pods_of(place.kube, _app(number))
+        pods = await cluster.pods_of(place.kube, app_of(number))
         node = str(place.lab.nodes[0].addresses[0].ip)
         found = [Subject(DIRECT, place.servers, next(iter(pods.values())))]
         found += [Subject(name, place.servers, node, port + number) for name, port in _PROXY_PORTS.items()]
@@ -271,28 +245,23 @@ async def _subjects(place: _Place, number: int) -> list[Subject]:
     return found
 
 
-async def _add_others(place: _Place, there: int, number: int) -> None:
-    """More other Services; returns when the node's rules do not change any more."""
+async def _add_others(place: Place, there: int, number: int) -> None:
+    """More other Services; returns when all of them are in the node's rules."""
     if place.lab.proxy == "none":
         return
     await cluster.create_others(place.kube, number - there, first=there)
-    last: list[dict[str, int]] = []
-    async with asyncio.timeout(_PROGRAMMED_WITHIN_S):
-        while len(last) < 3 or last[-1] != last[-2] or last[-2] != last[-3]:
-            last.append(await asyncio.to_thread(rules.count, place.lab, NODE))
-            await asyncio.sleep(1.5)
+    if place.lab.proxy == "kube-nftlb":
+        await cluster.until_in_sync(place.kube, _PROGRAMMED_WITHIN_S)
+    address = next(iter((await cluster.pods_of(place.kube, app_of(10))).values()))
+    await cluster.until_serves(place.lab, place.kube, f"last-{number}", address, _PROGRAMMED_WITHIN_S, LAB_PORT)
 
 
-def _app(number: int) -> str:
+def app_of(number: int) -> str:
     return f"web-of-{number}"
 
 
 def _vip(mode: str, number: int) -> str:
     return f"10.96.{200 + ('', *_MODES).index(mode)}.{number}"
-
-
-def _wait_vip(scheduler: str) -> str:
-    return f"10.96.210.{1 + _SCHEDULERS.index(scheduler)}"
 
 
 def _packets_vip(mode: str) -> str:

@@ -1,0 +1,59 @@
+"""Servers that wait for a second before they answer, as the field tests the schedulers of IPVS.
+
+As many as the servers can take are asked at once; so a scheduler that does not spread them shows in the answers' times.
+"""
+
+import asyncio
+import contextlib
+
+from benchmarks import cluster, datapath
+from benchmarks.datapath import LAB_PORT, USERS, Place, Subject
+from benchmarks.latency import has_ip_vs
+from benchmarks.records import Records
+from kube_nftlb.kube import SERVICES
+
+SCENARIO = "schedulers"
+
+_SERVERS = 10
+_SECONDS = 4
+_SCHEDULERS = ("rr", "weight", "hash", "symhash")
+
+
+def run(records: Records, *, short: bool) -> None:
+    """Measure each of our schedulers, and each kube-proxy that the kernel has."""
+    asyncio.run(_run(records, rounds=1 if short else 5))
+
+
+async def _run(records: Records, rounds: int) -> None:
+    proxies = ["kube-nftlb", "kube-proxy-nftables", "kube-proxy-iptables"]
+    if has_ip_vs():
+        proxies.append("kube-proxy-ipvs")
+    else:
+        records.skip(SCENARIO, "kube-proxy-ipvs", "the kernel has no ip_vs")
+    async with contextlib.AsyncExitStack() as stack:
+        places = [await stack.enter_async_context(datapath.place_of(proxy, (_SERVERS,))) for proxy in proxies]
+        subjects = [subject for place in places for subject in await _subjects(place)]
+        for number, subject in datapath.turns(subjects, rounds):
+            url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
+            result = await asyncio.to_thread(subject.servers.k6, url, USERS, _SECONDS, keep_alive=False)
+            keys: dict[str, str | int] = {
+                "servers": _SERVERS,
+                "users": USERS,
+                "connections": "new for each request",
+                "tool": "k6",
+                "waits": 1,
+            }
+            datapath.record(records, subject.name, result, {**keys, "round": number}, SCENARIO)
+
+
+async def _subjects(place: Place) -> list[Subject]:
+    proxy = place.lab.proxy
+    found: list[Subject] = []
+    for scheduler in _SCHEDULERS if proxy == "kube-nftlb" else ("",):
+        annotations = {cluster.SCHEDULER: scheduler} if scheduler else {}
+        vip = f"10.96.210.{2 + len(found)}"
+        body = cluster.service(f"wait-{scheduler}1", vip, datapath.app_of(_SERVERS), annotations, LAB_PORT)
+        await place.kube.create(SERVICES, body, "default")
+        await cluster.until(place.lab, "until-answers", vip)
+        found.append(Subject(f"{proxy} {scheduler}".strip(), place.servers, vip, 80))
+    return found
