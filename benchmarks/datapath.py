@@ -257,6 +257,7 @@ async def _add_others(place: Place, there: int, number: int) -> None:
 
 
 def app_of(number: int) -> str:
+    """The Deployment with so many servers."""
     return f"web-of-{number}"
 
 

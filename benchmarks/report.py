@@ -75,9 +75,9 @@ _CHAPTERS = (
 _CLOSES: Mapping[str, str] = {
     "steady": (
         "kube-proxy waits for half a second on average, so ten times faster is 50 ms. Of ours the API server's work "
-        "for a farm grows with its endpoints (docs/scaling.md), and the agent is busy for 50 ms with each endpoint that is "
-        "replaced, most of it waiting for nftlb. A removal that comes later than what is new, and the engine of "
-        "docs/scaling.md, would take the second away; both are untried."
+        "for a farm grows with its endpoints (docs/scaling.md), and the agent is busy for 50 ms with each endpoint "
+        "that is replaced, most of it waiting for nftlb. A removal that comes later than what is new, and the engine "
+        "of docs/scaling.md, would take the second away; both are untried."
     ),
     "idle": (
         "Where the endpoints are there before the Service neither waits, and ours takes one more way through the API "
