@@ -6,6 +6,7 @@ anybody else has changed nftables, and repairs.
 """
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -415,7 +416,7 @@ class Reconciler:
         started = time.perf_counter()
         await self._notice()
         await self._update_policies()
-        for key in _next(self._dirty, self._chunk):
+        for key in _next(self._dirty, self._chunk, self._comes_or_goes):
             self._in_work[key] = self._dirty.pop(key)
         chunk = len(self._in_work)
         failed = await self._reconcile(list(self._in_work))
@@ -841,6 +842,10 @@ class Reconciler:
             self.progress.backlog.queued(self.progress.changed_at, time.monotonic())
         self._wake.set()
 
+    def _comes_or_goes(self, key: FarmKey) -> bool:
+        """Whether a farm is not served yet, or is gone: somebody waits for it, more than for one backend more."""
+        return key not in self._farms or names.nftlb_farm_name(*key) not in self.present
+
     def _fail(self, key: FarmKey, reason: FailureReason, message: str) -> None:
         if (farm := self._farms.get(key)) is not None:
             self._tell(key, Problem(reason, message, farm.metadata.generation))
@@ -896,10 +901,16 @@ def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
     return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
 
 
-def _next(dirty: Iterable[FarmKey], chunk: int) -> list[FarmKey]:
-    """What is taken of all that is dirty, which is in the order in which it came."""
+def _next(dirty: Iterable[FarmKey], chunk: int, urgent: Callable[[FarmKey], bool]) -> list[FarmKey]:
+    """What is taken of all that is dirty, which is in the order in which it came: up to half of it what is urgent."""
     keys = list(dirty)
-    return keys if len(keys) <= chunk else [*keys[: chunk - NEWEST], *keys[-NEWEST:]]
+    if len(keys) <= chunk:
+        return keys
+    ahead = dict.fromkeys(itertools.islice(filter(urgent, keys), chunk // 2))
+    rest = [key for key in keys if key not in ahead]
+    room = chunk - len(ahead)
+    newest = min(NEWEST, room // 2)
+    return [*ahead, *rest[: room - newest], *rest[-newest:]]
 
 
 def _fitting(done: int, seconds: float, before: int) -> int:

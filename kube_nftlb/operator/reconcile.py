@@ -53,7 +53,7 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.store = store
-        self.services: WorkQueue[ServiceKey] = WorkQueue(clock)
+        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes)
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock)
         self._publisher = publisher
         self._events = events
@@ -69,6 +69,10 @@ class Reconciler:
         for key in dirty.services:
             self.services.add(key, self._patience(key))
         self._mark_statuses(dirty)
+
+    def _comes_or_goes(self, key: ServiceKey) -> bool:
+        """Whether a Service is not served yet, or is gone: somebody waits for it, more than for one endpoint more."""
+        return self.store.services.get(key) is None or not self.store.farms_of(key)
 
     def _patience(self, key: ServiceKey) -> float:
         """How long to wait for the first EndpointSlice of a new Service, which comes a few milliseconds behind it.

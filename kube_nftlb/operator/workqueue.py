@@ -12,12 +12,16 @@ K = TypeVar("K", bound=Hashable)
 class WorkQueue(Generic[K]):
     """Keys in the order in which they came due. ``clock`` tells the time in seconds.
 
-    A key that is added while it is being worked on is handed out again afterwards.
+    A key that is added while it is being worked on is handed out again afterwards. Keys for which ``is_urgent`` holds
+    when they come due share the turns with all others, one by one: so a few of them do not wait behind thousands.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], is_urgent: Callable[[K], bool] = lambda _: False) -> None:
         self._clock = clock
+        self._is_urgent = is_urgent
+        self._urgent: dict[K, None] = {}
         self._ready: dict[K, None] = {}
+        self._urgent_next = True
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._running: set[K] = set()
@@ -29,20 +33,19 @@ class WorkQueue(Generic[K]):
         self._progressed_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._due) + len(self._running)
+        return len(self._urgent) + len(self._ready) + len(self._due) + len(self._running)
 
     def add(self, key: K, delay_s: float = 0) -> None:
         """Have a key handed out, at once or after a while; the earlier of two times counts."""
         due = self._clock() + delay_s
         if key in self._running:
             self._again[key] = min(due, self._again.get(key, due))
-        elif key not in self._ready:
+        elif key not in self._ready and key not in self._urgent:
             if self._idle.is_set():
                 self._progressed_at = self._clock()
             if delay_s <= 0:
                 self._due.pop(key, None)
-                self._ready[key] = None
-                self._idle.clear()
+                self._make_ready(key)
                 self._wake.set()
             elif due < self._due.get(key, float("inf")):
                 self._due[key] = due
@@ -58,9 +61,9 @@ class WorkQueue(Generic[K]):
         """The next key that is due; give it back with ``done``."""
         while True:
             wait_s = self._promote()
-            if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
+            if lane := self._lane():
+                key = next(iter(lane))
+                del lane[key]
                 self._running.add(key)
                 self._progressed_at = self._clock()
                 return key
@@ -77,16 +80,26 @@ class WorkQueue(Generic[K]):
         self._progressed_at = self._clock()
         if (due := self._again.pop(key, None)) is not None:
             self.add(key, due - self._clock())
-        if not self._ready and not self._running:
+        if not self._urgent and not self._ready and not self._running:
             self._idle.set()
 
     def stalled_s(self) -> float:
         """For how long no key was taken or done although there are some to do; 0 where there are none."""
-        return self._clock() - self._progressed_at if self._ready or self._running else 0
+        return self._clock() - self._progressed_at if self._urgent or self._ready or self._running else 0
 
     async def until_idle(self) -> None:
         """Return when nothing is due and nothing is being worked on."""
         await self._idle.wait()
+
+    def _make_ready(self, key: K) -> None:
+        (self._urgent if self._is_urgent(key) else self._ready)[key] = None
+        self._idle.clear()
+
+    def _lane(self) -> dict[K, None]:
+        """Where the next key is taken from."""
+        self._urgent_next = not self._urgent_next
+        first, second = (self._urgent, self._ready) if self._urgent_next else (self._ready, self._urgent)
+        return first or second
 
     def _promote(self) -> float | None:
         """Make ready what has come due; the seconds until the next, None where there is none."""
@@ -99,6 +112,5 @@ class WorkQueue(Generic[K]):
             else:
                 heapq.heappop(self._later)
                 del self._due[key]
-                self._ready[key] = None
-                self._idle.clear()
+                self._make_ready(key)
         return None

@@ -89,3 +89,16 @@ async def test_a_queue_stalls_when_its_keys_are_neither_taken_nor_done():
     queue.done("b")
     now[0] = 600
     assert queue.stalled_s() == 0
+
+
+async def test_what_is_urgent_takes_turns_with_the_rest():
+    queue = WorkQueue(lambda: 0.0, str.isupper)
+    queue.add_all(["a", "b", "c", "d"])
+    queue.add_all(["A", "B"])
+    assert len(queue) == 6
+    taken = [await queue.get() for _ in range(6)]
+    assert sorted(taken[:4]) == ["A", "B", "a", "b"]
+    assert [key for key in taken if key.islower()] == ["a", "b", "c", "d"]
+    for key in taken:
+        queue.done(key)
+    await asyncio.wait_for(queue.until_idle(), 1)
