@@ -22,7 +22,7 @@ def main() -> int:
     if again := _measured(folder) & set(arguments.only):
         print(f"{folder} has records of {', '.join(sorted(again))} already: give another --out", file=sys.stderr)
         return 2
-    described = machine.describe(arguments.only)
+    described = machine.describe(arguments.only, full=arguments.full)
     machine.write(folder, described)
     failed = []
     with Records(folder) as records:

@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,12 +35,13 @@ _VERSIONS = (
 )
 
 
-def describe(scenarios: Sequence[str]) -> dict[str, Any]:
+def describe(scenarios: Sequence[str], *, full: bool) -> dict[str, Any]:
     """All that is known before the first measurement of these scenarios."""
+    command = ["python", "-m", "benchmarks", *(["--full"] if full else []), "--only", ",".join(scenarios)]
     return {
         "scenarios": list(scenarios),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "command": " ".join(command),
         "commit": _commit(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
