@@ -30,30 +30,41 @@ _COLOURS = (
 _DPI = 90
 
 
+CAPTIONS = {
+    "latency": "From the API's answer until the VIP answers, or refuses",
+    "way": "Where the time goes (median)",
+    "rules": "Rules on a node",
+    "datapath": "Requests per second, as a share of kube-proxy's in nftables mode (with 95 % confidence)",
+    "processor": "Processor time for a request, as a share of kube-proxy's in nftables mode",
+    "packets": "Processor time for a packet, as a share of kube-proxy's in nftables mode",
+    "limit": "What kernel, netlink and nftlb take at the least (median)",
+    "schedulers": "Servers that wait for a second",
+    "scale": "Many Services",
+    "cost": "What it costs",
+}
+"""What each chart shows, by its name."""
+
+
 def draw(groups: Groups, folder: Path) -> dict[str, str]:
     """Draw all charts for which there are figures; the name of each file, and what it shows."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
-    for name, caption, figure in (
-        ("latency", "From the API's answer until the VIP answers, or refuses", _latency(groups)),
-        ("way", "Where the time goes (median)", _way(groups)),
-        ("rules", "Rules on a node", _rules(groups)),
-        (
-            "datapath",
-            "Requests per second, as a share of kube-proxy's in nftables mode (with 95 % confidence)",
-            _datapath(groups),
-        ),
-        ("processor", "Processor time for a request, as a share of kube-proxy's in nftables mode", _processor(groups)),
-        ("packets", "Processor time for a packet, as a share of kube-proxy's in nftables mode", _packets(groups)),
-        ("limit", "What kernel, netlink and nftlb take at the least (median)", _limit(groups)),
-        ("schedulers", "Servers that wait for a second", _any(groups, "schedulers")),
-        ("scale", "Many Services", _any(groups, "scale")),
-        ("cost", "What it costs", _any(groups, "cost")),
+    for name, figure in (
+        ("latency", _latency(groups)),
+        ("way", _way(groups)),
+        ("rules", _rules(groups)),
+        ("datapath", _datapath(groups)),
+        ("processor", _processor(groups)),
+        ("packets", _packets(groups)),
+        ("limit", _limit(groups)),
+        ("schedulers", _any(groups, "schedulers")),
+        ("scale", _any(groups, "scale")),
+        ("cost", _any(groups, "cost")),
     ):
         if figure is not None:
             figure.savefig(folder / f"{name}.png", dpi=_DPI, metadata={"Software": None})
             plt.close(figure)
-            made[name] = caption
+            made[name] = CAPTIONS[name]
     return made
 
 
