@@ -123,7 +123,7 @@ def test_a_restarted_operator_does_not_forget_what_pods_ask_for(cluster: Cluster
     cluster.run("web", 2, namespace)
     (first, _) = cluster.pods("web", namespace)
     annotate(cluster, "pod", first, namespace, weight="5")
-    eventually(lambda: backends(cluster, namespace)[first]["weight"] == 5, "it has its weight")
+    eventually(lambda: backends(cluster, namespace).get(first, {}).get("weight") == 5, "it has its weight")
     before = cluster.farm("web--http", namespace)["metadata"]["generation"]
     cluster.lab.restart("operator")
     annotate(cluster, "pod", first, namespace, weight="6")
