@@ -107,37 +107,36 @@ def _rules(groups: Groups) -> Verdict | None:
 
 
 def _datapath(groups: Groups) -> Verdict | None:
+    bar = "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point"
     ratios = list(datapath_ratios(groups))
     if not ratios:
         return None
-    low = min(ratios, key=lambda each: each[2].value)
-    ours, point, share = low
-    where = (
-        f"{ours}: {share.value:.2f} of its requests per second ({share.low:.2f} to {share.high:.2f}; {text_of(point)})"
-    )
-    missed = sum(interval.high < 0.98 for _, _, interval in ratios)
-    reached = sum(interval.low >= 0.98 for _, _, interval in ratios)
-    outcome = MISSED if missed else REACHED if reached == len(ratios) else OPEN
-    counts = f"of {len(ratios)} points {reached} reached, {missed} missed, the others within the noise; worst: {where}"
-    return Verdict(
-        "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point", outcome, counts, "datapath"
-    )
+    reached = sum(share.low >= 0.98 for _, _, share in ratios)
+    missed = sum(share.high < 0.98 for _, _, share in ratios)
+    worst = min(ratios, key=lambda each: each[2].value)
+    return _at_points(bar, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst))
 
 
 def _per_packet(groups: Groups) -> Verdict | None:
-    ratios = [
-        (share, f"{ours}: {share.value:.2f} of the {metric} ({share.low:.2f} to {share.high:.2f}; {text_of(point)})")
-        for metric in (packets.FIRST, packets.LATER)
-        for ours, point, share in datapath_ratios(groups, metric)
-    ]
+    bar = "The same for the kernel's time for one packet, which is less noisy"
+    ratios = [(metric, *each) for metric in (packets.FIRST, packets.LATER) for each in datapath_ratios(groups, metric)]
     if not ratios:
         return None
-    missed = sum(share.low > 1.02 for share, _ in ratios)
-    reached = sum(share.high <= 1.02 for share, _ in ratios)
-    outcome = MISSED if missed else REACHED if reached == len(ratios) else OPEN
-    worst = max(ratios, key=lambda each: each[0].value)[1]
-    counts = f"of {len(ratios)} points {reached} reached, {missed} missed, the others within the noise; worst: {worst}"
-    return Verdict("The same for the kernel's time for one packet, which is less noisy", outcome, counts, "packets")
+    reached = sum(share.high <= 1.02 for *_, share in ratios)
+    missed = sum(share.low > 1.02 for *_, share in ratios)
+    metric, ours, point, share = max(ratios, key=lambda each: each[3].value)
+    return _at_points(bar, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
+
+
+def _at_points(bar: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:
+    """A bar that is to be reached at each of some points; where it is neither reached nor missed, noise hides it."""
+    outcome = MISSED if missed else REACHED if reached == points else OPEN
+    counts = f"of {points} points {reached} reached, {missed} missed, the others within the noise; worst: {worst}"
+    return Verdict(bar, outcome, counts, key)
+
+
+def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
+    return f"{ours}: {share.value:.2f} of {metric} ({share.low:.2f} to {share.high:.2f}; {text_of(point)})"
 
 
 def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:

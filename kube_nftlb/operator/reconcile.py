@@ -189,7 +189,7 @@ class Reconciler:
             self.store.unfinished.discard(key)
         if status_digest(status) == farm.status.digest:
             return None
-        if (wait_s := self._nodes_have_s(farm, status)) > 0:
+        if (wait_s := self._wait_for_nodes_s(farm, status)) > 0:
             return wait_s
         if (wait_s := self._status_written.get(key, 0) + _STATUS_INTERVAL_S - self._clock()) > 0:
             return wait_s
@@ -205,16 +205,15 @@ class Reconciler:
         self._failures.pop(key, None)
         return None
 
-    def _nodes_have_s(self, farm: FarmRecord, status: FarmStatus) -> float:
+    def _wait_for_nodes_s(self, farm: FarmRecord, status: FarmStatus) -> float:
         """For how many more seconds the nodes may tell that they have a new generation, before it is said of them."""
         pending = any(condition.reason == "Pending" for condition in status.conditions)
         if not pending or farm.status.observed_generation == farm.generation:
             self._awaited.pop(farm.key, None)
             return 0
-        generation, since = self._awaited.get(farm.key, (0, 0.0))
-        if generation != farm.generation:
-            since = self._clock()
-            self._awaited[farm.key] = farm.generation, since
+        if self._awaited.get(farm.key, (0, 0.0))[0] != farm.generation:
+            self._awaited[farm.key] = farm.generation, self._clock()
+        _, since = self._awaited[farm.key]
         return since + _NODES_PATIENCE_S - self._clock()
 
     def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:

@@ -80,16 +80,20 @@ class WorkQueue(Generic[K]):
         self._progressed_at = self._clock()
         if (due := self._again.pop(key, None)) is not None:
             self.add(key, due - self._clock())
-        if not self._urgent and not self._ready and not self._running:
+        if not self._busy:
             self._idle.set()
 
     def stalled_s(self) -> float:
         """For how long no key was taken or done although there are some to do; 0 where there are none."""
-        return self._clock() - self._progressed_at if self._urgent or self._ready or self._running else 0
+        return self._clock() - self._progressed_at if self._busy else 0
 
     async def until_idle(self) -> None:
         """Return when nothing is due and nothing is being worked on."""
         await self._idle.wait()
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._urgent or self._ready or self._running)
 
     def _make_ready(self, key: K) -> None:
         (self._urgent if self._is_urgent(key) else self._ready)[key] = None

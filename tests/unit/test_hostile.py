@@ -160,7 +160,7 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
     """So that the tests above do not pass because everything is refused."""
     accepted = 0
 
-    @always_the_same(100 if len(path) == 1 else 15)
+    @always_the_same(300 if len(path) == 1 else 15)
     @given(allowed(schema_of(path)))
     def check(value: Any) -> None:
         nonlocal accepted
