@@ -60,7 +60,6 @@ bench-full: .venv/ready ## The same with everything, which takes hours
 	$(BIN)/python -m benchmarks --full
 
 lock: .venv/ready ## Pin the newest versions of all packages
-	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --constraint requirements.lock pyproject.toml -o requirements-image.lock
 

@@ -1,41 +1,68 @@
-"""The kernel's table of connections, where nftlb leaves something behind in it (netlink, conntrack(8))."""
+"""The kernel's table of connections, where nftlb leaves something behind in it (netlink, conntrack(8)).
 
+Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, flags as in nf_conntrack_common.h.
+"""
+
+import ipaddress
+import itertools
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Any, Self
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
 
-from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
+from kube_nftlb import metrics
+from kube_nftlb.nftlb import netlink, objects
+from kube_nftlb.nftlb.netlink import Change, NetfilterSocket
 
-from kube_nftlb import errors, metrics
-from kube_nftlb.nftlb import objects
+_TUPLE_ORIGINAL, _TUPLE_REPLY, _MARK, _ZONE, _MARK_MASK, _FILTER, _STATUS_MASK = 1, 2, 8, 18, 21, 25, 26
+_STATUS = 3
+_TUPLE_IP, _TUPLE_PROTOCOL = 1, 2
+_PROTOCOL_NUMBER, _PROTOCOL_TO_PORT = 1, 3
+_FILTER_ORIGINAL_FLAGS = 1
+_FLAG_TO_ADDRESS, _FLAG_PROTOCOL, _FLAG_TO_PORT = 1 << 1, 1 << 3, 1 << 5
+_STATUS_DESTINATION_TRANSLATED = 1 << 5
 
+_FROM_ADDRESS = {"ip": 1, "ip6": 3}
+_TO_ADDRESS = {"ip": 2, "ip6": 4}
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": socket.IPPROTO_SCTP}
-_ENOENT = 2
+_NUMBER = struct.Struct(">I")
+_PORT = struct.Struct(">H")
 
 _QUESTIONS_MAX = 8
 
-_Change = Callable[[AsyncNFCTSocket, NFCTAttrTuple], Awaitable[None]]
+
+class Connection(NamedTuple):
+    """An entry of the table: what the client asked for, who answers it, and the backend's part of its mark.
+
+    ``key`` is what the kernel knows it by.
+    """
+
+    ip: str
+    protocol: int
+    port: int
+    answerer: str
+    mark: int
+    key: bytes
+
+
+_Listener = tuple[str, int, int]
+"""Address, protocol and port, which is 0 for all."""
 
 
 class Conntrack:
     """This network namespace's connections. Use ``Conntrack.open``."""
 
-    def __init__(self, sockets: dict[int, AsyncNFCTSocket]) -> None:
-        self._sockets = sockets
+    def __init__(self, netfilter: NetfilterSocket) -> None:
+        self._netfilter = netfilter
 
     @classmethod
     async def open(cls) -> Self:
-        """Open the sockets, in the running event loop."""
-        sockets = {int(family): AsyncNFCTSocket(family) for family in (socket.AF_INET, socket.AF_INET6)}
-        for each in sockets.values():
-            await each.setup_endpoint()
-        return cls(sockets)
+        """Open the socket, in the running event loop."""
+        return cls(NetfilterSocket.open())
 
     def close(self) -> None:
-        """Close the sockets."""
-        for each in self._sockets.values():
-            each.close()
+        """Close the socket."""
+        self._netfilter.close()
 
     async def release(self, farm: objects.Farm, marks: set[int]) -> int:
         """Part a farm's connections from backends that are gone, known by their marks; how many that were.
@@ -43,14 +70,19 @@ class Conntrack:
         A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
         connection goes on, but without its mark: with it, each packet would renew the session that leads there.
         """
-        released = await self._each(farm, lambda entry: _mark(entry) in marks, self._released)
+        filters = [
+            netlink.attribute(_MARK, _NUMBER.pack(mark))
+            + netlink.attribute(_MARK_MASK, _NUMBER.pack(objects.MARK_LAST))
+            for mark in marks
+        ]
+        released = await self._change(farm, lambda each: each.mark in marks, _released, filters)
         return _counted("BackendGone", released)
 
     async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
         """Forget a farm's connections to these addresses; how many that were. Their next packet is refused or reset."""
         if not addresses:
             return 0
-        ended = await self._each(farm, lambda entry: _answerer(entry) in addresses, self._forgotten)
+        ended = await self._change(farm, lambda each: each.answerer in addresses, _forgotten)
         return _counted("BackendDown", ended)
 
     async def forget_untranslated(self, farm: objects.Farm) -> int:
@@ -59,68 +91,97 @@ class Conntrack:
         What the kernel once let pass as it was it never translates. Marks prove nothing: it may have got one since.
         """
         ips = {claim.ip for claim in farm.claims()}
-        forgotten = await self._each(farm, lambda entry: _answerer(entry) in ips, self._forgotten)
+        untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
+            _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
+        )
+        forgotten = await self._change(farm, lambda each: each.answerer in ips, _forgotten, [untranslated])
         return _counted("Untranslated", forgotten)
 
-    async def _each(self, farm: objects.Farm, chosen: Callable[[Any], bool], change: _Change) -> int:
-        family = socket.AF_INET6 if farm.ipv6 else socket.AF_INET
-        table = self._sockets[family]
-        listeners = {
+    async def _change(
+        self,
+        farm: objects.Farm,
+        chosen: Callable[[Connection], bool],
+        change: Callable[[Connection], Change],
+        filters: Sequence[bytes] = (b"",),
+    ) -> int:
+        """Change those of a farm's connections that are chosen; how many that were.
+
+        One of the filters lets each of them through. An old kernel may not know them, so ``chosen`` has the last word.
+        """
+        family = "ip6" if farm.ipv6 else "ip"
+        listeners: set[_Listener] = {
             (claim.ip, _PROTOCOLS[protocol], claim.port)
             for claim in farm.claims()
             for protocol in objects.PROTOCOLS[claim.protocol]
         }
-        # Asked for an IPv6 address the kernel tells of nothing, and a thousand questions take longer than all answers.
-        asked: list[NFCTAttrTuple | None] = [None]
-        if family == socket.AF_INET and len(listeners) <= _QUESTIONS_MAX:
-            asked = [NFCTAttrTuple(family, daddr=ip, proto=proto, dport=port or None) for ip, proto, port in listeners]
         changed = 0
-        for question in asked:
-            try:
-                found = [
-                    connection
-                    async for entry in await table.dump(tuple_orig=question)
-                    if chosen(entry)
-                    and (connection := NFCTAttrTuple.from_netlink(family, entry.get_attr("CTA_TUPLE_ORIG")))
-                    and not listeners.isdisjoint(
-                        (connection.daddr, connection.proto, port) for port in (connection.dport, 0)
-                    )
-                ]
-                for connection in found:
-                    await change(table, connection)
-            except NetlinkError as error:
-                # One that ended meanwhile is no trouble; the others are found at the next attempt.
-                if error.code != _ENOENT:
-                    raise errors.KernelError(f"cannot change connections of {farm.name}: {error}") from error
-                continue
-            changed += len(found)
+        for question in _questions(family, listeners, filters):
+            found = [
+                each
+                for answer in await self._netfilter.ask(family, netlink.GET_CONNECTIONS, question, dump=True)
+                if (each := _connection(family, answer))
+                and chosen(each)
+                and not listeners.isdisjoint((each.ip, each.protocol, port) for port in (each.port, 0))
+            ]
+            changed += await self._netfilter.change(family, [change(each) for each in found])
         return changed
 
-    @staticmethod
-    async def _released(table: AsyncNFCTSocket, connection: NFCTAttrTuple) -> None:
-        if connection.proto == socket.IPPROTO_UDP:
-            await table.entry("del", tuple_orig=connection)
-        else:
-            await table.entry("set", mark=0, tuple_orig=connection)
 
-    @staticmethod
-    async def _forgotten(table: AsyncNFCTSocket, connection: NFCTAttrTuple) -> None:
-        await table.entry("del", tuple_orig=connection)
+def _questions(family: str, listeners: set[_Listener], filters: Sequence[bytes]) -> list[bytes]:
+    """What the kernel is asked; with too many questions it would take longer than we do with all it could tell."""
+    # Asked for an IPv6 address it tells of nothing.
+    by_listener = family == "ip" and len(listeners) <= _QUESTIONS_MAX
+    asked = [_to(family, *listener) for listener in listeners] if by_listener else [b""]
+    if len(asked) * len(filters) > _QUESTIONS_MAX:
+        return asked
+    return [listener + each for listener, each in itertools.product(asked, filters)]
+
+
+def _to(family: str, ip: str, protocol: int, port: int) -> bytes:
+    """A filter for connections to a listener."""
+    address = netlink.attribute(_TO_ADDRESS[family], ipaddress.ip_address(ip).packed)
+    asked = netlink.attribute(_PROTOCOL_NUMBER, bytes([protocol]))
+    flags = _FLAG_TO_ADDRESS | _FLAG_PROTOCOL
+    if port:
+        asked += netlink.attribute(_PROTOCOL_TO_PORT, _PORT.pack(port))
+        flags |= _FLAG_TO_PORT
+    both = netlink.attribute(_TUPLE_IP, address, nested=True) + netlink.attribute(_TUPLE_PROTOCOL, asked, nested=True)
+    flagged = netlink.attribute(_FILTER_ORIGINAL_FLAGS, struct.pack("=I", flags))
+    return netlink.attribute(_TUPLE_ORIGINAL, both, nested=True) + netlink.attribute(_FILTER, flagged, nested=True)
+
+
+def _connection(family: str, answer: bytes) -> Connection | None:
+    """A connection with ports, as the kernel tells it."""
+    told = dict(netlink.attributes(answer))
+    asked, answered = told.get(_TUPLE_ORIGINAL, b""), told.get(_TUPLE_REPLY, b"")
+    ip = netlink.find(asked, _TUPLE_IP, _TO_ADDRESS[family])
+    protocol = netlink.find(asked, _TUPLE_PROTOCOL, _PROTOCOL_NUMBER)
+    port = netlink.find(asked, _TUPLE_PROTOCOL, _PROTOCOL_TO_PORT)
+    answerer = netlink.find(answered, _TUPLE_IP, _FROM_ADDRESS[family])
+    if not (ip and protocol and port and answerer):
+        return None
+    key = netlink.attribute(_TUPLE_ORIGINAL, asked, nested=True)
+    if (zone := told.get(_ZONE)) is not None:
+        key += netlink.attribute(_ZONE, zone)
+    mark = int.from_bytes(told.get(_MARK, b""), "big") & objects.MARK_LAST
+    return Connection(_text(ip), protocol[0], int.from_bytes(port, "big"), _text(answerer), mark, key)
+
+
+def _text(address: bytes) -> str:
+    return str(ipaddress.ip_address(address))
+
+
+def _released(connection: Connection) -> Change:
+    if connection.protocol == socket.IPPROTO_UDP:
+        return _forgotten(connection)
+    unmarked = netlink.attribute(_MARK, _NUMBER.pack(0))
+    return Change(netlink.SET_CONNECTION, connection.key + unmarked)
+
+
+def _forgotten(connection: Connection) -> Change:
+    return Change(netlink.DELETE_CONNECTION, connection.key)
 
 
 def _counted(reason: str, connections: int) -> int:
     metrics.CONNECTIONS_PARTED.labels(reason).inc(connections)
     return connections
-
-
-def _mark(entry: Any) -> int:
-    """The backend's part of a connection's mark."""
-    mark: int = entry.get_attr("CTA_MARK") or 0
-    return mark & objects.MARK_LAST
-
-
-def _answerer(entry: Any) -> str:
-    """The address that answers a connection, which is the backend's once it was translated."""
-    ip = entry.get_attr("CTA_TUPLE_REPLY").get_attr("CTA_TUPLE_IP")
-    address: str = ip.get_attr("CTA_IP_V4_SRC") or ip.get_attr("CTA_IP_V6_SRC") or ""
-    return address

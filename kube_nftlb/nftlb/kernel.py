@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from kube_nftlb.nftlb import layout, netlink
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, Listener, Target
-from kube_nftlb.nftlb.netlink import NftablesSocket
+from kube_nftlb.nftlb.netlink import NetfilterSocket
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
 _GEN_ID = 1
@@ -37,13 +37,13 @@ class TimedSession(NamedTuple):
 class Kernel:
     """A look at this network namespace's nftables. Use ``Kernel.open``."""
 
-    def __init__(self, nftables: NftablesSocket) -> None:
+    def __init__(self, nftables: NetfilterSocket) -> None:
         self._nftables = nftables
 
     @classmethod
     async def open(cls) -> Self:
         """Open the socket, in the running event loop."""
-        return cls(NftablesSocket.open())
+        return cls(NetfilterSocket.open())
 
     def close(self) -> None:
         """Close the socket."""

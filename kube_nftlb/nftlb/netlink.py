@@ -1,38 +1,53 @@
-"""A socket for questions to nftables, and the attributes of its answers, as bytes.
+"""A socket for questions to nftables and conntrack, and the attributes of their answers, as bytes.
 
-pyroute2 makes an object of each attribute, which was most of the processor time of an agent with many farms. The
-numbers are those of linux/netlink.h and linux/netfilter/nf_tables.h.
+pyroute2 makes an object of each attribute, which was most of the processor time of an agent with many farms or many
+connections. The numbers are those of linux/netlink.h, linux/netfilter/nfnetlink.h, nf_tables.h and
+nfnetlink_conntrack.h.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
 
 from kube_nftlb import errors
 
-GET_RULES = 7
-GET_ELEMENTS = 13
-GET_GENERATION = 16
+_NFTABLES, _CONNTRACK = 10 << 8, 1 << 8
+GET_RULES = _NFTABLES | 7
+GET_ELEMENTS = _NFTABLES | 13
+GET_GENERATION = _NFTABLES | 16
+SET_CONNECTION = _CONNTRACK | 0
+GET_CONNECTIONS = _CONNTRACK | 1
+DELETE_CONNECTION = _CONNTRACK | 2
 
 FAMILIES = {"inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
 
 _NETLINK_NETFILTER = 12
-_SUBSYSTEM_NFTABLES = 10 << 8
-_REQUEST, _DUMP = 0x1, 0x300
+_REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
 _ERROR, _DONE = 2, 3
 _ENOENT = 2
 _HEADER = struct.Struct("=IHHIIBBH")
 """Of a netlink message and of nfnetlink in it: length, type, flags, sequence, port; family, version, resource."""
 _MESSAGE = struct.Struct("=IHHII")
+_NFNETLINK_BYTES = _HEADER.size - _MESSAGE.size
 _ATTRIBUTE = struct.Struct("=HH")
 _ATTRIBUTE_TYPE_MASK = 0x3FFF
 _NESTED = 0x8000
 _READ_BYTES = 1 << 17
 """The kernel fills as much of it as it has with one answer to a dump, 32 KiB at the most."""
 _TIMEOUT_S = 10
+_CHANGES_AT_ONCE = 64
+"""Each that fails is answered, and the answers must fit the socket's buffer."""
+
+
+class Change(NamedTuple):
+    """What the kernel is to change: SET_CONNECTION or DELETE_CONNECTION, and the attributes."""
+
+    kind: int
+    payload: bytes
 
 
 def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
@@ -72,8 +87,8 @@ def name(value: bytes | None) -> str:
     return value.rstrip(b"\0").decode(errors="replace") if value is not None else ""
 
 
-class NftablesSocket:
-    """Asks this network namespace's nftables, one question at a time. Use ``NftablesSocket.open``."""
+class NetfilterSocket:
+    """Asks this network namespace's netfilter, one question at a time. Use ``NetfilterSocket.open``."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
@@ -97,43 +112,89 @@ class NftablesSocket:
 
         Raises KernelError where the kernel refuses to tell, or does not answer.
         """
-        async with self._lock:
-            return await self._answers(family, kind, payload, dump=dump)
-
-    async def _answers(self, family: str, kind: int, payload: bytes, *, dump: bool) -> list[bytes]:
-        loop = asyncio.get_running_loop()
-        self._sequence = sequence = (self._sequence + 1) & 0xFFFFFFFF
-        flags = _REQUEST | (_DUMP if dump else 0)
-        length = _HEADER.size + len(payload)
-        header = _HEADER.pack(length, _SUBSYSTEM_NFTABLES | kind, flags, sequence, 0, FAMILIES[family], 0, 0)
         answers: list[bytes] = []
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                await loop.sock_sendall(self._socket, header + payload)
-                while True:
-                    data = await loop.sock_recv(self._socket, _READ_BYTES)
-                    if self._take(data, sequence, answers, dump=dump):
-                        return answers
-                    # A dump of thousands of elements must not keep all others waiting.
-                    await asyncio.sleep(0)
-        except OSError as error:
-            raise errors.KernelError(f"nftables does not answer: {error!r}") from error
-
-    def _take(self, data: bytes, sequence: int, answers: list[bytes], *, dump: bool) -> bool:
-        """Take what one reading has; whether the answer is complete."""
-        position = 0
-        while position + _MESSAGE.size <= len(data):
-            length, kind, _, of, _ = _MESSAGE.unpack_from(data, position)
-            end = position + max(length, _MESSAGE.size)
-            # What is left of a question that was given up is not of this one.
-            if of == sequence:
-                if kind in (_ERROR, _DONE):
-                    (code,) = struct.unpack_from("=i", data, position + _MESSAGE.size)
-                    if code not in (0, -_ENOENT):
-                        raise errors.KernelError(f"nftables refused to tell: {os.strerror(-code)}")
-                    return True
-                answers.append(data[position + _HEADER.size : end])
+        async with self._lock, _answering():
+            sequence = self._number()
+            await self._send([_message(family, kind, _REQUEST | (_DUMP if dump else 0), sequence, payload)])
+            async for of, answered, data in self._read():
+                # What is left of a question that was given up is not of this one.
+                if of != sequence:
+                    continue
+                if answered in (_ERROR, _DONE):
+                    if (code := _code(data)) not in (0, _ENOENT):
+                        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+                    break
+                answers.append(data[_NFNETLINK_BYTES:])
                 if not dump:
-                    return True
-            position += (max(length, _MESSAGE.size) + 3) & ~3
-        return False
+                    break
+        return answers
+
+    async def change(self, family: str, changes: Sequence[Change]) -> int:
+        """Have connections changed; how many were. One that is not there any more is left out.
+
+        Raises KernelError where the kernel refuses a change, or does not answer; those before it are done.
+        """
+        changed = 0
+        for first in range(0, len(changes), _CHANGES_AT_ONCE):
+            async with self._lock, _answering():
+                changed += await self._change_some(family, changes[first : first + _CHANGES_AT_ONCE])
+        return changed
+
+    async def _change_some(self, family: str, changes: Sequence[Change]) -> int:
+        numbered = {self._number(): change for change in changes}
+        flags = _REQUEST | _ACKNOWLEDGE
+        await self._send(_message(family, each.kind, flags, number, each.payload) for number, each in numbered.items())
+        open_, changed, refusal = set(numbered), 0, 0
+        async for of, _, data in self._read():
+            open_.discard(of)
+            if of in numbered:
+                code = _code(data)
+                changed += code == 0
+                refusal = refusal if code in (0, _ENOENT) else code
+            if not open_:
+                break
+        if refusal:
+            raise errors.KernelError(f"netfilter refused to change a connection: {os.strerror(refusal)}")
+        return changed
+
+    def _number(self) -> int:
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        return self._sequence
+
+    async def _send(self, messages: Iterable[bytes]) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._socket, b"".join(messages))
+
+    async def _read(self) -> AsyncIterator[tuple[int, int, bytes]]:
+        """Of each message that comes: which it answers, its type, and what is behind the header. It never ends."""
+        loop = asyncio.get_running_loop()
+        while True:
+            data = await loop.sock_recv(self._socket, _READ_BYTES)
+            position = 0
+            while position + _MESSAGE.size <= len(data):
+                length, kind, _, of, _ = _MESSAGE.unpack_from(data, position)
+                length = max(length, _MESSAGE.size)
+                yield of, kind, data[position + _MESSAGE.size : position + length]
+                position += (length + 3) & ~3
+            # A dump of thousands of elements must not keep all others waiting.
+            await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    """What is asked here is answered in time, or it is a KernelError."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            yield
+    except OSError as error:
+        raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
+
+
+def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:
+    length = _HEADER.size + len(payload)
+    return _HEADER.pack(length, kind, flags, sequence, 0, FAMILIES[family], 0, 0) + payload
+
+
+def _code(data: bytes) -> int:
+    """The number of the error, 0 where all went well."""
+    code: int = struct.unpack_from("=i", data)[0]
+    return -code

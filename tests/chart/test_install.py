@@ -1,5 +1,6 @@
 """The chart in a cluster: a real API server with real controllers. No image runs: nodes pretend to run the pods."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,7 +27,8 @@ def cluster() -> Iterator[Cluster]:
     """A cluster without kube-nftlb."""
     lab = Lab.up(f"chart-{os.getpid()}", nodes=2, proxy="none")
     try:
-        yield Cluster(lab)
+        with contextlib.closing(Cluster(lab)) as cluster:
+            yield cluster
     finally:
         lab.down()
 

@@ -30,14 +30,14 @@ POD = "default/somebody"
 def cluster() -> Iterator[Cluster]:
     lab = Lab.up(f"examples-{os.getpid()}", nodes=2, zones=["a", "b"])
     try:
-        cluster = Cluster(lab)
-        cluster.apply(client_pod("somebody", "default", cluster.nodes[0]))
-        cluster.kubectl("apply", *(f"--filename={path}" for path in FILES))
-        for kind in ("deployment", "statefulset"):
-            for each in cluster.get(kind)["items"]:
-                cluster.kubectl("rollout", "status", f"{kind}/{each['metadata']['name']}", "--timeout=90s")
-        cluster.wait("pod", "somebody", "Ready")
-        yield cluster
+        with contextlib.closing(Cluster(lab)) as cluster:
+            cluster.apply(client_pod("somebody", "default", cluster.nodes[0]))
+            cluster.kubectl("apply", *(f"--filename={path}" for path in FILES))
+            for kind in ("deployment", "statefulset"):
+                for each in cluster.get(kind)["items"]:
+                    cluster.kubectl("rollout", "status", f"{kind}/{each['metadata']['name']}", "--timeout=90s")
+            cluster.wait("pod", "somebody", "Ready")
+            yield cluster
     finally:
         lab.down()
 
@@ -81,7 +81,7 @@ def test_every_example_is_tested_and_says_what_it_shows() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_farm_of_an_example_is_programmed(cluster: Cluster, path: Path) -> None:
     names = {each["metadata"]["name"] for each in yaml.safe_load_all(path.read_text())}
-    farms = [farm for farm in cluster.get("farms")["items"] if farm["metadata"]["name"].partition("--")[0] in names]
+    farms = [farm for farm in cluster.get("farm")["items"] if farm["metadata"]["name"].partition("--")[0] in names]
     assert farms
     for farm in farms:
         if (found := programmed(cluster, farm["metadata"]["name"], "default"))["status"] != "True":

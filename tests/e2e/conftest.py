@@ -1,5 +1,6 @@
 """One cluster of two nodes with real containers, into which each test installs the chart unless it is there."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,8 @@ def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealClust
     try:
         lab.load_image(folder / "image.tar")
         (folder / "image.tar").unlink()
-        yield RealCluster(lab, programs.helm(_ignore), image.name)
+        with contextlib.closing(RealCluster(lab, programs.helm(_ignore), image.name)) as cluster:
+            yield cluster
     finally:
         lab.down()
         assert not _leftovers(), "the lab left control groups behind"

@@ -75,7 +75,7 @@ class RealCluster(Cluster):
         return any(release["name"] == RELEASE for release in json.loads(self.helm("list", "-n", SYSTEM, "-o", "json")))
 
     def ready_nodes(self) -> list[str]:
-        nodes = (self.get("nftlbnodes") or {"items": []})["items"]
+        nodes = (self.get("nftlbnode") or {"items": []})["items"]
         return sorted(node["metadata"]["name"] for node in nodes if is_true(node, "Ready"))
 
     def system_pods(self, component: str) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What the functional tests do with a lab, in the words of the tests."""
 
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -13,6 +14,9 @@ from typing import Any
 import yaml
 
 from kube_nftlb.lab.lab import Lab
+from kube_nftlb.lab.traffic import command as traffic
+from kube_nftlb.settings import NftlbSettings
+from tests.functional.api import Api
 
 TRAFFIC = (sys.executable, "-m", "kube_nftlb.lab.traffic")
 
@@ -35,7 +39,11 @@ class Cluster:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
+        self.api = Api(lab.kubeconfig)
         self._environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
+
+    def close(self) -> None:
+        self.api.close()
 
     # kubectl
 
@@ -56,7 +64,8 @@ class Cluster:
         return done.stdout
 
     def apply(self, *objects: dict[str, Any]) -> None:
-        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+        for each in objects:
+            self.api.apply(each)
 
     def refused(self, *objects: dict[str, Any]) -> str:
         """What the API server says to objects that it does not take."""
@@ -65,30 +74,34 @@ class Cluster:
         return done.stderr
 
     def get(self, kind: str, name: str | None = None, namespace: str = "default", **options: str) -> Any:
-        found = self.try_kubectl("get", kind, *([name] if name else []), "-n", namespace, "-o", "json")
-        return json.loads(found.stdout) if found.returncode == 0 else None
+        return self.api.get(kind, name, namespace, **options)
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
-        self.kubectl("delete", kind, name, "-n", namespace, "--wait=false")
+        self.api.delete(kind, name, namespace)
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:
         """A namespace of the test's own, gone with all that is in it when the test is over."""
         name = f"test-{uuid.uuid4().hex[:8]}"
-        self.kubectl("create", "namespace", name)
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # Without its service account a namespace takes no pods.
         eventually(lambda: self.get("serviceaccount", "default", name) is not None, f"{name} has a service account")
         try:
             yield name
         finally:
             # The namespace controller takes its time.
-            self.kubectl("delete", "services,farms,deployments,pods", "--all", "-n", name, "--wait=false")
-            self.kubectl("delete", "namespace", name, "--wait=false")
-            eventually(lambda: not self.get("farms", namespace=name)["items"], f"the farms of {name} are gone")
+            for kind in ("service", "farm", "deployment", "pod"):
+                self.api.delete_all(kind, name)
+            self.delete("namespace", name)
+            eventually(lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone")
             eventually(lambda: self.nftlb_farms(f"{name}.") == [], f"nftlb has forgotten the farms of {name}")
 
     def wait(self, kind: str, name: str, condition: str, namespace: str = "default") -> None:
-        self.kubectl("wait", f"--for=condition={condition}", f"{kind}/{name}", "-n", namespace, "--timeout=30s")
+        def is_so() -> bool:
+            conditions = (self.get(kind, name, namespace) or {}).get("status", {}).get("conditions", [])
+            return {each["type"]: each["status"] for each in conditions}.get(condition) == "True"
+
+        eventually(is_so, f"the {kind} {name} is {condition}", 30)
 
     def run(self, name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> None:
         """A Deployment of servers, ready."""
@@ -99,12 +112,20 @@ class Cluster:
         self.kubectl("scale", f"deployment/{name}", f"--replicas={replicas}", "-n", namespace)
 
     def rolled_out(self, name: str, replicas: int, namespace: str) -> None:
-        self.kubectl("rollout", "status", f"deployment/{name}", "-n", namespace, "--timeout=60s")
+        def is_so() -> bool:
+            deployment = self.get("deployment", name, namespace)
+            status = deployment["status"]
+            counted = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
+            return (
+                status.get("observedGeneration") == deployment["metadata"]["generation"] and counted == [replicas] * 3
+            )
+
+        eventually(is_so, f"the pods of {name} are ready", 60)
         assert len(self.pods(name, namespace)) == replicas
 
     def pods(self, app: str, namespace: str) -> list[str]:
         """The names of an app's pods that are not on their way out."""
-        items = json.loads(self.kubectl("get", "pods", "-l", f"app={app}", "-n", namespace, "-o", "json"))["items"]
+        items = self.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
         return [item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]]
 
     def vip(self, service: str, namespace: str, family: str = "ipv4") -> str:
@@ -126,17 +147,14 @@ class Cluster:
             eventually(check, f"all nodes have {name} with {ready} backends")
         except AssertionError as error:
             nodes = {node: self.get("nftlbnode", node)["status"] for node in self.nodes}
-            slices = self.get("endpointslices", namespace=namespace)["items"]
+            slices = self.get("endpointslice", namespace=namespace)["items"]
             told = self.lab.log_path("operator").read_text()[-2000:]
             raise AssertionError(f"{error}: {self.farm(name, namespace)}, {nodes}, {slices}, {told}") from error
 
     # connections
 
-    def traffic(self, where: str, *arguments: object, timeout_s: float = 60) -> dict[str, Any]:
-        done = self.lab.exec(where, *TRAFFIC, *(str(argument) for argument in arguments), timeout_s=timeout_s)
-        assert done.returncode == 0, done.stderr
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
+    def traffic(self, where: str, *arguments: object) -> dict[str, Any]:
+        return self.lab.inside(where, lambda: traffic.run([str(argument) for argument in arguments]))
 
     def count(self, where: str, number: int, host: str, port: int = 80, *options: str) -> dict[str, Any]:
         return self.traffic(where, "count", number, host, port, *options)
@@ -215,9 +233,18 @@ class Cluster:
         return sorted(found)
 
     def nftlb(self, node: str, method: str, path: str) -> str:
-        done = self.lab.exec(node, sys.executable, "-m", "kube_nftlb", "nftlb", method, path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        settings = NftlbSettings.from_environment(self.lab.environment(node))
+
+        def ask() -> str:
+            connection = http.client.HTTPConnection("127.0.0.1", settings.port, timeout=30)
+            with contextlib.closing(connection):
+                connection.request(method, path, headers={"Key": settings.key_file.read_text().strip()})
+                answer = connection.getresponse()
+                text = answer.read().decode()
+                assert answer.status < 400, text
+                return text
+
+        return self.lab.inside(node, ask)
 
     def requests(self, node: str) -> list[str]:
         """The requests that this node's nftlb has logged."""

@@ -1,5 +1,6 @@
 """A lab for the session, and for each test a namespace with a client pod on the first node."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -16,7 +17,8 @@ def cluster() -> Iterator[Cluster]:
     """Two nodes, in two zones, with kube-nftlb."""
     lab = Lab.up(NAME, nodes=2, zones=["a", "b"])
     try:
-        yield Cluster(lab)
+        with contextlib.closing(Cluster(lab)) as cluster:
+            yield cluster
     finally:
         lab.down()
 

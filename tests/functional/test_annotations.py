@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
     """What an object is told of its annotations; of nodes that cannot do what is asked it is told as well."""
-    found = cluster.get("events", namespace=namespace)["items"]
+    found = cluster.get("event", namespace=namespace)["items"]
     told = [e for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
     return [e["message"] for e in told if e["reason"] != "FarmFailed"]
 

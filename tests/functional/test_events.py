@@ -13,7 +13,7 @@ VIP = "10.99.96.1"
 
 def told(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, dict[str, Any]]:
     """The newest Event of each reason about an object."""
-    found = cluster.get("events", namespace=namespace)["items"]
+    found = cluster.get("event", namespace=namespace)["items"]
     return {
         each["reason"]: each
         for each in sorted(found, key=lambda each: str(each["firstTimestamp"]))

@@ -170,7 +170,7 @@ def test_a_health_check_port_that_a_process_has_is_told_and_taken_when_it_is_fre
 
 
 def warnings(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = cluster.get("events", namespace=namespace)["items"]
+    events: list[dict[str, Any]] = cluster.get("event", namespace=namespace)["items"]
     return [event for event in events if event["reason"] == "FailedToStartServiceHealthcheck"]
 
 

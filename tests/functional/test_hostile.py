@@ -99,7 +99,7 @@ def all_are_judged(cluster: Cluster, namespace: str) -> None:
     )
 
     def silent() -> list[str]:
-        items = cluster.get("farms", namespace=namespace)["items"]
+        items = cluster.get("farm", namespace=namespace)["items"]
         return [item["metadata"]["name"] for item in items if programmed(item) is None]
 
     eventually(lambda: not silent(), "every farm says what became of it", 60)
@@ -141,7 +141,7 @@ def test_where_the_definition_has_no_rules_the_nodes_alone_keep_hostile_farms_fr
             with undisturbed(cluster, client, bystander):
                 assert create(cluster, hostile) > len(hostile) * 0.8, "the API server takes nearly all"
                 all_are_judged(cluster, namespace)
-                items = cluster.get("farms", namespace=namespace)["items"]
+                items = cluster.get("farm", namespace=namespace)["items"]
                 assert sum(programmed(item) == "False" for item in items) > len(hostile) / 2
                 # A restart reads them all at once; it must come up all the same.
             cluster.lab.restart("operator")

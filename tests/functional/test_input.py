@@ -12,7 +12,7 @@ LISTEN = [{"ip": "10.99.0.1", "ports": "80"}]
 
 
 def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
-    found = cluster.get("events", namespace=namespace)["items"]
+    found = cluster.get("event", namespace=namespace)["items"]
     return [e["message"] for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
 
 

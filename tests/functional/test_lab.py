@@ -1,5 +1,6 @@
 """The lab itself: what it promises to those who try kube-nftlb in it."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -53,9 +54,9 @@ def test_a_second_lab_comes_and_goes_and_the_host_stays_as_it_is(cluster: Cluste
     lab = Lab.up(name, nodes=1, proxy="none")
     try:
         assert host() == before
-        second, first = Cluster(lab), cluster
-        assert [node["metadata"]["name"] for node in second.get("nodes")["items"]] == ["node-1"]
-        assert len(first.get("nodes")["items"]) == 2
+        with contextlib.closing(Cluster(lab)) as second:
+            assert [node["metadata"]["name"] for node in second.get("node")["items"]] == ["node-1"]
+        assert len(cluster.get("node")["items"]) == 2
         with pytest.raises(errors.LabError, match="is running already"):
             Lab.up(name)
     finally:
@@ -79,13 +80,13 @@ def test_a_lab_that_is_killed_leaves_nothing_behind(cluster: Cluster) -> None:
     finally:
         Lab.remove(name)
     assert not folder.exists()
-    assert len(cluster.get("nodes")["items"]) == 2, "the other lab goes on"
+    assert len(cluster.get("node")["items"]) == 2, "the other lab goes on"
 
 
 def test_nodes_are_in_their_zones(cluster: Cluster) -> None:
     zones = {
         node["metadata"]["name"]: node["metadata"]["labels"]["topology.kubernetes.io/zone"]
-        for node in cluster.get("nodes")["items"]
+        for node in cluster.get("node")["items"]
     }
     assert zones == {"node-1": "a", "node-2": "b"}
 

@@ -145,7 +145,8 @@ def test_format_and_level_are_settings() -> None:
 def _lab(name: str, settings: dict[str, dict[str, str]]) -> Iterator[Cluster]:
     lab = Lab.up(name, nodes=1, settings=settings)
     try:
-        yield Cluster(lab)
+        with contextlib.closing(Cluster(lab)) as cluster:
+            yield cluster
     finally:
         lab.down()
 

@@ -1,5 +1,6 @@
 """Two operators: one leads, the other stands by and takes over."""
 
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,8 @@ def pair() -> Iterator[Cluster]:
     """A cluster with two operators."""
     lab = Lab.up(f"replicas-{os.getpid()}", nodes=1, operators=len(OPERATORS))
     try:
-        yield Cluster(lab)
+        with contextlib.closing(Cluster(lab)) as cluster:
+            yield cluster
     finally:
         lab.down()
 

@@ -101,7 +101,9 @@ def test_an_unready_pod_gets_no_connections_until_it_is_ready_again(
     cluster.reaches(client, pods, vip)
     cluster.lab.pod(False, f"{namespace}/{pods[0]}")
     cluster.reaches(client, pods[1:], vip)
-    eventually(lambda: cluster.farm("web--http", namespace)["status"]["backends"] == "1/2", "kubectl shows it")
+    eventually(
+        lambda: cluster.farm("web--http", namespace).get("status", {}).get("backends") == "1/2", "kubectl shows it"
+    )
     cluster.lab.pod(True, f"{namespace}/{pods[0]}")
     cluster.reaches(client, pods, vip)
 
@@ -149,7 +151,7 @@ def test_two_services_that_would_give_one_farm_name_both_work(cluster: Cluster, 
         cluster.run(app, 1, namespace)
     cluster.reaches(client, cluster.pods("one", namespace), cluster.vip("a--b", namespace))
     cluster.reaches(client, cluster.pods("two", namespace), cluster.vip("a", namespace))
-    farms = [item["metadata"]["name"] for item in cluster.get("farms", namespace=namespace)["items"]]
+    farms = [item["metadata"]["name"] for item in cluster.get("farm", namespace=namespace)["items"]]
     assert len(farms) == 2
     assert "a--b--c" in farms
 

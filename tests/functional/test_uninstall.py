@@ -1,5 +1,6 @@
 """What is left on a node when kube-nftlb goes: nothing when its DaemonSet is deleted, everything when it only ends."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ def alone() -> Iterator[Cluster]:
     settings = {"agent": {"KUBE_NFTLB_DAEMON_SET": "kube-nftlb-agent"}}
     lab = Lab.up(f"uninstall-{os.getpid()}", nodes=1, settings=settings)
     try:
-        cluster = Cluster(lab)
-        cluster.nft(NODE, "add", *FOREIGN.split())
-        yield cluster
+        with contextlib.closing(Cluster(lab)) as cluster:
+            cluster.nft(NODE, "add", *FOREIGN.split())
+            yield cluster
     finally:
         lab.down()
 

@@ -1,5 +1,6 @@
 """The image's programs in place of the lab's own: the same cluster, rights and node; another Debian and nftables."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -72,7 +73,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             )
             stack.callback(process.wait)
             stack.callback(process.terminate)
-        yield Cluster(lab)
+        with contextlib.closing(Cluster(lab)) as cluster:
+            yield cluster
     for log in folder.glob("*.log"):
         print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
     subprocess.run(["rm", "-rf", str(root)], check=True)

@@ -10,7 +10,6 @@ import http.client
 import itertools
 import json
 import socket
-import ssl
 import threading
 import time
 from collections import Counter
@@ -20,14 +19,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import httpx
-
 from kube_nftlb.lab.lab import Lab
 from kube_nftlb.lab.traffic.ask import Target, ask_tcp, ask_udp, kind_of, open_udp
 from kube_nftlb.lab.traffic.http import Answer
+from tests.functional import api
+from tests.functional.api import Object
 from tests.functional.cluster import Cluster, eventually
-
-Object = dict[str, Any]
 
 NAMESPACE = "conformance"
 CLIENT = "client"
@@ -62,20 +59,6 @@ SILENCE_S = 0.4
 """After which nobody is taken to answer any more."""
 _SURE = 24
 """Connections after which each of four endpoints has been chosen, but for one case in a thousand."""
-
-_PATHS = {
-    "deployment": ("apis/apps/v1", "deployments"),
-    "endpoints": ("api/v1", "endpoints"),
-    "endpointslice": ("apis/discovery.k8s.io/v1", "endpointslices"),
-    "event": ("api/v1", "events"),
-    "namespace": ("api/v1", "namespaces"),
-    "node": ("api/v1", "nodes"),
-    "pod": ("api/v1", "pods"),
-    "service": ("api/v1", "services"),
-    "serviceaccount": ("api/v1", "serviceaccounts"),
-    "servicecidr": ("apis/networking.k8s.io/v1", "servicecidrs"),
-}
-_CLUSTER_SCOPED = {"namespace", "node", "servicecidr"}
 
 
 class Pod(NamedTuple):
@@ -179,14 +162,6 @@ class Testbed(Cluster):
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab)
-        config = json.loads(lab.kubeconfig.read_text())
-        cluster = config["clusters"][0]["cluster"]
-        self._api = httpx.Client(
-            base_url=cluster["server"],
-            headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
-            verify=ssl.create_default_context(cafile=cluster["certificate-authority"]),
-            timeout=30,
-        )
         self.sockets: list[socket.socket] = []
         """Closed after each test."""
         self._numbers = itertools.count(1)
@@ -197,35 +172,26 @@ class Testbed(Cluster):
         """Which proxy is under test."""
         return self.lab.proxy
 
-    def close(self) -> None:
-        self._api.close()
-
     # the API server
 
     def request(self, method: str, path: str, body: Object | None = None, content: str = "application/json") -> Any:
         """Raises AssertionError with the API server's words."""
-        answer = self._api.request(
-            method, path, content=json.dumps(body) if body is not None else None, headers={"Content-Type": content}
-        )
-        assert answer.is_success, f"{method} {path}: {answer.text}"
-        return answer.json()
+        return self.api.request(method, path, body, content)
 
     def create(self, body: Object) -> Any:
         kind = body["kind"].lower()
-        return self.request("POST", _path(kind, None, body["metadata"].get("namespace", NAMESPACE)), body)
+        return self.request("POST", api.path(kind, None, body["metadata"].get("namespace", NAMESPACE)), body)
 
     def patch(self, kind: str, name: str, body: Object, namespace: str = NAMESPACE, subresource: str = "") -> Any:
         """A merge patch."""
-        path = _path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
-        return self.request("PATCH", path, body, "application/merge-patch+json")
+        path = api.path(kind, name, namespace) + (f"/{subresource}" if subresource else "")
+        return self.request("PATCH", path, body, api.MERGE_PATCH)
 
     def get(self, kind: str, name: str | None = None, namespace: str = NAMESPACE, **options: str) -> Any:
-        answer = self._api.get(_path(kind, name, namespace), params=options)
-        return answer.json() if answer.is_success else None
+        return self.api.get(kind, name, namespace, **options)
 
     def delete(self, kind: str, name: str, namespace: str = NAMESPACE) -> None:
-        answer = self._api.delete(_path(kind, name, namespace))
-        assert answer.is_success or answer.status_code == 404, answer.text
+        self.api.delete(kind, name, namespace)
 
     def put_slice(
         self, service: str, name: str, family: str, endpoints: list[Object], ports: list[Object], address_type: str = ""
@@ -249,7 +215,7 @@ class Testbed(Cluster):
         if self.get("endpointslice", name) is None:
             self.create(body)
         else:
-            self.request("PUT", _path("endpointslice", name, NAMESPACE), body)
+            self.request("PUT", api.path("endpointslice", name, NAMESPACE), body)
 
     # making things
 
@@ -306,7 +272,7 @@ class Testbed(Cluster):
 
     def delete_now(self, pod: Pod) -> None:
         """Delete a pod and wait until it is gone."""
-        self.request("DELETE", _path("pod", pod.name, NAMESPACE), {"gracePeriodSeconds": 0})
+        self.request("DELETE", api.path("pod", pod.name, NAMESPACE), {"gracePeriodSeconds": 0})
         eventually(lambda: self.get("pod", pod.name) is None, f"{pod.name} is gone")
 
     def node_ip(self, node: str, family: str = "ipv4") -> str:
@@ -670,9 +636,3 @@ def _slice_port(port: Object) -> Object:
 
 def _names(names: tuple[str, ...]) -> list[Object]:
     return [{"name": name} for name in names]
-
-
-def _path(kind: str, name: str | None, namespace: str) -> str:
-    prefix, plural = _PATHS[kind]
-    scope = "" if kind in _CLUSTER_SCOPED else f"/namespaces/{namespace}"
-    return f"/{prefix}{scope}/{plural}" + (f"/{name}" if name else "")

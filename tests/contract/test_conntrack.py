@@ -1,0 +1,167 @@
+"""What the agent finds and changes in a kernel's table of connections, and what of it the kernel has to tell it."""
+
+import re
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.agent.conntrack import Conntrack
+from kube_nftlb.nftlb import netlink, objects
+from kube_nftlb.nftlb.netlink import Change, NetfilterSocket
+
+VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
+OTHER_VIP = {"ipv4": "10.96.0.11", "ipv6": "fd00:96::b"}
+CLIENT = {"ipv4": "10.244.9.9", "ipv6": "fd00:244:9::9"}
+POD = {"ipv4": "10.244.1.2", "ipv6": "fd00:244:1::2"}
+FAMILIES = ("ipv4", "ipv6")
+GONE, STAYS = 0x202, 0x203
+
+
+@pytest.fixture
+def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture is asked for by name
+    """An empty table."""
+    yield
+    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
+
+
+@pytest.fixture
+async def conntrack(flows: None) -> AsyncIterator[Conntrack]:  # noqa: ARG001 - a fixture is asked for by name
+    opened = await Conntrack.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All connections that the kernel has told of."""
+    all_told: list[bytes] = []
+    ask = NetfilterSocket.ask
+
+    async def asked(self: NetfilterSocket, family: str, kind: int, payload: bytes, *, dump: bool) -> list[bytes]:
+        answers = await ask(self, family, kind, payload, dump=dump)
+        all_told.extend(answers)
+        return answers
+
+    monkeypatch.setattr(NetfilterSocket, "ask", asked)
+    return all_told
+
+
+def farm(family: str, protocol: str = "udp", ports: str = "53") -> objects.Farm:
+    address = objects.Address("vip", family, VIP[family], ports, protocol)
+    return objects.Farm("dns", {"mode": "snat"}, {"vip": address})
+
+
+def flow(family: str, vip: str, sport: int, mark: int, protocol: str = "udp", port: int = 53) -> None:
+    """A flow to a VIP, translated where it has a mark."""
+    arguments = [
+        *("-p", protocol, "-s", CLIENT[family], "-d", vip, "--sport", str(sport), "--dport", str(port), "-t", "300"),
+        *(("-m", str(mark), "--dst-nat", POD[family]) if mark else ()),
+        *(("--state", "ESTABLISHED") if protocol == "tcp" else ()),
+    ]
+    subprocess.run(["conntrack", "-I", *arguments], check=True, capture_output=True)
+
+
+def hundreds_of_flows() -> None:
+    lines = (
+        f"-I -p udp -s {CLIENT['ipv4']} -d {VIP['ipv4']} --sport {sport} --dport 53 -t 300"
+        f" -m {GONE} --dst-nat {POD['ipv4']}"
+        for sport in range(1, 301)
+    )
+    subprocess.run(["conntrack", "-R", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
+
+
+def end_of_flow(sport: int) -> None:
+    subprocess.run(["conntrack", "-D", "-p", "udp", "--sport", str(sport)], check=True, capture_output=True)
+
+
+def marks(family: str) -> dict[int, int]:
+    """The mark of each flow that there is, by the client's port."""
+    lines = subprocess.run(["conntrack", "-L", "-f", family], check=True, capture_output=True, text=True).stdout
+    return {int(sport): int(mark) for sport, mark in re.findall(r"sport=(\d+).*?sport=\d+.*?mark=(\d+)", lines)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_flows_to_a_backend_that_is_gone_are_forgotten_and_the_kernel_tells_of_no_others(
+    conntrack: Conntrack, told: list[bytes], family: str
+) -> None:
+    flow(family, VIP[family], 1, GONE)
+    flow(family, VIP[family], 2, GONE | 0x10000)
+    for sport in range(3, 20):
+        flow(family, VIP[family], sport, STAYS)
+    flow(family, OTHER_VIP[family], 20, GONE)
+    assert await conntrack.release(farm(family), {GONE}) == 2
+    assert marks(family) == {**dict.fromkeys(range(3, 20), STAYS), 20: GONE}
+    # Of an IPv6 address the kernel cannot be asked.
+    assert len(told) == (2 if family == "ipv4" else 3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_tcp_connection_to_a_backend_that_is_gone_goes_on_without_its_mark(
+    conntrack: Conntrack, family: str
+) -> None:
+    flow(family, VIP[family], 1, GONE, "tcp", 80)
+    flow(family, VIP[family], 2, STAYS, "tcp", 80)
+    assert await conntrack.release(farm(family, "tcp", "80"), {GONE}) == 1
+    assert marks(family) == {1: 0, 2: STAYS}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("ports", ["53", "53-55", "50-90"])
+async def test_flows_are_found_however_many_ports_and_marks_there_are(
+    conntrack: Conntrack, family: str, ports: str
+) -> None:
+    flow(family, VIP[family], 1, GONE)
+    flow(family, VIP[family], 2, STAYS)
+    flow(family, VIP[family], 3, GONE, port=99)
+    for gone in ({GONE}, {GONE, *range(0x300, 0x303)}, {GONE, *range(0x300, 0x400)}):
+        assert await conntrack.release(farm(family, ports=ports), gone) == 1
+        assert marks(family) == {2: STAYS, 3: GONE}
+        flow(family, VIP[family], 1, GONE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_of_flows_that_nobody_translated_those_to_the_farm_are_forgotten(
+    conntrack: Conntrack, told: list[bytes], family: str
+) -> None:
+    flow(family, VIP[family], 1, 0)
+    flow(family, OTHER_VIP[family], 2, 0)
+    assert await conntrack.forget_untranslated(farm(family)) == 1
+    assert marks(family) == {2: 0}
+    assert len(told) == (1 if family == "ipv4" else 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_connections_to_an_address_are_cut(conntrack: Conntrack, family: str) -> None:
+    flow(family, VIP[family], 1, GONE, "tcp", 80)
+    flow(family, VIP[family], 2, STAYS, "tcp", 81)
+    flow(family, OTHER_VIP[family], 3, STAYS, "tcp", 80)
+    assert await conntrack.cut(farm(family, "tcp", "80"), frozenset([POD[family]])) == 1
+    assert marks(family) == {2: STAYS, 3: STAYS}
+    assert await conntrack.cut(farm(family, "tcp", "81"), frozenset([CLIENT[family]])) == 0
+
+
+async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(
+    conntrack: Conntrack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hundreds_of_flows()
+    change = NetfilterSocket.change
+
+    async def changed(self: NetfilterSocket, family: str, changes: list[Change]) -> int:
+        end_of_flow(150)
+        return await change(self, family, changes)
+
+    monkeypatch.setattr(NetfilterSocket, "change", changed)
+    assert await conntrack.release(farm("ipv4"), {GONE}) == 299
+    assert marks("ipv4") == {}
+
+
+async def test_what_the_kernel_does_not_take_is_an_error_and_the_next_question_is_answered(flows: None) -> None:  # noqa: ARG001 - a fixture is asked for by name
+    netfilter = NetfilterSocket.open()
+    flow("ipv4", VIP["ipv4"], 1, GONE)
+    nonsense = Change(netlink.SET_CONNECTION, netlink.attribute(1, b"nonsense", nested=True))
+    with pytest.raises(errors.KernelError, match="refused to change a connection: Invalid argument"):
+        await netfilter.change("ip", [nonsense, nonsense])
+    assert len(await netfilter.ask("ip", netlink.GET_CONNECTIONS, dump=True)) == 1
+    netfilter.close()
