@@ -5,8 +5,11 @@ import contextlib
 import itertools
 import json
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import names
 from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Kube, Resource
@@ -146,6 +149,19 @@ async def until_in_sync(kube: Kube, within_s: float) -> None:
             if conditions.get("InSync") == "True" and int(status["watermark"]) >= version:
                 return
             await asyncio.sleep(1)
+
+
+def backends_in_kernel(lab: Lab) -> int:
+    """How many backends the agent of kube-nftlb's node has brought to the kernel, as it counts them."""
+
+    def ask() -> str:
+        with urllib.request.urlopen("http://127.0.0.1:9195/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    families = text_string_to_metric_families(lab.inside(NODE, ask))
+    samples = (sample for family in families for sample in family.samples)
+    return sum(int(sample.value) for sample in samples if sample.name == "kube_nftlb_node_backends")
 
 
 async def _ready_pods(kube: Kube) -> int:

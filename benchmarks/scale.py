@@ -1,9 +1,12 @@
 """Thousands of Services whose endpoints grow, as when the Deployment behind all of them is scaled.
 
 At each step every Service's EndpointSlice gets more endpoints. While the first half of them is written a Service is
-created that has nothing to do with them, and others afterwards; a pod tries their VIPs. All of a step is in the kernel
-when a Service answers that was created after it. The slices are written by the benchmark itself, sixteen at a time: the
-controller that makes them in a cluster is the same for all proxies.
+created that has nothing to do with them, and others afterwards; a pod tries their VIPs. The slices are written by the
+benchmark itself, sixteen at a time: the controller that makes them in a cluster is the same for all proxies.
+
+All of a step is in kube-proxy's kernel when a Service answers that was created after it, for it does all that there is
+in one transaction. kube-nftlb would serve such a Service before it is through: there the agent's count of backends that
+nftlb has in the kernel must have come to what it is to be.
 
 Seconds of processor time, of each program, tell more than those of a clock where the machine has other things to do.
 """
@@ -19,7 +22,7 @@ from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "scale"
-PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+PROXIES = ("kube-proxy-nftables", "kube-nftlb")
 
 _WRITERS = 16
 _UNRELATED = 3
@@ -37,7 +40,10 @@ class _Size(NamedTuple):
 
 _SHORT = (_Size(1000, (10,)),)
 _FULL = (_Size(1000, (1, 10)), _Size(2000, (1, 20)), _Size(8000, (1, 5, 15, 30)))
-_STEP_WITHIN_S = 900
+_STEP_WITHIN_S = 2700
+_LOOK_EVERY_S = 0.25
+_OWN_BACKENDS = 1
+"""Of the Service kubernetes."""
 _SETTLED_S = 3
 _SETTLED_WITHIN_S = 600
 
@@ -59,6 +65,8 @@ async def _measure(records: Records, proxy: str, size: _Size) -> None:
             for number, endpoints in enumerate(size.endpoints):
                 if not await steps.step(endpoints, create=number == 0):
                     break
+                if number == 0 and proxy == "kube-nftlb":
+                    await steps.restart_operator(endpoints)
     finally:
         await asyncio.to_thread(lab.down)
 
@@ -85,7 +93,7 @@ class _Steps:
         written = time.monotonic()
         last = await self._single()
         single = await meanwhile
-        if last is None:
+        if last is None or not await self._is_all_there(endpoints, written + _STEP_WITHIN_S):
             reason = f"not all was in the kernel {_STEP_WITHIN_S} s after the last was written"
             self._records.skip(SCENARIO, self._lab.proxy, reason, services=self._services, endpoints=endpoints)
             return False
@@ -101,6 +109,27 @@ class _Steps:
         for repetition in range(_UNRELATED):
             if (seconds := await self._single()) is not None:
                 self._add(endpoints, "one change afterwards", "ms", seconds * 1000, repetition=repetition)
+        return True
+
+    async def restart_operator(self, endpoints: int) -> None:
+        """See how long a new operator takes to know all Services, EndpointSlices and farms, and to make one more."""
+        began = time.monotonic()
+        await asyncio.to_thread(self._lab.restart, "operator")
+        if await self._single() is not None:
+            self._add(endpoints, "operator restarted until a new Service answers", "s", time.monotonic() - began)
+            self._add(endpoints, "memory of the new operator", "MB", usages(self._lab)["operator"].mb)
+
+    async def _is_all_there(self, endpoints: int, until: float) -> bool:
+        """Wait until the kernel has all backends; False where it has not in time."""
+        if self._lab.proxy != "kube-nftlb":
+            return True
+        wanted = self._services * endpoints + self._singles + _OWN_BACKENDS
+        while (there := await asyncio.to_thread(cluster.backends_in_kernel, self._lab)) < wanted:
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_LOOK_EVERY_S)
+        if there > wanted:
+            raise AssertionError(f"there are {there} backends instead of {wanted}")
         return True
 
     def _add(self, endpoints: int, metric: str, unit: str, value: float, **more: str | int) -> None:

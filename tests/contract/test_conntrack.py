@@ -22,6 +22,7 @@ GONE, STAYS = 0x202, 0x203
 @pytest.fixture
 def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture is asked for by name
     """An empty table."""
+    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
     yield
     subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
 

@@ -24,6 +24,7 @@ _PATHS = {
     "endpointslice": ("apis/discovery.k8s.io/v1", "endpointslices"),
     "event": ("api/v1", "events"),
     "farm": (_NFTLB, "nftlbfarms"),
+    "farmpolicy": (_NFTLB, "nftlbpolicies"),
     "nftlbfarm": (_NFTLB, "nftlbfarms"),
     "lease": ("apis/coordination.k8s.io/v1", "leases"),
     "namespace": ("api/v1", "namespaces"),

@@ -179,6 +179,8 @@ class Cluster:
         result: dict[str, Any] = {}
         patience = options or ("--timeout", "5")
         process = self.lab.popen(where, *TRAFFIC, "hammer", host, str(port), *patience)
+        assert process.stderr
+        process.stderr.readline()
         time.sleep(0.5)
         try:
             yield result

@@ -61,7 +61,7 @@ def test_of_two_farms_by_hand_one_is_served_and_the_other_when_it_goes(
         lambda: accepted(cluster, "b-second", namespace) == ("False", "AddressConflict", message), "the loser says why"
     )
     eventually(lambda: message in events(cluster, "b-second", namespace), "and so does an Event")
-    assert accepted(cluster, "a-first", namespace)[0] == "True"
+    eventually(lambda: accepted(cluster, "a-first", namespace)[0] == "True", "the other is accepted")
     cluster.reaches(client, cluster.pods("one", namespace), "10.99.77.1")
     cluster.delete("farm", "a-first", namespace)
     cluster.reaches(client, cluster.pods("two", namespace), "10.99.77.1")
@@ -78,7 +78,7 @@ def test_a_service_gets_its_address_from_an_older_farm_by_hand(cluster: Cluster,
     message = f"{namespace}/web--http has {CLAIMED}:80/TCP; give one of the two another address or port, or delete one"
     eventually(lambda: accepted(cluster, "squatter", namespace)[1:] == ("AddressConflict", message), "it says why")
     eventually(lambda: message in events(cluster, "squatter", namespace), "and so does an Event")
-    assert accepted(cluster, "web--http", namespace)[0] == "True"
+    eventually(lambda: accepted(cluster, "web--http", namespace)[0] == "True", "the Service's farm is accepted")
     cluster.delete("service", "web", namespace)
     cluster.reaches(client, cluster.pods("hand", namespace), CLAIMED)
     eventually(lambda: accepted(cluster, "squatter", namespace)[0] == "True", "it is accepted again")

@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,4 +79,5 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         return stream.stream(target, arguments.bytes, arguments.rate)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    print("begun", file=sys.stderr, flush=True)
     return hammer.hammer(target, arguments.seconds, arguments.threads, stop)
