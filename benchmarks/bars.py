@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from benchmarks import packets, stats
@@ -15,6 +15,9 @@ REPEATS = frozenset({"repetition", "round"})
 """Parameters that tell one repetition from the other."""
 
 REACHED, MISSED, OPEN = "reached", "missed", "not decided"
+
+SINGLE_CHANGE = "one change afterwards"
+OPERATOR_STARTED = "operator restarted until a new Service answers"
 
 Point = tuple[tuple[str, Parameter], ...]
 Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
@@ -64,6 +67,16 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
         _rules(groups),
         _datapath(groups),
         _per_packet(groups),
+        _within(groups, "An idle agent with 1,000 Services: less than 1 % of a core",
+                1, " %", ("cost", "processor time"), {"services": 1000, "load": "idle", "process": "agent"}),
+        _within(groups, "The agent with 1,000 Services: less than 250 MB",
+                250, " MB", ("cost", "memory"), {"services": 1000, "process": "agent"}),
+        _within(groups, "The operator with 8,000 Services, whatever they do: less than 400 MB",
+                400, " MB", ("scale", "memory"), {"services": 8000, "process": "operator"}),
+        _within(groups, "The operator, started anew, takes 8,000 Services with their slices and farms in less than 15 s",
+                15, " s", ("scale", OPERATOR_STARTED), {"services": 8000}),
+        _within(groups, "Every single change with 8,000 Services: less than 0.5 s",
+                500, " ms", ("scale", SINGLE_CHANGE), {"services": 8000}, key="single"),
     )  # fmt: skip
     return [verdict for verdict in candidates if verdict is not None]
 
@@ -85,6 +98,27 @@ def _latency(
         return None
     share, where = max(shares)
     return Verdict(bar, REACHED if share <= most else MISSED, where, key)
+
+
+def _within(
+    groups: Groups,
+    bar: str,
+    limit: float,
+    unit: str,
+    figure: tuple[str, str],
+    where: Mapping[str, Parameter],
+    key: str = "",
+) -> Verdict | None:
+    """Whether our highest median of a figure (scenario and metric) is below a limit, wherever it was taken."""
+    found = [
+        (statistics.median(subjects[OURS]), point)
+        for (scenario, metric, point), subjects in groups.items()
+        if (scenario, metric) == figure and OURS in subjects and where.items() <= dict(point).items()
+    ]
+    if not found:
+        return None
+    value, point = max(found)
+    return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
 
 
 def _rules(groups: Groups) -> Verdict | None:

@@ -199,8 +199,8 @@ def _shares(groups: Groups, *metrics: str) -> Figure | None:
 
 def _limit(groups: Groups) -> Figure | None:
     found: dict[str, dict[str, list[float]]] = {}
-    for (scenario, _, point), subjects in groups.items():
-        if scenario == "limit":
+    for (scenario, metric, point), subjects in groups.items():
+        if (scenario, metric) == ("limit", "time"):
             for subject, values in subjects.items():
                 found.setdefault(subject, {})[f"{dict(point)['services']} Services"] = values
     if not found:

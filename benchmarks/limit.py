@@ -19,12 +19,14 @@ from benchmarks import cluster
 from benchmarks.records import Records
 from benchmarks.wire import Wire
 from kube_nftlb import errors
+from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.commands import manifests
 from kube_nftlb.commands.render import render
 from kube_nftlb.commands.ruleset import ruleset
 from kube_nftlb.kube import JsonObject
 from kube_nftlb.lab import namespaces
+from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.nftlb.requests import Request
@@ -32,17 +34,23 @@ from kube_nftlb.nftlb.requests import Request
 SCENARIO = "limit"
 LOAD = "nft -f of the whole ruleset"
 QUESTION = "a question over netlink"
-QUESTION_PYROUTE2 = "the same through pyroute2"
+QUESTION_AGENT = "the same as the agent asks it"
 CHANGE = "one element, one transaction over netlink"
 CHANGE_LIBNFTABLES = "the same through libnftables"
 NFTLB_QUESTION = "a GET to nftlb"
 NFTLB_CHANGE = "a POST to nftlb that changes one backend"
+PARTING = "connections of a backend that goes"
+"""Of UDP, looked for and forgotten by the agent."""
 
 _ENDPOINTS = 10
 _LOOPBACK = 1
 _PORT = 5555
 _TABLE, _SET = "benchmark", "addresses"
 _DAEMON_STARTS_WITHIN_S = 20
+_FIRST_MARK = 0x202
+_FLOWS, _BACKENDS = 5000, 5
+_GONE = {"of a backend that had none": 9, "of one of five": 0}
+"""Which of the backends goes; there are as many flows to each of the five."""
 _BATCH = 100
 """Farms in a request: nftlb answers when all of them are in the kernel, which for thousands takes minutes."""
 
@@ -73,6 +81,11 @@ def run(records: Records, *, short: bool) -> None:
                     for repetition, milliseconds in enumerate(samples):
                         keys = {"services": number, "endpoints": _ENDPOINTS, "repetition": repetition}
                         records.add(SCENARIO, what, "time", "ms", milliseconds, **keys)
+    for which, samples in _in_new_network("flows", "", 0, extent.loads).items():
+        for repetition, milliseconds in enumerate(samples):
+            records.add(
+                SCENARIO, "kube-nftlb", PARTING, "ms", milliseconds, flows=_FLOWS, which=which, repetition=repetition
+            )
 
 
 def _objects(services: int) -> Iterator[JsonObject]:
@@ -104,6 +117,33 @@ def _load(folder: Path, _: int, times: int) -> dict[str, list[float]]:
     return {LOAD: samples}
 
 
+def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
+    vip = "10.96.0.10"
+    address = objects.Address("vip", "ipv4", vip, "53", "udp")
+    farm = objects.Farm("dns", {"mode": "snat"}, {"vip": address})
+    lines = [
+        f"-I -p udp -s 10.244.{each // 250}.{each % 250 + 1} -d {vip} --sport 1000 --dport 53 -t 300"
+        f" -m {_FIRST_MARK + each % _BACKENDS} --dst-nat 10.245.0.{each % _BACKENDS + 1}"
+        for each in range(_FLOWS)
+    ]
+
+    async def part(mark: int) -> float:
+        conntrack = await Conntrack.open()
+        began = time.perf_counter()
+        await conntrack.release(farm, {mark})
+        passed = (time.perf_counter() - began) * 1000
+        conntrack.close()
+        return passed
+
+    samples: dict[str, list[float]] = {}
+    for which, number in _GONE.items():
+        for _ in range(times):
+            subprocess.run(["conntrack", "-R", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
+            samples.setdefault(which, []).append(asyncio.run(part(_FIRST_MARK + number)))
+            subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
+    return samples
+
+
 def _netlink(folder: Path, _: int, times: int) -> dict[str, list[float]]:
     subprocess.run(["nft", "-f", folder / "ruleset.nft"], check=True)
     wire = Wire()
@@ -117,7 +157,7 @@ def _netlink(folder: Path, _: int, times: int) -> dict[str, list[float]]:
 
     async def through_libraries() -> None:
         kernel, nft = await Kernel.open(), Nft.open()
-        samples[QUESTION_PYROUTE2] = await _sample_async(times, kernel.generation)
+        samples[QUESTION_AGENT] = await _sample_async(times, kernel.generation)
         samples[CHANGE_LIBNFTABLES] = await _sample_async(
             times, lambda: nft.run(f"add element inet {_TABLE} {_SET} {{ {next(addresses)} }}")
         )
@@ -219,7 +259,7 @@ async def _sample_async(times: int, call: Callable[[], Awaitable[object]]) -> li
     return samples
 
 
-_ACTIONS = {"load": _load, "netlink": _netlink, "nftlb": _nftlb}
+_ACTIONS = {"load": _load, "netlink": _netlink, "nftlb": _nftlb, "flows": _flows}
 
 
 def main() -> None:

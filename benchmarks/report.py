@@ -54,7 +54,7 @@ _CHAPTERS = (
         ("limit",),
         """
         What is below all of this: a whole ruleset of ours loaded in one transaction, one question or change sent
-        over a netlink socket with no library between, the same with the libraries that are used, and nftlb's
+        over a netlink socket with no library between, the same as the agent does it, and nftlb's
         answers over HTTP.
         """,
     ),

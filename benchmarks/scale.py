@@ -15,7 +15,7 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from benchmarks import cluster
+from benchmarks import bars, cluster
 from benchmarks.processes import usages
 from benchmarks.records import Records
 from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
@@ -108,7 +108,7 @@ class _Steps:
             self._add(endpoints, "memory", "MB", after.mb, process=name)
         for repetition in range(_UNRELATED):
             if (seconds := await self._single()) is not None:
-                self._add(endpoints, "one change afterwards", "ms", seconds * 1000, repetition=repetition)
+                self._add(endpoints, bars.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
         return True
 
     async def restart_operator(self, endpoints: int) -> None:
@@ -116,7 +116,7 @@ class _Steps:
         began = time.monotonic()
         await asyncio.to_thread(self._lab.restart, "operator")
         if await self._single() is not None:
-            self._add(endpoints, "operator restarted until a new Service answers", "s", time.monotonic() - began)
+            self._add(endpoints, bars.OPERATOR_STARTED, "s", time.monotonic() - began)
             self._add(endpoints, "memory of the new operator", "MB", usages(self._lab)["operator"].mb)
 
     async def _is_all_there(self, endpoints: int, until: float) -> bool:

@@ -7,7 +7,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _TESTS = Path(__file__).parent
-_LABS = {"functional": 4, "functional/conformance": 2}
+_LABS = {"functional": 4, "functional/conformance": 2, "image": 1}
 """How many labs of each kind a small machine carries; a lab serves all tests of its folder that run in one process."""
 
 

@@ -36,6 +36,9 @@ _STATUS_PATIENCE_S = 1.0
 _NODES_PATIENCE_S = 2.0
 """How long a changed farm's status waits for its nodes, which tell within 1.4 s that they have it: so it is written
 once, and not first without them. To the API server a status is as much work as the farm itself."""
+_NODES_PATIENCE_EACH_S = 0.03
+_NODES_PATIENCE_MAX_S = 60.0
+"""How much longer for each farm that waits so: when thousands change, the nodes take some 30 ms for each."""
 
 _log = structlog.get_logger()
 
@@ -214,7 +217,8 @@ class Reconciler:
         if self._awaited.get(farm.key, (0, 0.0))[0] != farm.generation:
             self._awaited[farm.key] = farm.generation, self._clock()
         _, since = self._awaited[farm.key]
-        return since + _NODES_PATIENCE_S - self._clock()
+        patience_s = min(_NODES_PATIENCE_S + len(self._awaited) * _NODES_PATIENCE_EACH_S, _NODES_PATIENCE_MAX_S)
+        return since + patience_s - self._clock()
 
     def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
         """Those who look at the Service must not need to know of farms to learn of their problems."""

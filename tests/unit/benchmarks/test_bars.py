@@ -35,6 +35,15 @@ def test_a_deletion_that_was_seen_before_its_answer_is_the_faster_one():
     assert outcome(latency(OURS, -2, "idle", deleted), latency(NFTABLES, -1, "idle", deleted)) == REACHED
 
 
+@pytest.mark.parametrize(("worse", "expected"), [(0.99, REACHED), (1.0, MISSED)])
+def test_an_aim_holds_for_the_highest_median(worse, expected):
+    def idle(value, process="agent", **more):
+        point = {"services": 1000, "load": "idle", "process": process, **more}
+        return Record("cost", OURS, "processor time", "% of a core", value, point)
+
+    assert outcome(idle(0.5, endpoints=1), idle(worse, endpoints=10), idle(7, "operator")) == expected
+
+
 @pytest.mark.parametrize(("many", "expected"), [(300, REACHED), (1000, MISSED)])
 def test_rules_grow_with_services(many, expected):
     counts = {0: 100, 1: 102, 100: many}
