@@ -73,7 +73,7 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
                 250, " MB", ("cost", "memory"), {"services": 1000, "process": "agent"}),
         _within(groups, "The operator with 8,000 Services, whatever they do: less than 400 MB",
                 400, " MB", ("scale", "memory"), {"services": 8000, "process": "operator"}),
-        _within(groups, "The operator, started anew, takes 8,000 Services with their slices and farms in less than 15 s",
+        _within(groups, "The operator, started anew, takes 8,000 Services, their slices and farms in less than 15 s",
                 15, " s", ("scale", OPERATOR_STARTED), {"services": 8000}),
         _within(groups, "Every single change with 8,000 Services: less than 0.5 s",
                 500, " ms", ("scale", SINGLE_CHANGE), {"services": 8000}, key="single"),
