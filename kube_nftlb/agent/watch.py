@@ -16,17 +16,23 @@ from kube_nftlb.kube import FARMS, POLICIES, Kube, Listing, WatchEvent, follow
 
 _log = structlog.get_logger()
 
+Json = dict[str, Any]
+
 
 async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthCheckPorts) -> None:
     """Tell the reconciler and the health checks of all farms, and of each change, for ever.
 
     While the API server is away nothing is told, and so nothing is changed.
     """
+    seen: dict[FarmKey, Json] = {}
 
     def on_list(listing: Listing) -> None:
         version = int(listing.resource_version)
-        invalid = [(raw, problem) for raw in listing.items if isinstance(problem := parse(raw), Problem)]
-        farms = [farm for raw in listing.items if isinstance(farm := parse(raw), Farm)]
+        parsed = [(raw, parse(raw)) for raw in listing.items]
+        invalid = [(raw, problem) for raw, problem in parsed if isinstance(problem, Problem)]
+        farms = [farm for _, farm in parsed if isinstance(farm, Farm)]
+        seen.clear()
+        seen.update((_key(raw), _essence(raw)) for raw in listing.items)
         reconciler.replace_all(farms, version)
         health_checks.replace_all(farms)
         for raw, problem in invalid:
@@ -35,9 +41,12 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
     def on_event(event: WatchEvent) -> None:
         version = int(event.object["metadata"]["resourceVersion"])
         if event.type == "DELETED":
+            seen.pop(_key(event.object), None)
             reconciler.remove(_key(event.object), version)
             health_checks.remove(_key(event.object))
-        elif event.type != "BOOKMARK":
+        # Half of all events tell of a status alone, which is nothing to us, and reading a farm is work.
+        elif event.type != "BOOKMARK" and seen.get(_key(event.object)) != (essence := _essence(event.object)):
+            seen[_key(event.object)] = essence
             farm = parse(event.object)
             if isinstance(farm, Farm):
                 reconciler.put(farm)
@@ -64,11 +73,16 @@ async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
     await follow(kube, POLICIES, on_list=on_list, on_event=on_event, on_trouble=_trouble("policies"))
 
 
+def _essence(raw: Json) -> Json:
+    """What of a farm's metadata says whether it is to be read anew: its spec has a generation, its owners have none."""
+    return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences")}
+
+
 def _trouble(what: str) -> Callable[[errors.KubeNftlbError], None]:
     return lambda error: _log.warning("cannot watch", what=what, error=str(error))
 
 
-def parse(raw: dict[str, Any]) -> Farm | Problem:
+def parse(raw: Json) -> Farm | Problem:
     """A farm object, or why it is none: the API server checks much the same, but perhaps with an older definition."""
     try:
         return Farm.model_validate(raw)
