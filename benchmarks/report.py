@@ -68,7 +68,18 @@ _CHAPTERS = (
         requests a second there cannot be. kube-proxy has but one scheduler.
         """,
     ),
-    _Chapter("scale", "Many Services", ("scale",)),
+    _Chapter(
+        "scale",
+        "Many Services",
+        ("scale",),
+        """
+        All Services are created with so many endpoints, or get so many, as when the Deployment behind all of them is
+        scaled; sixteen writers are as fast as the API server lets them. `written at the API`: the last slice has been
+        answered. `all in the kernel`: every Service has its new endpoints there. `one change meanwhile`: from the
+        creation of a Service that has nothing to do with them, after half of them, until a pod reaches it; and
+        afterwards the same three times. One step is measured once.
+        """,
+    ),
     _Chapter("cost", "What it costs", ("cost",)),
 )
 

@@ -102,3 +102,25 @@ async def test_what_is_urgent_takes_turns_with_the_rest():
     for key in taken:
         queue.done(key)
     await asyncio.wait_for(queue.until_idle(), 1)
+
+
+async def test_in_a_crowd_who_came_last_has_every_other_turn_and_nobody_waits_for_ever(queue):
+    queue.add_all(range(1000))
+    taken = []
+    for late in range(1000, 1100):
+        queue.add(late)
+        for _ in range(4):
+            taken.append(await queue.get())
+            queue.done(taken[-1])
+        assert late in taken, "it came last"
+    assert taken.count(0) == 1
+    assert [key for key in taken if key < 200] == list(range(200)), "half of the turns are for those that wait longest"
+    rest = await take_all(queue)
+    assert sorted(taken + rest) == list(range(1100))
+
+
+async def test_in_two_crowds_both_take_the_last_too():
+    queue = WorkQueue(lambda: asyncio.get_running_loop().time(), lambda key: key >= 1000)
+    queue.add_all([*range(100), *range(1000, 1100)])
+    taken = [await queue.get() for _ in range(8)]
+    assert sorted(taken) == [0, 1, 98, 99, 1000, 1001, 1098, 1099]
