@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import machine
 from benchmarks.records import Records
 
-SCENARIOS = ("latency", "datapath", "schedulers", "limit", "scale", "cost")
+SCENARIOS = ("latency", "datapath", "schedulers", "limit", "scale", "intake", "cost")
 _RESULTS = Path(__file__).parent / "results"
 
 

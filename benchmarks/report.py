@@ -80,6 +80,15 @@ _CHAPTERS = (
         afterwards the same three times. One step is measured once.
         """,
     ),
+    _Chapter(
+        "intake",
+        "An operator's start",
+        (),
+        """
+        The operator is started in a cluster that has all Services, as many EndpointSlices and as many farms, and
+        one new Service. Its memory and its processor time are those at the moment at which that has its farm.
+        """,
+    ),
     _Chapter("cost", "What it costs", ("cost",)),
 )
 

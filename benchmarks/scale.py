@@ -65,8 +65,6 @@ async def _measure(records: Records, proxy: str, size: _Size) -> None:
             for number, endpoints in enumerate(size.endpoints):
                 if not await steps.step(endpoints, create=number == 0):
                     break
-                if number == 0 and proxy == "kube-nftlb":
-                    await steps.restart_operator(endpoints)
     finally:
         await asyncio.to_thread(lab.down)
 
@@ -110,14 +108,6 @@ class _Steps:
             if (seconds := await self._single()) is not None:
                 self._add(endpoints, bars.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
         return True
-
-    async def restart_operator(self, endpoints: int) -> None:
-        """See how long a new operator takes to know all Services, EndpointSlices and farms, and to make one more."""
-        began = time.monotonic()
-        await asyncio.to_thread(self._lab.restart, "operator")
-        if await self._single() is not None:
-            self._add(endpoints, bars.OPERATOR_STARTED, "s", time.monotonic() - began)
-            self._add(endpoints, "memory of the new operator", "MB", usages(self._lab)["operator"].mb)
 
     async def _is_all_there(self, endpoints: int, until: float) -> bool:
         """Wait until the kernel has all backends; False where it has not in time."""

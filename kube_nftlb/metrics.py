@@ -106,7 +106,8 @@ WATCH_FAILURES = _counter(
     "kube_nftlb_watch_failures_total",
     "How often a list or watch failed and was begun anew; those of kopf are in kube_nftlb_watch_restarts_total.",
     *PROGRAMS,
-    resource="nftlbfarms, nftlbpolicies, nodes, servicecidrs; of the operator: pods, nftlbpolicies",
+    resource="nftlbfarms, nftlbpolicies, nodes, servicecidrs; of the operator: endpointslices, nftlbfarms, nftlbnodes, "
+    "pods, nftlbpolicies",
     reason="Expired (all is listed anew), Failed",
 )
 PROBES = _counter(

@@ -14,11 +14,11 @@ from kube_nftlb.operator.records import parse_farm, parse_node
 from kube_nftlb.operator.slices import ServiceKey, parse_slice
 from kube_nftlb.operator.store import Dirty, Store, StoredSlice
 
-BY_KOPF = (SERVICES, ENDPOINT_SLICES)
-"""What kopf watches: what others write, and the operator reads."""
+BY_KOPF = (SERVICES,)
+"""What kopf watches: what the operator is there for."""
 
-FOLLOWED = (FARMS, NFTLB_NODES)
-"""What ``farmwatch`` follows: what the operator writes itself, and what agents report."""
+FOLLOWED = (ENDPOINT_SLICES, FARMS, NFTLB_NODES)
+"""What the ``reflector`` follows: what belongs to a Service, what the operator writes itself, what agents report."""
 
 KINDS = (*BY_KOPF, *FOLLOWED)
 """All that the operator lists and watches, but for the Pods."""

@@ -18,13 +18,13 @@ from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import gauges, handlers, health
 from kube_nftlb.operator.build import Profile
-from kube_nftlb.operator.farmwatch import FarmWatch
 from kube_nftlb.operator.intake import FOLLOWED, Intake
 from kube_nftlb.operator.lease import Lease, new_identity
 from kube_nftlb.operator.podwatch import PodWatch
 from kube_nftlb.operator.policies import PolicyStatuses
 from kube_nftlb.operator.publish import Publisher
 from kube_nftlb.operator.reconcile import Reconciler
+from kube_nftlb.operator.reflector import Reflector
 from kube_nftlb.operator.relist import Lister
 from kube_nftlb.operator.store import Dirty, Store
 from kube_nftlb.settings import OperatorSettings
@@ -105,7 +105,7 @@ class _Operator:
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
         self._pods = PodWatch(kube, store, self._events, self._mark)
-        self._farms = FarmWatch(kube, self._intake, self._mark)
+        self._reflector = Reflector(kube, self._intake, self._mark)
         self._lease: Lease | None = None
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, new_identity())
@@ -116,8 +116,8 @@ class _Operator:
 
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
-        farms = (self._farms.run(resource) for resource in FOLLOWED)
-        return [self._pods.run(), *farms, self._relist(), self._policies.watch()]
+        followed = (self._reflector.run(resource) for resource in FOLLOWED)
+        return [self._pods.run(), *followed, self._relist(), self._policies.watch()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """The election, and what writes once it is won; to be started before the watches likewise."""
@@ -172,7 +172,7 @@ class _Operator:
         while True:
             self._mark(await self._lister.fill())
             await self._pods.listed.wait()
-            await self._farms.until_listed()
+            await self._reflector.until_listed()
             self._begun.set()
             self._filled.set()
             try:

@@ -1,8 +1,8 @@
-"""The farms and what nodes report, from the API server to the store.
+"""EndpointSlices, farms and what nodes report, from the API server to the store.
 
-Each farm is written by the operator, so the watch mostly tells what is known from the answer: three events for each
-change of a Service, on each of which kopf spends a millisecond, a task and a copy. So not kopf, but the project's own
-reflector, which looks at an object's resourceVersion and leaves it there.
+There is one slice and more for each Service, and three events of a farm, which the operator writes itself, for each
+change of one: on each of them kopf spends a millisecond, a task and a copy. So not kopf, but the project's own
+reflector, which looks at an object's resourceVersion and leaves it there where it is known.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from kube_nftlb.operator.store import Dirty
 _log = structlog.get_logger()
 
 
-class FarmWatch:
-    """Keeps the store's farms and nodes up to date in ``run``; ``on_change`` is told what each change touches."""
+class Reflector:
+    """Keeps the store up to date in ``run``; ``on_change`` is told what each change touches."""
 
     def __init__(self, kube: Kube, intake: Intake, on_change: Callable[[Dirty], None]) -> None:
         self._kube = kube

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube import FARMS, NFTLB_NODES, Listing, WatchEvent
-from kube_nftlb.operator.farmwatch import FarmWatch
-from kube_nftlb.operator.intake import Intake
+from kube_nftlb.kube import FARMS, Listing, WatchEvent
+from kube_nftlb.operator.intake import FOLLOWED, Intake
+from kube_nftlb.operator.reflector import Reflector
 from kube_nftlb.operator.store import Store
 from tests.unit.operator.objects import raw_farm
 
@@ -41,7 +41,7 @@ def store() -> Store:
 
 @contextlib.asynccontextmanager
 async def watching(kube: _Kube, store: Store) -> AsyncIterator[asyncio.Task[None]]:
-    watch = FarmWatch(kube, Intake(store), lambda _: None)  # type: ignore[arg-type] # what is asked of it is there
+    watch = Reflector(kube, Intake(store), lambda _: None)  # type: ignore[arg-type] # what is asked of it is there
     task = asyncio.create_task(watch.run(FARMS))
     await asyncio.sleep(0.01)
     try:
@@ -75,12 +75,12 @@ async def test_an_object_that_cannot_be_read_is_passed_over(store: Store) -> Non
 
 
 async def test_all_kinds_are_waited_for(store: Store) -> None:
-    watch = FarmWatch(_Kube([], []), Intake(store), lambda _: None)  # type: ignore[arg-type] # as above
-    farms = asyncio.create_task(watch.run(FARMS))
+    watch = Reflector(_Kube([], []), Intake(store), lambda _: None)  # type: ignore[arg-type] # as above
+    runs = [asyncio.create_task(watch.run(resource)) for resource in FOLLOWED[:-1]]
     listed = asyncio.create_task(watch.until_listed())
     await asyncio.sleep(0.01)
     assert not listed.done()
-    nodes = asyncio.create_task(watch.run(NFTLB_NODES))
+    runs.append(asyncio.create_task(watch.run(FOLLOWED[-1])))
     await asyncio.wait_for(listed, 1)
-    farms.cancel()
-    nodes.cancel()
+    for run in runs:
+        run.cancel()

@@ -1,0 +1,79 @@
+"""How long a new operator takes to know a cluster, and how much memory it takes.
+
+The node's agent and nftlb are stopped: what they would make of the farms is for other scenarios, and takes them longer.
+"""
+
+import asyncio
+import time
+
+from benchmarks import bars, cluster
+from benchmarks.cluster import NODE
+from benchmarks.processes import usages
+from benchmarks.records import Records
+from kube_nftlb import errors
+from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, SERVICES, Kube
+from kube_nftlb.lab.lab import Lab
+
+SCENARIO = "intake"
+
+_SHORT, _FULL = (1000,), (1000, 8000)
+_ENDPOINTS = 10
+_RESTARTS = 3
+_FARM_WITHIN_S = 1200
+_LOOK_EVERY_S = 0.05
+
+
+def run(records: Records, *, short: bool) -> None:
+    """Measure with few Services, and with many."""
+    asyncio.run(_measure(records, _SHORT if short else _FULL))
+
+
+async def _measure(records: Records, sizes: tuple[int, ...]) -> None:
+    lab = await asyncio.to_thread(Lab.up, "bench-intake", nodes=1)
+    try:
+        for program in ("agent", "nftlb"):
+            await asyncio.to_thread(lab.stop, program, NODE)
+        async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
+            there = 0
+            for services in sizes:
+                await cluster.create_others(kube, services - there, there, _ENDPOINTS)
+                there = services
+                await _until_farms(kube, services)
+                for repetition in range(_RESTARTS):
+                    await _restart(records, lab, kube, services, repetition)
+    finally:
+        await asyncio.to_thread(lab.down)
+
+
+async def _restart(records: Records, lab: Lab, kube: Kube, services: int, repetition: int) -> None:
+    name = f"late-{services}-{repetition}"
+    await asyncio.to_thread(lab.stop, "operator")
+    await kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, ["10.250.0.1"]), "default")
+    await kube.create(SERVICES, cluster.service(name, "", None), "default")
+    began = time.monotonic()
+    await asyncio.to_thread(lab.start, "operator")
+    await _until_farm(kube, f"{name}--http")
+    keys = {"services": services, "endpoints": _ENDPOINTS, "repetition": repetition}
+    records.add(SCENARIO, bars.OURS, bars.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
+    used = usages(lab, ("operator",))["operator"]
+    records.add(SCENARIO, bars.OURS, "memory", "MB", used.mb, **keys, process="operator")
+    records.add(SCENARIO, bars.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
+
+
+async def _until_farm(kube: Kube, name: str) -> None:
+    async with asyncio.timeout(_FARM_WITHIN_S):
+        while True:
+            try:
+                await kube.get(FARMS, name, "default")
+            except errors.NotFoundError:
+                await asyncio.sleep(_LOOK_EVERY_S)
+            else:
+                return
+
+
+async def _until_farms(kube: Kube, number: int) -> None:
+    """Wait for the farm of the last Service and then for all others, which a queue may have put behind it."""
+    await _until_farm(kube, f"other-{number - 1}--http")
+    async with asyncio.timeout(_FARM_WITHIN_S):
+        while len((await kube.list(FARMS, "default")).items) < number:  # noqa: ASYNC110 - farms are the API server's
+            await asyncio.sleep(1)
