@@ -71,7 +71,7 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
                 1, " %", ("cost", "processor time"), {"services": 1000, "load": "idle", "process": "agent"}),
         _within(groups, "The agent with 1,000 Services: less than 250 MB",
                 250, " MB", ("cost", "memory"), {"services": 1000, "process": "agent"}),
-        _within(groups, "The operator with 8,000 Services, whatever they do: less than 400 MB",
+        _within(groups, "The operator with 8,000 Services: less than 400 MB",
                 400, " MB", ("scale", "memory"), {"services": 8000, "process": "operator"}),
         _within(groups, "The operator, started anew, takes 8,000 Services, their slices and farms in less than 15 s",
                 15, " s", ("intake", OPERATOR_STARTED), {"services": 8000}),
