@@ -34,18 +34,18 @@ _QUESTIONS_MAX = 8
 class Connection(NamedTuple):
     """An entry of the table: what the client asked for, who answers it, and the backend's part of its mark.
 
-    ``key`` is what the kernel knows it by.
+    Addresses are as the kernel has them; ``key`` is what it knows the connection by.
     """
 
-    ip: str
+    ip: bytes
     protocol: int
     port: int
-    answerer: str
+    answerer: bytes
     mark: int
     key: bytes
 
 
-_Listener = tuple[str, int, int]
+_Listener = tuple[bytes, int, int]
 """Address, protocol and port, which is 0 for all."""
 
 
@@ -82,7 +82,8 @@ class Conntrack:
         """Forget a farm's connections to these addresses; how many that were. Their next packet is refused or reset."""
         if not addresses:
             return 0
-        ended = await self._change(farm, lambda each: each.answerer in addresses, _forgotten)
+        backends = {_packed(address) for address in addresses}
+        ended = await self._change(farm, lambda each: each.answerer in backends, _forgotten)
         return _counted("BackendDown", ended)
 
     async def forget_untranslated(self, farm: objects.Farm) -> int:
@@ -90,7 +91,7 @@ class Conntrack:
 
         What the kernel once let pass as it was it never translates. Marks prove nothing: it may have got one since.
         """
-        ips = {claim.ip for claim in farm.claims()}
+        ips = {_packed(claim.ip) for claim in farm.claims()}
         untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
             _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
         )
@@ -110,7 +111,7 @@ class Conntrack:
         """
         family = "ip6" if farm.ipv6 else "ip"
         listeners: set[_Listener] = {
-            (claim.ip, _PROTOCOLS[protocol], claim.port)
+            (_packed(claim.ip), _PROTOCOLS[protocol], claim.port)
             for claim in farm.claims()
             for protocol in objects.PROTOCOLS[claim.protocol]
         }
@@ -129,25 +130,27 @@ class Conntrack:
 
 def _questions(family: str, listeners: set[_Listener], filters: Sequence[bytes]) -> list[bytes]:
     """What the kernel is asked; with too many questions it would take longer than we do with all it could tell."""
-    # Asked for an IPv6 address it tells of nothing.
-    by_listener = family == "ip" and len(listeners) <= _QUESTIONS_MAX
-    asked = [_to(family, *listener) for listener in listeners] if by_listener else [b""]
+    asked = list(dict.fromkeys(_to(family, *listener) for listener in listeners))
+    if len(asked) > _QUESTIONS_MAX:
+        asked = [b""]
     if len(asked) * len(filters) > _QUESTIONS_MAX:
         return asked
     return [listener + each for listener, each in itertools.product(asked, filters)]
 
 
-def _to(family: str, ip: str, protocol: int, port: int) -> bytes:
-    """A filter for connections to a listener."""
-    address = netlink.attribute(_TO_ADDRESS[family], ipaddress.ip_address(ip).packed)
+def _to(family: str, ip: bytes, protocol: int, port: int) -> bytes:
+    """A filter for connections to a listener; without its address with IPv6, of which the kernel would tell nothing."""
+    parts, flags = b"", _FLAG_PROTOCOL
+    if family == "ip":
+        parts = netlink.attribute(_TUPLE_IP, netlink.attribute(_TO_ADDRESS[family], ip), nested=True)
+        flags |= _FLAG_TO_ADDRESS
     asked = netlink.attribute(_PROTOCOL_NUMBER, bytes([protocol]))
-    flags = _FLAG_TO_ADDRESS | _FLAG_PROTOCOL
     if port:
         asked += netlink.attribute(_PROTOCOL_TO_PORT, _PORT.pack(port))
         flags |= _FLAG_TO_PORT
-    both = netlink.attribute(_TUPLE_IP, address, nested=True) + netlink.attribute(_TUPLE_PROTOCOL, asked, nested=True)
+    parts += netlink.attribute(_TUPLE_PROTOCOL, asked, nested=True)
     flagged = netlink.attribute(_FILTER_ORIGINAL_FLAGS, struct.pack("=I", flags))
-    return netlink.attribute(_TUPLE_ORIGINAL, both, nested=True) + netlink.attribute(_FILTER, flagged, nested=True)
+    return netlink.attribute(_TUPLE_ORIGINAL, parts, nested=True) + netlink.attribute(_FILTER, flagged, nested=True)
 
 
 def _connection(family: str, answer: bytes) -> Connection | None:
@@ -164,11 +167,11 @@ def _connection(family: str, answer: bytes) -> Connection | None:
     if (zone := told.get(_ZONE)) is not None:
         key += netlink.attribute(_ZONE, zone)
     mark = int.from_bytes(told.get(_MARK, b""), "big") & objects.MARK_LAST
-    return Connection(_text(ip), protocol[0], int.from_bytes(port, "big"), _text(answerer), mark, key)
+    return Connection(ip, protocol[0], int.from_bytes(port, "big"), answerer, mark, key)
 
 
-def _text(address: bytes) -> str:
-    return str(ipaddress.ip_address(address))
+def _packed(address: str) -> bytes:
+    return ipaddress.ip_address(address).packed
 
 
 def _released(connection: Connection) -> Change:

@@ -92,8 +92,9 @@ async def test_flows_to_a_backend_that_is_gone_are_forgotten_and_the_kernel_tell
     for sport in range(3, 20):
         flow(family, VIP[family], sport, STAYS)
     flow(family, OTHER_VIP[family], 20, GONE)
+    flow(family, VIP[family], 21, GONE, port=54)
     assert await conntrack.release(farm(family), {GONE}) == 2
-    assert marks(family) == {**dict.fromkeys(range(3, 20), STAYS), 20: GONE}
+    assert marks(family) == {**dict.fromkeys(range(3, 20), STAYS), 20: GONE, 21: GONE}
     # Of an IPv6 address the kernel cannot be asked.
     assert len(told) == (2 if family == "ipv4" else 3)
 
