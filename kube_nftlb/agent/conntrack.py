@@ -110,8 +110,9 @@ class Conntrack:
         One of the filters lets each of them through. An old kernel may not know them, so ``chosen`` has the last word.
         """
         family = "ip6" if farm.ipv6 else "ip"
+        ips = {address.ip: _packed(address.ip) for address in farm.addresses.values()}
         listeners: set[_Listener] = {
-            (_packed(claim.ip), _PROTOCOLS[protocol], claim.port)
+            (ips[claim.ip], _PROTOCOLS[protocol], claim.port)
             for claim in farm.claims()
             for protocol in objects.PROTOCOLS[claim.protocol]
         }
@@ -130,9 +131,8 @@ class Conntrack:
 
 def _questions(family: str, listeners: set[_Listener], filters: Sequence[bytes]) -> list[bytes]:
     """What the kernel is asked; with too many questions it would take longer than we do with all it could tell."""
-    asked = list(dict.fromkeys(_to(family, *listener) for listener in listeners))
-    if len(asked) > _QUESTIONS_MAX:
-        asked = [b""]
+    few = len(listeners) <= _QUESTIONS_MAX
+    asked = list(dict.fromkeys(_to(family, *listener) for listener in listeners)) if few else [b""]
     if len(asked) * len(filters) > _QUESTIONS_MAX:
         return asked
     return [listener + each for listener, each in itertools.product(asked, filters)]
