@@ -4,7 +4,6 @@ Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, flags as in nf
 """
 
 import ipaddress
-import itertools
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP, "sctp": sock
 _NUMBER = struct.Struct(">I")
 _PORT = struct.Struct(">H")
 
-_QUESTIONS_MAX = 8
+_LISTENERS_MAX = 8
 
 
 class Connection(NamedTuple):
@@ -107,7 +106,7 @@ class Conntrack:
     ) -> int:
         """Change those of a farm's connections that are chosen; how many that were.
 
-        One of the filters lets each of them through. An old kernel may not know them, so ``chosen`` has the last word.
+        One of the filters lets each of them through. The kernel may not be asked for it, so ``chosen`` has the last word.
         """
         family = "ip6" if farm.ipv6 else "ip"
         ips = {address.ip: _packed(address.ip) for address in farm.addresses.values()}
@@ -116,26 +115,22 @@ class Conntrack:
             for claim in farm.claims()
             for protocol in objects.PROTOCOLS[claim.protocol]
         }
-        changed = 0
-        for question in _questions(family, listeners, filters):
-            found = [
-                each
-                for answer in await self._netfilter.ask(family, netlink.GET_CONNECTIONS, question, dump=True)
-                if (each := _connection(family, answer))
-                and chosen(each)
-                and not listeners.isdisjoint((each.ip, each.protocol, port) for port in (each.port, 0))
-            ]
-            changed += await self._netfilter.change(family, [change(each) for each in found])
-        return changed
+        found = [
+            each
+            for answer in await self._netfilter.ask(
+                family, netlink.GET_CONNECTIONS, _question(family, listeners, filters), dump=True
+            )
+            if (each := _connection(family, answer))
+            and chosen(each)
+            and not listeners.isdisjoint((each.ip, each.protocol, port) for port in (each.port, 0))
+        ]
+        return await self._netfilter.change(family, [change(each) for each in found])
 
 
-def _questions(family: str, listeners: set[_Listener], filters: Sequence[bytes]) -> list[bytes]:
-    """What the kernel is asked; with too many questions it would take longer than we do with all it could tell."""
-    few = len(listeners) <= _QUESTIONS_MAX
-    asked = list(dict.fromkeys(_to(family, *listener) for listener in listeners)) if few else [b""]
-    if len(asked) * len(filters) > _QUESTIONS_MAX:
-        return asked
-    return [listener + each for listener, each in itertools.product(asked, filters)]
+def _question(family: str, listeners: set[_Listener], filters: Sequence[bytes]) -> bytes:
+    """What the kernel is asked. It walks through its whole table for each question, so there is but one."""
+    asked = {_to(family, *listener) for listener in listeners} if len(listeners) <= _LISTENERS_MAX else set()
+    return (asked.pop() if len(asked) == 1 else b"") + (filters[0] if len(filters) == 1 else b"")
 
 
 def _to(family: str, ip: bytes, protocol: int, port: int) -> bytes:
