@@ -106,7 +106,7 @@ class Conntrack:
     ) -> int:
         """Change those of a farm's connections that are chosen; how many that were.
 
-        One of the filters lets each of them through. The kernel may not be asked for it, so ``chosen`` has the last word.
+        One of the filters lets each of them through. The kernel may not be asked for it: ``chosen`` has the last word.
         """
         family = "ip6" if farm.ipv6 else "ip"
         ips = {address.ip: _packed(address.ip) for address in farm.addresses.values()}
