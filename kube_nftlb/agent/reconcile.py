@@ -782,6 +782,8 @@ class Reconciler:
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]
+                # What somebody else did to nftables meanwhile passed for our own doing.
+                self._foreign_change = True
             await self._part(name, parting)
 
     async def _audit(self, now: float) -> None:
