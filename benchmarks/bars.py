@@ -76,7 +76,7 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
         _within(groups, "The operator, started anew, takes 8,000 Services, their slices and farms in less than 15 s",
                 15, " s", ("intake", OPERATOR_STARTED), {"services": 8000}),
         _within(groups, "Every single change with 8,000 Services: less than 0.5 s",
-                500, " ms", ("scale", SINGLE_CHANGE), {"services": 8000}, key="single"),
+                500, " ms", ("scale", SINGLE_CHANGE), {"services": 8000}),
     )  # fmt: skip
     return [verdict for verdict in candidates if verdict is not None]
 
@@ -107,7 +107,6 @@ def _within(
     unit: str,
     figure: tuple[str, str],
     where: Mapping[str, Parameter],
-    key: str = "",
 ) -> Verdict | None:
     """Whether our highest median of a figure (scenario and metric) is below a limit, wherever it was taken."""
     found = [
@@ -118,7 +117,7 @@ def _within(
     if not found:
         return None
     value, point = max(found)
-    return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
+    return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", "")
 
 
 def _rules(groups: Groups) -> Verdict | None:

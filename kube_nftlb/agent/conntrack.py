@@ -90,7 +90,7 @@ class Conntrack:
 
         What the kernel once let pass as it was it never translates. Marks prove nothing: it may have got one since.
         """
-        ips = {_packed(claim.ip) for claim in farm.claims()}
+        ips = {_packed(address.ip) for address in farm.addresses.values()}
         untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
             _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
         )
