@@ -6,7 +6,7 @@ Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, flags as in nf
 import ipaddress
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from kube_nftlb import metrics
@@ -69,12 +69,12 @@ class Conntrack:
         A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
         connection goes on, but without its mark: with it, each packet would renew the session that leads there.
         """
-        filters = [
-            netlink.attribute(_MARK, _NUMBER.pack(mark))
-            + netlink.attribute(_MARK_MASK, _NUMBER.pack(objects.MARK_LAST))
-            for mark in marks
-        ]
-        released = await self._change(farm, lambda each: each.mark in marks, _released, filters)
+        marked = b""
+        if len(marks) == 1:
+            (mark,) = marks
+            marked = netlink.attribute(_MARK, _NUMBER.pack(mark))
+            marked += netlink.attribute(_MARK_MASK, _NUMBER.pack(objects.MARK_LAST))
+        released = await self._change(farm, lambda each: each.mark in marks, _released, marked)
         return _counted("BackendGone", released)
 
     async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
@@ -94,7 +94,7 @@ class Conntrack:
         untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
             _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
         )
-        forgotten = await self._change(farm, lambda each: each.answerer in ips, _forgotten, [untranslated])
+        forgotten = await self._change(farm, lambda each: each.answerer in ips, _forgotten, untranslated)
         return _counted("Untranslated", forgotten)
 
     async def _change(
@@ -102,11 +102,12 @@ class Conntrack:
         farm: objects.Farm,
         chosen: Callable[[Connection], bool],
         change: Callable[[Connection], Change],
-        filters: Sequence[bytes] = (b"",),
+        narrowed: bytes = b"",
     ) -> int:
         """Change those of a farm's connections that are chosen; how many that were.
 
-        One of the filters lets each of them through. The kernel may not be asked for it: ``chosen`` has the last word.
+        ``narrowed`` is a filter that lets all of them through. An old kernel may not know it: ``chosen`` has the last
+        word.
         """
         family = "ip6" if farm.ipv6 else "ip"
         ips = {address.ip: _packed(address.ip) for address in farm.addresses.values()}
@@ -118,7 +119,7 @@ class Conntrack:
         found = [
             each
             for answer in await self._netfilter.ask(
-                family, netlink.GET_CONNECTIONS, _question(family, listeners, filters), dump=True
+                family, netlink.GET_CONNECTIONS, _question(family, listeners, narrowed), dump=True
             )
             if (each := _connection(family, answer))
             and chosen(each)
@@ -127,10 +128,10 @@ class Conntrack:
         return await self._netfilter.change(family, [change(each) for each in found])
 
 
-def _question(family: str, listeners: set[_Listener], filters: Sequence[bytes]) -> bytes:
+def _question(family: str, listeners: set[_Listener], narrowed: bytes) -> bytes:
     """What the kernel is asked. It walks through its whole table for each question, so there is but one."""
     asked = {_to(family, *listener) for listener in listeners} if len(listeners) <= _LISTENERS_MAX else set()
-    return (asked.pop() if len(asked) == 1 else b"") + (filters[0] if len(filters) == 1 else b"")
+    return (asked.pop() if len(asked) == 1 else b"") + narrowed
 
 
 def _to(family: str, ip: bytes, protocol: int, port: int) -> bytes:
