@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import machine
+from benchmarks.options import Options
 from benchmarks.records import Records
 
 SCENARIOS = ("latency", "datapath", "schedulers", "limit", "scale", "intake", "cost")
@@ -22,7 +23,8 @@ def main() -> int:
     if again := _measured(folder) & set(arguments.only):
         print(f"{folder} has records of {', '.join(sorted(again))} already: give another --out", file=sys.stderr)
         return 2
-    described = machine.describe(arguments.only, full=arguments.full)
+    options = Options(arguments.full, frozenset(arguments.services))
+    described = machine.describe(arguments.only, options)
     machine.write(folder, described)
     failed = []
     with Records(folder) as records:
@@ -30,7 +32,7 @@ def main() -> int:
             began = time.monotonic()
             print(f"== {name}", flush=True)
             try:
-                importlib.import_module(f"benchmarks.{name}").run(records, short=not arguments.full)
+                importlib.import_module(f"benchmarks.{name}").run(records, options)
             except KeyboardInterrupt:
                 records.skip(name, "the rest", "it was interrupted here")
                 failed.append(name)
@@ -62,12 +64,23 @@ def _arguments() -> argparse.Namespace:
         "--only", type=_scenarios, default=SCENARIOS, metavar="A,B", help=f"some of {','.join(SCENARIOS)}"
     )
     parser.add_argument(
+        "--services",
+        type=_numbers,
+        default=(),
+        metavar="N,M",
+        help="of the scenarios that measure several numbers of Services (datapath, scale, intake, cost) only these",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
         help="where the records go; a new folder below results/, or one with records of other scenarios",
     )
     return parser.parse_args()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
 
 
 def _scenarios(text: str) -> tuple[str, ...]:

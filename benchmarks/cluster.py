@@ -47,8 +47,13 @@ def endpoint_slice(name: str, addresses: list[str], port: int = 80, protocol: st
         "metadata": {"name": name, "labels": {names.LABEL_SLICE_SERVICE: name}},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": port, "protocol": protocol}],
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
+        "endpoints": endpoints_of(addresses),
     }
+
+
+def endpoints_of(addresses: list[str]) -> list[JsonObject]:
+    """The endpoints of an EndpointSlice, all of them ready."""
+    return [{"addresses": [address], "conditions": {"ready": True}} for address in addresses]
 
 
 def deployment(name: str, replicas: int, port: int = 80) -> JsonObject:
@@ -82,15 +87,21 @@ async def pods_of(kube: Kube, app: str) -> dict[str, str]:
     return {item["metadata"]["name"]: item["status"]["podIP"] for item in items}
 
 
+def others(number: int, endpoints: int, first: int = 0) -> dict[str, list[str]]:
+    """So many Services that nobody asks, by name, with the addresses of their endpoints."""
+    return {
+        f"other-{each}": [f"10.{100 + entry}.{each // 250}.{each % 250 + 1}" for entry in range(endpoints)]
+        for each in range(first, first + number)
+    }
+
+
 async def create_others(kube: Kube, number: int, first: int = 0, endpoints: int = 10) -> None:
-    """Services that nobody asks, each with a slice; their VIPs are in 10.96.0.0/17."""
-    todo = iter(range(first, first + number))
+    """Create them, each with a slice; their VIPs are in 10.96.0.0/17."""
+    todo = iter(enumerate(others(number, endpoints, first).items(), start=first))
 
     async def writer() -> None:
-        for each in todo:
-            name, rest = f"other-{each}", divmod(each, 250)
-            vip = f"10.96.{rest[0] + 1}.{rest[1] + 1}"
-            addresses = [f"10.{100 + entry}.{rest[0]}.{rest[1] + 1}" for entry in range(endpoints)]
+        for each, (name, addresses) in todo:
+            vip = f"10.96.{each // 250 + 1}.{each % 250 + 1}"
             await kube.create(ENDPOINT_SLICES, endpoint_slice(name, addresses), "default")
             await kube.create(SERVICES, service(name, vip, None), "default")
 
@@ -98,16 +109,18 @@ async def create_others(kube: Kube, number: int, first: int = 0, endpoints: int 
 
 
 @contextlib.asynccontextmanager
-async def steady_change(kube: Kube, services: int) -> AsyncIterator[None]:
-    """Ten times a second one endpoint of one of these other Services is replaced, as a rolling update does."""
+async def steady_change(kube: Kube, slices: Mapping[str, list[str]]) -> AsyncIterator[None]:
+    """Ten times a second one endpoint of one of these slices is replaced, as a rolling update does."""
+    names_of_slices = list(slices)
 
     async def change() -> None:
         loop = asyncio.get_running_loop()
         begin = loop.time()
         for done, number in enumerate(_numbers):
             await asyncio.sleep(begin + done / CHANGES_PER_S - loop.time())
-            entry = {"addresses": [f"10.200.{number // 250 % 250}.{number % 250 + 1}"], "conditions": {"ready": True}}
-            await kube.patch(ENDPOINT_SLICES, f"other-{number % services}", {"endpoints": [entry]}, "default")
+            name = names_of_slices[number % len(slices)]
+            addresses = [*slices[name][:-1], f"10.250.{number // 250 % 250}.{number % 250 + 1}"]
+            await kube.patch(ENDPOINT_SLICES, name, {"endpoints": endpoints_of(addresses)}, "default")
 
     task = asyncio.create_task(change())
     try:

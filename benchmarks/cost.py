@@ -1,15 +1,17 @@
 """What operator, agent and nftlb cost: memory, processor time idle and while Services change, and starts.
 
-kube-proxy is measured in the same way. An idle program may still compare farms with the kernel a minute after the last
-change; that is waited for where everything is measured, and left out otherwise.
+kube-proxy is measured in the same way. A minute after the last change an agent compares its farms with the kernel; that
+is waited for where everything is measured, and comes after the short form.
 """
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import cluster
 from benchmarks.cluster import NODE
+from benchmarks.options import Options
 from benchmarks.processes import usages
 from benchmarks.records import Records
 from kube_nftlb.kube import Kube
@@ -18,30 +20,52 @@ from kube_nftlb.lab.lab import Lab
 SCENARIO = "cost"
 PROXIES = ("kube-nftlb", "kube-proxy-nftables")
 
+RESTARTED = "restarted until a new Service answers"
+PROGRAMS = ("operator", "agent", "nftlb")
+
 _ENDPOINTS = 10
-_LOADED_WITHIN_S = 1800
-_STARTED_WITHIN_S = 300
+_WITHIN_S = 1800
+"""For everything that is waited for."""
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
+    """What is measured, and for how long."""
+
     services: tuple[int, ...]
-    rest_s: int
-    """How long nothing happens before the idle programs are looked at."""
+    """8,000 take long to make: the scenario ``scale`` looks at the programs when it has them."""
+    rest_s: Callable[[int], float]
+    """How long nothing happens before the idle programs are looked at, by the number of Services."""
     idle_s: int
     churn_s: int
 
 
-_SHORT = _Extent((1000,), 10, 15, 15)
-_FULL = _Extent((0, 1000, 8000), 240, 60, 60)
+def _until_compared_s(services: int) -> float:
+    # The agent begins a minute after the last change to compare its farms with the kernel, 16 a second.
+    return 60 + services / 16 + 20
 
 
-def run(records: Records, *, short: bool) -> None:
+_SHORT = Extent((0, 1000), lambda _: 10, 15, 15)
+_FULL = Extent((0, 1000), _until_compared_s, 60, 60)
+
+
+class Place(NamedTuple):
+    """A cluster with Services, and a server that the single ones lead to."""
+
+    lab: Lab
+    kube: Kube
+    pod: str
+    slices: Mapping[str, list[str]]
+
+
+def run(records: Records, options: Options) -> None:
     """Measure each proxy, in a cluster of its own."""
+    extent = _FULL if options.full else _SHORT
+    extent = extent._replace(services=options.wanted(extent.services))
     for proxy in PROXIES:
-        asyncio.run(_measure(records, proxy, _SHORT if short else _FULL))
+        asyncio.run(_measure(records, proxy, extent))
 
 
-async def _measure(records: Records, proxy: str, extent: _Extent) -> None:
+async def _measure(records: Records, proxy: str, extent: Extent) -> None:
     lab = await asyncio.to_thread(Lab.up, f"bench-cost-{proxy}", nodes=1, proxy=proxy)
     try:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
@@ -51,47 +75,49 @@ async def _measure(records: Records, proxy: str, extent: _Extent) -> None:
             for services in extent.services:
                 await cluster.create_others(kube, services - there, there, _ENDPOINTS)
                 there = services
-                await cluster.until_serves(lab, kube, f"loaded-{services}", pod, _LOADED_WITHIN_S)
-                await _look(records, lab, kube, services, pod, extent)
+                await cluster.until_serves(lab, kube, f"loaded-{services}", pod, _WITHIN_S)
+                place = Place(lab, kube, pod, cluster.others(services, _ENDPOINTS))
+                await look(records, place, extent)
+                await restarts(records, place, PROGRAMS if proxy == "kube-nftlb" else ("kube-proxy",))
     finally:
         await asyncio.to_thread(lab.down)
 
 
-async def _look(records: Records, lab: Lab, kube: Kube, services: int, pod: str, extent: _Extent) -> None:
-    if lab.proxy == "kube-nftlb":
-        await cluster.until_in_sync(kube, _LOADED_WITHIN_S)
-    await asyncio.sleep(extent.rest_s)
-    await _use(records, lab, services, "idle", extent.idle_s)
+async def look(records: Records, place: Place, extent: Extent = _FULL) -> None:
+    """What the programs take while nothing happens, and in churn."""
+    services = len(place.slices)
+    if place.lab.proxy == "kube-nftlb":
+        await cluster.until_in_sync(place.kube, _WITHIN_S)
+    await asyncio.sleep(extent.rest_s(services))
+    await _use(records, place, "idle", extent.idle_s)
     if services:
-        async with cluster.steady_change(kube, services):
-            await _use(records, lab, services, f"{cluster.CHANGES_PER_S} changes a second", extent.churn_s)
-    for program in ("operator", "agent", "nftlb") if lab.proxy == "kube-nftlb" else ("kube-proxy",):
+        async with cluster.steady_change(place.kube, place.slices):
+            await _use(records, place, f"{cluster.CHANGES_PER_S} changes a second", extent.churn_s)
+
+
+async def restarts(records: Records, place: Place, programs: Sequence[str]) -> None:
+    """How soon a new Service answers after a program was started anew."""
+    lab, services = place.lab, len(place.slices)
+    for program in programs:
         began = time.monotonic()
         await asyncio.to_thread(lab.restart, program, None if program == "operator" else NODE)
-        await cluster.until_serves(lab, kube, f"restarted-{program}-{services}", pod, _STARTED_WITHIN_S)
+        await cluster.until_serves(lab, place.kube, f"restarted-{program}-{services}", place.pod, _WITHIN_S)
         seconds = time.monotonic() - began
-        records.add(
-            SCENARIO,
-            lab.proxy,
-            "restarted until a new Service answers",
-            "s",
-            seconds,
-            services=services,
-            process=program,
-        )
+        records.add(SCENARIO, lab.proxy, RESTARTED, "s", seconds, services=services, process=program)
 
 
-async def _use(records: Records, lab: Lab, services: int, load: str, seconds: float) -> None:
-    before, began = usages(lab), time.monotonic()
+async def _use(records: Records, place: Place, load: str, seconds: float) -> None:
+    before, began = usages(place.lab), time.monotonic()
     await asyncio.sleep(seconds)
-    after, passed = usages(lab), time.monotonic() - began
+    after, passed = usages(place.lab), time.monotonic() - began
+    endpoints = len(next(iter(place.slices.values()), ()))
     for name, used in after.items():
         parameters: dict[str, str | int | float] = {
-            "services": services,
-            "endpoints": _ENDPOINTS,
+            "services": len(place.slices),
+            "endpoints": endpoints,
             "load": load,
             "process": name,
         }
         share = (used.cpu_s - before[name].cpu_s) / passed * 100
-        records.add(SCENARIO, lab.proxy, "processor time", "% of a core", share, **parameters)
-        records.add(SCENARIO, lab.proxy, "memory", "MB", used.mb, **parameters)
+        records.add(SCENARIO, place.lab.proxy, "processor time", "% of a core", share, **parameters)
+        records.add(SCENARIO, place.lab.proxy, "memory", "MB", used.mb, **parameters)

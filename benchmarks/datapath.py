@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from benchmarks import cluster, packets
 from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.latency import has_ip_vs
+from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.servers import SERVER_PORT, Result, Servers
 from kube_nftlb import errors
@@ -75,12 +76,12 @@ class Place(NamedTuple):
     servers: Servers
 
 
-def run(records: Records, *, short: bool) -> None:
+def run(records: Records, options: Options) -> None:
     """Measure, with all that the kernel has."""
-    asyncio.run(_run(records, _SHORT if short else _FULL))
+    asyncio.run(_run(records, _FULL if options.full else _SHORT, options))
 
 
-async def _run(records: Records, extent: _Extent) -> None:
+async def _run(records: Records, extent: _Extent, options: Options) -> None:
     proxies = ["none", "kube-nftlb", "kube-proxy-nftables", "kube-proxy-iptables"]
     if has_ip_vs():
         proxies.append("kube-proxy-ipvs")
@@ -91,7 +92,7 @@ async def _run(records: Records, extent: _Extent) -> None:
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(place_of(proxy, extent.servers)) for proxy in proxies]
         there = 0
-        for others in extent.others:
+        for others in options.wanted(extent.others):
             for place in places:
                 await _add_others(place, there, others)
             there = others

@@ -8,6 +8,7 @@ import time
 
 from benchmarks import bars, cluster
 from benchmarks.cluster import NODE
+from benchmarks.options import Options
 from benchmarks.processes import usages
 from benchmarks.records import Records
 from kube_nftlb import errors
@@ -23,9 +24,9 @@ _FARM_WITHIN_S = 1200
 _LOOK_EVERY_S = 0.05
 
 
-def run(records: Records, *, short: bool) -> None:
+def run(records: Records, options: Options) -> None:
     """Measure with few Services, and with many."""
-    asyncio.run(_measure(records, _SHORT if short else _FULL))
+    asyncio.run(_measure(records, options.wanted(_FULL if options.full else _SHORT)))
 
 
 async def _measure(records: Records, sizes: tuple[int, ...]) -> None:

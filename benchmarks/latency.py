@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from benchmarks import cluster, prober, rules, taps
 from benchmarks.cluster import CLIENT_POD, NODE
+from benchmarks.options import Options
 from benchmarks.records import Records
 from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
@@ -27,6 +28,7 @@ SELECTOR, BEFORE = "found by selector", "made before"
 IDLE, STEADY = "idle", "steady"
 
 _OTHER_SERVICES = 50
+_OTHERS_ENDPOINTS = 2
 _TRIED_BEFORE_S = 0.2
 _BETWEEN_CHANGES_S = 2.0
 _LATER_EACH_TIME_S = 0.37
@@ -65,9 +67,9 @@ class _Subject(NamedTuple):
         return self.lab.proxy
 
 
-def run(records: Records, *, short: bool) -> None:
+def run(records: Records, options: Options) -> None:
     """Measure, with all proxies that the kernel has."""
-    asyncio.run(_run(records, _SHORT if short else _FULL))
+    asyncio.run(_run(records, _FULL if options.full else _SHORT))
 
 
 def has_ip_vs() -> bool:
@@ -105,7 +107,7 @@ async def _subject(proxy: str, sizes: tuple[int, ...]) -> AsyncIterator[_Subject
     try:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.run_pods(kube, {_app(size): size for size in sizes})
-            await cluster.create_others(kube, _OTHER_SERVICES, endpoints=2)
+            await cluster.create_others(kube, _OTHER_SERVICES, endpoints=_OTHERS_ENDPOINTS)
             with contextlib.closing(_Prober(lab)) as asker:
                 yield _Subject(lab, kube, asker)
     finally:
@@ -117,7 +119,8 @@ async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, re
     keys = {**case._asdict(), "repetition": repetition}
     async with contextlib.AsyncExitStack() as stack:
         if case.load == STEADY:
-            await stack.enter_async_context(cluster.steady_change(subject.kube, _OTHER_SERVICES))
+            others = cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)
+            await stack.enter_async_context(cluster.steady_change(subject.kube, others))
             await asyncio.sleep(1 + repetition * _LATER_EACH_TIME_S % 1)
         if case.endpoints == BEFORE:
             pods = await cluster.pods_of(subject.kube, _app(case.size))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyroute2 import IPRoute
 
 from benchmarks import cluster
+from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.wire import Wire
 from kube_nftlb import errors
@@ -65,9 +66,9 @@ _SHORT = _Extent((1, 100), 3, 50)
 _FULL = _Extent((1, 100, 1000, 3000), 3, 200)
 
 
-def run(records: Records, *, short: bool) -> None:
+def run(records: Records, options: Options) -> None:
     """Measure, with few Services and with many."""
-    extent = _SHORT if short else _FULL
+    extent = _FULL if options.full else _SHORT
     for number in extent.services:
         made = ruleset(render(manifests.complete(_objects(number))))
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import tools
+from benchmarks.options import Options
 
 FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
@@ -35,9 +36,11 @@ _VERSIONS = (
 )
 
 
-def describe(scenarios: Sequence[str], *, full: bool) -> dict[str, Any]:
+def describe(scenarios: Sequence[str], options: Options) -> dict[str, Any]:
     """All that is known before the first measurement of these scenarios."""
-    command = ["python", "-m", "benchmarks", *(["--full"] if full else []), "--only", ",".join(scenarios)]
+    command = ["python", "-m", "benchmarks", *(["--full"] if options.full else []), "--only", ",".join(scenarios)]
+    if options.services:
+        command += ["--services", ",".join(map(str, sorted(options.services)))]
     return {
         "scenarios": list(scenarios),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -89,7 +89,15 @@ _CHAPTERS = (
         one new Service. Its memory and its processor time are those at the moment at which that has its farm.
         """,
     ),
-    _Chapter("cost", "What it costs", ("cost",)),
+    _Chapter(
+        "cost",
+        "What it costs",
+        ("cost",),
+        """
+        Seconds of processor time for a second of the clock, and memory, of each program; those with 8,000 Services
+        are looked at by the scenario `scale` when it has made them.
+        """,
+    ),
 )
 
 _CLOSES: Mapping[str, str] = {

@@ -15,14 +15,15 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from benchmarks import bars, cluster
+from benchmarks import bars, cluster, cost
+from benchmarks.options import Options
 from benchmarks.processes import usages
 from benchmarks.records import Records
 from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "scale"
-PROXIES = ("kube-proxy-nftables", "kube-nftlb")
+PROXIES = ("kube-nftlb", "kube-proxy-nftables")
 
 _WRITERS = 16
 _UNRELATED = 3
@@ -36,21 +37,23 @@ _TRIED_BEFORE_S = 1.0
 class _Size(NamedTuple):
     services: int
     endpoints: tuple[int, ...]
+    cost_with: int = 0
+    """At how many endpoints the programs are looked at as in the scenario ``cost``, which has fewer Services."""
 
 
 _SHORT = (_Size(1000, (10,)),)
-_FULL = (_Size(1000, (1, 10)), _Size(2000, (1, 20)), _Size(8000, (1, 5, 15, 30)))
+_FULL = (_Size(1000, (1, 10)), _Size(2000, (1, 20)), _Size(8000, (1, 5, 30), cost_with=1))
 _STEP_WITHIN_S = 2700
 _LOOK_EVERY_S = 0.25
-_OWN_BACKENDS = 1
-"""Of the Service kubernetes."""
 _SETTLED_S = 3
-_SETTLED_WITHIN_S = 600
+_SETTLED_WITHIN_S = 1200
 
 
-def run(records: Records, *, short: bool) -> None:
+def run(records: Records, options: Options) -> None:
     """Measure each size with each proxy, in a cluster of its own."""
-    for size in _SHORT if short else _FULL:
+    for size in _FULL if options.full else _SHORT:
+        if not options.wants(size.services):
+            continue
         for proxy in PROXIES:
             asyncio.run(_measure(records, proxy, size))
 
@@ -65,6 +68,8 @@ async def _measure(records: Records, proxy: str, size: _Size) -> None:
             for number, endpoints in enumerate(size.endpoints):
                 if not await steps.step(endpoints, create=number == 0):
                     break
+                if endpoints == size.cost_with:
+                    await steps.look()
     finally:
         await asyncio.to_thread(lab.down)
 
@@ -79,6 +84,9 @@ class _Steps:
         self._services = services
         self._pod = pod
         self._singles = 0
+        self._others = 1
+        """Backends of further Services; the first is that of the Service ``kubernetes``."""
+        self._endpoints = 0
         self._half = asyncio.Event()
 
     async def step(self, endpoints: int, *, create: bool) -> bool:
@@ -95,6 +103,7 @@ class _Steps:
             reason = f"not all was in the kernel {_STEP_WITHIN_S} s after the last was written"
             self._records.skip(SCENARIO, self._lab.proxy, reason, services=self._services, endpoints=endpoints)
             return False
+        self._endpoints = endpoints
         self._add(endpoints, "written at the API", "s", written - began)
         self._add(endpoints, "all in the kernel", "s", time.monotonic() - began)
         if single is not None:
@@ -109,11 +118,22 @@ class _Steps:
                 self._add(endpoints, bars.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
         return True
 
+    async def look(self) -> None:
+        """What the programs cost with so many Services."""
+        slices = {_name(number): _addresses(self._endpoints) for number in range(self._services)}
+        place = cost.Place(self._lab, self._kube, self._pod, slices)
+        # nftlb, started anew, would take as long as the first step.
+        programs = ("operator", "agent") if self._lab.proxy == "kube-nftlb" else ("kube-proxy",)
+        await cost.look(self._records, place)
+        await cost.restarts(self._records, place, programs)
+        self._others += len(programs)
+        await self._settled()
+
     async def _is_all_there(self, endpoints: int, until: float) -> bool:
         """Wait until the kernel has all backends; False where it has not in time."""
         if self._lab.proxy != "kube-nftlb":
             return True
-        wanted = self._services * endpoints + self._singles + _OWN_BACKENDS
+        wanted = self._services * endpoints + self._others + self._singles
         while (there := await asyncio.to_thread(cluster.backends_in_kernel, self._lab)) < wanted:
             if time.monotonic() > until:
                 return False
@@ -138,9 +158,8 @@ class _Steps:
         await asyncio.gather(*(writer() for _ in range(_WRITERS)))
 
     async def _write(self, number: int, endpoints: int, *, create: bool) -> None:
-        name = f"many-{number}"
-        addresses = [f"10.200.{each // 250}.{each % 250 + 1}" for each in range(endpoints)]
-        slice_ = cluster.endpoint_slice(name, addresses)
+        name = _name(number)
+        slice_ = cluster.endpoint_slice(name, _addresses(endpoints))
         if create:
             await self._kube.create(ENDPOINT_SLICES, slice_, "default")
             await self._kube.create(SERVICES, cluster.service(name, _vip(_VIPS, number), None), "default")
@@ -173,6 +192,14 @@ class _Steps:
                 ):
                     return
                 before = after
+
+
+def _name(number: int) -> str:
+    return f"many-{number}"
+
+
+def _addresses(endpoints: int) -> list[str]:
+    return [f"10.200.{each // 250}.{each % 250 + 1}" for each in range(endpoints)]
 
 
 def _vip(first: int, number: int) -> str:

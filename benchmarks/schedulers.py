@@ -9,6 +9,7 @@ import contextlib
 from benchmarks import cluster, datapath
 from benchmarks.datapath import LAB_PORT, USERS, Place, Subject
 from benchmarks.latency import has_ip_vs
+from benchmarks.options import Options
 from benchmarks.records import Records
 from kube_nftlb.kube import SERVICES
 
@@ -19,9 +20,9 @@ _SECONDS = 4
 _SCHEDULERS = ("rr", "weight", "hash", "symhash")
 
 
-def run(records: Records, *, short: bool) -> None:
+def run(records: Records, options: Options) -> None:
     """Measure each of our schedulers, and each kube-proxy that the kernel has."""
-    asyncio.run(_run(records, rounds=1 if short else 5))
+    asyncio.run(_run(records, rounds=5 if options.full else 1))
 
 
 async def _run(records: Records, rounds: int) -> None:

@@ -18,7 +18,10 @@ async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun
     monkeypatch.setattr(cluster, "CHANGES_PER_S", 1000)
     kube = _Kube()
     for _ in range(2):
-        async with cluster.steady_change(kube, services=3):
+        async with cluster.steady_change(kube, cluster.others(3, endpoints=2)):
             await asyncio.sleep(0.05)
     assert len(kube.endpoints) == 3
     assert kube.idle == 0
+    # The other endpoint stays.
+    kept = {name: body["endpoints"][0]["addresses"] for name, body in kube.endpoints.items()}
+    assert kept == {name: addresses[:1] for name, addresses in cluster.others(3, endpoints=2).items()}
