@@ -29,7 +29,6 @@ DIRECT = "direct to a pod"
 
 LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
-_MODES = ("snat", "dnat", "dsr")
 _PACKET_MODES = ("snat", "dnat")
 USERS = 500
 _TIME_WAIT_S = 2
@@ -57,6 +56,25 @@ class _Extent(NamedTuple):
 
 _SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 10)
 _FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 3, 3, 20)
+
+
+class _Way(NamedTuple):
+    """A mode of ours, and the scheduler where it is not the usual one."""
+
+    mode: str
+    scheduler: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"kube-nftlb {self.mode}{self.scheduler and ', '}{self.scheduler}"
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return {cluster.MODE: self.mode, **({cluster.SCHEDULER: self.scheduler} if self.scheduler else {})}
+
+
+# The last chooses at random, as kube-proxy does: so what the scheduler costs can be told from what the rules cost.
+_WAYS = (_Way("snat"), _Way("dnat"), _Way("dsr"), _Way("dnat", "weight"))
 
 
 class Subject(NamedTuple):
@@ -222,11 +240,10 @@ async def _set_up(place: Place, number: int) -> None:
         place.servers.proxy_haproxy(NODE, _PROXY_PORTS["HAProxy"] + number, pods.values())
         place.servers.proxy_nginx(NODE, _PROXY_PORTS["NGINX"] + number, pods.values())
         return
-    modes = _MODES if proxy == "kube-nftlb" else ("",)
-    for mode in modes:
-        annotations = {cluster.MODE: mode} if mode else {}
-        vip = _vip(mode, number)
-        await place.kube.create(SERVICES, cluster.service(f"{app}{mode}", vip, app, annotations), "default")
+    ways = [way.annotations for way in _WAYS] if proxy == "kube-nftlb" else [{}]
+    for index, annotations in enumerate(ways):
+        body = cluster.service(f"{app}-{index}", _vip(index, number), app, annotations)
+        await place.kube.create(SERVICES, body, "default")
 
 
 async def _subjects(place: Place, number: int) -> list[Subject]:
@@ -237,9 +254,9 @@ async def _subjects(place: Place, number: int) -> list[Subject]:
         found = [Subject(DIRECT, place.servers, next(iter(pods.values())))]
         found += [Subject(name, place.servers, node, port + number) for name, port in _PROXY_PORTS.items()]
     elif proxy == "kube-nftlb":
-        found = [Subject(f"kube-nftlb {mode}", place.servers, _vip(mode, number)) for mode in _MODES]
+        found = [Subject(way.name, place.servers, _vip(index, number)) for index, way in enumerate(_WAYS)]
     else:
-        found = [Subject(proxy, place.servers, _vip("", number))]
+        found = [Subject(proxy, place.servers, _vip(0, number))]
     for subject in found:
         if not (await cluster.until(place.lab, "until-answers", subject.host, subject.port))["answered"]:
             raise errors.LabError(f"{subject.name} does not answer at {subject.host}:{subject.port}")
@@ -262,8 +279,8 @@ def app_of(number: int) -> str:
     return f"web-of-{number}"
 
 
-def _vip(mode: str, number: int) -> str:
-    return f"10.96.{200 + ('', *_MODES).index(mode)}.{number}"
+def _vip(index: int, number: int) -> str:
+    return f"10.96.{200 + index}.{number}"
 
 
 def _packets_vip(mode: str) -> str:

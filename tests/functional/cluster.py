@@ -151,6 +151,12 @@ class Cluster:
             told = self.lab.log_path("operator").read_text()[-2000:]
             raise AssertionError(f"{error}: {self.farm(name, namespace)}, {nodes}, {slices}, {told}") from error
 
+    def events(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]]:
+        """What an object is told, the oldest first."""
+        found = self.get("event", namespace=namespace)["items"]
+        about = [e for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+        return sorted(about, key=lambda event: str(event["firstTimestamp"]))
+
     # connections
 
     def traffic(self, where: str, *arguments: object) -> dict[str, Any]:

@@ -15,8 +15,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
     """What an object is told of its annotations. Of nodes that cannot do what is asked it is told as well."""
-    found = cluster.get("event", namespace=namespace)["items"]
-    told = [e for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+    told = cluster.events(kind, name, namespace)
     # The API server tells of cluster IPs that it has just given, when its check of them comes in between.
     return [e["message"] for e in told if e["reason"] not in ("FarmFailed", "ClusterIPNotAllocated")]
 

@@ -13,12 +13,7 @@ VIP = "10.99.96.1"
 
 def told(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, dict[str, Any]]:
     """The newest Event of each reason about an object."""
-    found = cluster.get("event", namespace=namespace)["items"]
-    return {
-        each["reason"]: each
-        for each in sorted(found, key=lambda each: str(each["firstTimestamp"]))
-        if (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == (kind, name)
-    }
+    return {event["reason"]: event for event in cluster.events(kind, name, namespace)}
 
 
 def test_a_service_tells_of_its_farm_that_no_node_can_program(cluster: Cluster, namespace: str) -> None:

@@ -11,11 +11,6 @@ pytestmark = pytest.mark.timeout(120)
 LISTEN = [{"ip": "10.99.0.1", "ports": "80"}]
 
 
-def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
-    found = cluster.get("event", namespace=namespace)["items"]
-    return [e["message"] for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
-
-
 def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, namespace: str, client: str) -> None:
     cluster.run("web", 2, namespace)
     cluster.apply(
@@ -23,8 +18,8 @@ def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, n
     )
     cluster.farm_has("web--http", namespace, 2)
     cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("web", namespace))
-    eventually(lambda: len(events(cluster, namespace, "Service", "web")) == 2, "both mistakes are told")
-    told = " ".join(events(cluster, namespace, "Service", "web"))
+    eventually(lambda: len(cluster.events("Service", "web", namespace)) == 2, "both mistakes are told")
+    told = " ".join(event["message"] for event in cluster.events("Service", "web", namespace))
     assert "service.kubernetes.io/kube-nftlb-load-balancer-scheduler" in told
     assert "roundrobin; flush ruleset" in told
     assert "rr, weight, hash, symhash" in told
