@@ -35,6 +35,14 @@ from kube_nftlb.nftlb.requests import (
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
 
+
+class Doings(NamedTuple):
+    """What this agent has done to nftables up to now: requests to nftlb, and transactions of its own at the most."""
+
+    requests: int
+    runs: int
+
+
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
 
@@ -50,11 +58,18 @@ class NftlbEngine:
         self._startup_file = startup_file
         self.present: dict[str, objects.Farm] = {}
         self._holders: dict[objects.Claim, str] = {}
+        self._listeners: dict[str, frozenset[layout.Listener]] = {}
+        """What the base chains are to have of each farm in ``present``."""
         self._saved: dict[str, _Saved] = {}
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
-        self.present = objects.recalled(await self._client.farms(), self.present)
+        before, listeners = self.present, self._listeners
+        self.present = objects.recalled(await self._client.farms(), before)
+        self._listeners = {
+            name: listeners[name] if before.get(name) is farm else layout.expected(farm).listeners
+            for name, farm in self.present.items()
+        }
         self._holders = {claim: name for name, farm in self.present.items() for claim in farm.claims()}
 
     def restarted(self) -> bool:
@@ -139,13 +154,20 @@ class NftlbEngine:
             self._holders.pop(claim, None)
         if left is None:
             self.present.pop(step.name, None)
+            self._listeners.pop(step.name, None)
             return
         self.present[step.name] = left
+        self._listeners[step.name] = layout.expected(left).listeners
         self._holders.update(dict.fromkeys(left.claims(), step.name))
 
     async def generation(self) -> int:
         """The number of the kernel's last nftables transaction."""
         return await self._kernel.generation()
+
+    @property
+    def doings(self) -> Doings:
+        """What was done up to now, to tell the kernel's transactions that are ours from those of others."""
+        return Doings(self._client.changes, self._nft.runs)
 
     async def fault(self, name: str) -> str:
         """In words, how the kernel differs from what nftlb was told of a farm; empty where it does not.
@@ -211,8 +233,8 @@ class NftlbEngine:
 
     async def _base_fault(self) -> str:
         for family in layout.FAMILIES:
-            farms = [farm for farm in self.present.values() if farm.addresses and layout.family(farm) == family]
-            wanted = {listener for farm in farms for listener in layout.expected(farm).listeners}
+            names = [name for name, farm in self.present.items() if farm.addresses and layout.family(farm) == family]
+            wanted = set().union(*(self._listeners[name] for name in names))
             found = await self._kernel.listeners(family)
             if missing := wanted - found:
                 return f"{len(missing)} of {len(wanted)} listeners are missing in the kernel"

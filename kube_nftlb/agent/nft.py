@@ -21,6 +21,8 @@ class Nft:
         self._library = library
         self._context = ctypes.c_void_p(library.nft_ctx_new(0))
         self._lock = threading.Lock()
+        self.runs = 0
+        """How often something was to be changed: the transactions at the most, for one that changes nothing is none."""
         library.nft_ctx_buffer_output(self._context)
         library.nft_ctx_buffer_error(self._context)
 
@@ -45,6 +47,7 @@ class Nft:
 
     async def run(self, commands: str) -> None:
         """Run commands in the syntax of nft(8), all or none. Raises KernelError with what nft says."""
+        self.runs += 1
         await asyncio.to_thread(self._run, commands)
 
     async def check(self, commands: str) -> bool:

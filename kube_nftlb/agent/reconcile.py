@@ -19,7 +19,7 @@ import structlog
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent import choice, features, modes, options, own_table, plan, policies, steering, view
 from kube_nftlb.agent.backlog import Backlog
-from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.engine import Doings, NftlbEngine
 from kube_nftlb.agent.features import Feature
 from kube_nftlb.agent.latency import ProgrammingLatency
 from kube_nftlb.agent.nftables import Contents
@@ -415,6 +415,7 @@ class Reconciler:
     async def _work(self) -> None:
         started = time.perf_counter()
         await self._notice()
+        before = self._engine.doings
         await self._update_policies()
         for key in _next(self._dirty, self._chunk, self._comes_or_goes):
             self._in_work[key] = self._dirty.pop(key)
@@ -425,7 +426,7 @@ class Reconciler:
             self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
         self._chunk = _fitting(chunk, time.perf_counter() - started, self._chunk)
-        self._generation = await self._engine.generation()
+        await self._notice_beside(before)
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
         self._unsaved = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
@@ -471,17 +472,29 @@ class Reconciler:
 
     async def _notice(self) -> None:
         """Before we change nftables ourselves: whether somebody else has, since the last time."""
-        if await self._engine.generation() != self._generation:
+        generation = await self._engine.generation()
+        self._foreign_change = self._foreign_change or generation != self._generation
+        self._generation = generation
+
+    async def _notice_beside(self, before: Doings) -> None:
+        """After we may have changed nftables: whether somebody else has meanwhile.
+
+        How many transactions nftlb made of a request is not known. What others did beside one is found by the audit.
+        """
+        generation, now = await self._engine.generation(), self._engine.doings
+        if now.requests == before.requests and generation - self._generation > now.runs - before.runs:
             self._foreign_change = True
+        self._generation = generation
 
     async def _check_some(self) -> None:
         await self._notice()
+        before = self._engine.doings
         for key in list(self._unchecked)[:CHECK_CHUNK]:
             # A farm that has changed again is compared when that change is applied.
             if key not in self._dirty:
                 await self._check(key, self._unchecked[key].fault)
             del self._unchecked[key]
-        self._generation = await self._engine.generation()
+        await self._notice_beside(before)
         self._report()
 
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
@@ -751,6 +764,7 @@ class Reconciler:
             self._looked_at = now
             await self._engine.ping()
         await self._notice()
+        before = self._engine.doings
         if self._foreign_change:
             if self._engine.restarted():
                 metrics.NFTLB_STARTS.inc()
@@ -772,7 +786,7 @@ class Reconciler:
         if self._maybe_retired:
             await self._bury_retired()
         await self._part_again(now)
-        self._generation = await self._engine.generation()
+        await self._notice_beside(before)
         retry = [key for key, until in self._refused_until.items() if until <= now]
         for key in retry:
             del self._refused_until[key]
@@ -782,8 +796,6 @@ class Reconciler:
         for name, parting in list(self._partings.items()):
             if now > parting.until:
                 del self._partings[name]
-                # What somebody else did to nftables meanwhile passed for our own doing.
-                self._foreign_change = True
             await self._part(name, parting)
 
     async def _audit(self, now: float) -> None:

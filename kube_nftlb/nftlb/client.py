@@ -37,6 +37,8 @@ class NftlbClient:
         self._key = ""
         self._lock = asyncio.Lock()
         self._on_request = on_request
+        self.changes = 0
+        """How many requests that change something were sent."""
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=TIMEOUT_S,
@@ -63,6 +65,7 @@ class NftlbClient:
 
     async def change(self, request: Request) -> None:
         """Send a request that changes something. Raises NftlbError for every answer but plain success."""
+        self.changes += 1
         try:
             text = await self.send(request)
         except errors.NftlbError:

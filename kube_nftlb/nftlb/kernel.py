@@ -39,6 +39,8 @@ class Kernel:
 
     def __init__(self, nftables: NetfilterSocket) -> None:
         self._nftables = nftables
+        self._known: dict[str, dict[bytes, Listener]] = {}
+        """What the elements of each map of listeners meant at the last look: most are the same at the next."""
 
     @classmethod
     async def open(cls) -> Self:
@@ -94,10 +96,15 @@ class Kernel:
 
     async def listeners(self, family: layout.Family) -> set[Listener]:
         """Every element of the maps of listeners."""
-        found = set()
+        found: set[Listener] = set()
         for name in layout.MAPS:
-            async for key, chain in self._verdicts(family, layout.map_name(name, family)):
-                found.add(layout.parse_listener(name, key, chain))
+            map_ = layout.map_name(name, family)
+            known = self._known.get(map_, {})
+            self._known[map_] = {
+                element: known.get(element) or layout.parse_listener(name, *_verdict(element))
+                async for element in self._raw_elements(family, map_, layout.TABLE)
+            }
+            found.update(self._known[map_].values())
         return found
 
     async def base_rules(self, family: layout.Family) -> set[str]:

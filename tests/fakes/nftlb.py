@@ -166,7 +166,7 @@ class FakeKernel:
         return layout.expected(farm)
 
     async def generation(self) -> int:
-        return len(self._nftlb.changes) + self.foreign_changes
+        return len(self._nftlb.changes) + len(self._nft.commands) + self.foreign_changes
 
     async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[Listener]) -> FarmRules:
         rules = self._rules(farm)
@@ -235,6 +235,7 @@ class FakeNft:
 
     def __init__(self) -> None:
         self.commands: list[str] = []
+        self.runs = 0
         self.error: str = ""
         self.lacks: tuple[str, ...] = ()
         """Words that the kernel knows nothing of."""
@@ -245,6 +246,7 @@ class FakeNft:
         return not any(word in commands for word in self.lacks)
 
     async def run(self, commands: str) -> None:
+        self.runs += 1
         if self.error:
             raise errors.KernelError(self.error)
         self.commands.append(commands)
