@@ -5,6 +5,7 @@ import importlib
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,10 +21,10 @@ def main() -> int:
     """Run the scenarios one after the other; 1 where one of them failed, and the others are kept."""
     arguments = _arguments()
     folder = arguments.out or _RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    if again := _measured(folder) & set(arguments.only):
-        print(f"{folder} has records of {', '.join(sorted(again))} already: give another --out", file=sys.stderr)
-        return 2
     options = Options(arguments.full, frozenset(arguments.services))
+    if trouble := _trouble(folder, arguments.only, options):
+        print(trouble, file=sys.stderr)
+        return 2
     described = machine.describe(arguments.only, options)
     machine.write(folder, described)
     failed = []
@@ -42,19 +43,30 @@ def main() -> int:
                 traceback.print_exc()
                 records.skip(name, "all", f"broke off: {error!r}")
                 failed.append(name)
-            print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
-    # Again, because what was fetched meanwhile has a version too.
+            described["seconds"][name] = round(time.monotonic() - began)
+            print(f"== {name}: {described['seconds'][name]} s", flush=True)
+    # Again: what was fetched meanwhile has a version too, and now it is known how long it took.
     machine.write(folder, described)
-    print(f"\nThe records are in {folder}. A report of them: python -m benchmarks.report {folder}")
+    print(f"\nThe records are in {folder}. A page of them: python -m benchmarks.report {folder}")
     if failed:
         print(f"These broke off: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _measured(folder: Path) -> set[str]:
-    """The scenarios whose records are in a folder."""
-    runs = machine.read(folder) if (folder / machine.FILE).exists() else []
-    return {name for run in runs for name in run["scenarios"]}
+def _trouble(folder: Path, scenarios: Sequence[str], options: Options) -> str:
+    """Why this cannot be measured, or not into this folder; empty where it can."""
+    for name in scenarios:
+        sizes = getattr(importlib.import_module(f"benchmarks.{name}"), "sizes", None)
+        if options.services and sizes is None:
+            return f"--services: {name} has but one number of Services"
+        if sizes is not None and not options.wanted(sizes(options.full)):
+            return f"--services: {name} has {', '.join(map(str, sizes(options.full)))}"
+    for run in machine.read(folder) if (folder / machine.FILE).exists() else []:
+        earlier = frozenset(run.get("services", ()))
+        for name in set(scenarios) & set(run["scenarios"]):
+            if not earlier or not options.services or earlier & options.services:
+                return f"{folder} has records of {name} already: give another --out"
+    return ""
 
 
 def _arguments() -> argparse.Namespace:
@@ -68,7 +80,7 @@ def _arguments() -> argparse.Namespace:
         type=_numbers,
         default=(),
         metavar="N,M",
-        help="of the scenarios that measure several numbers of Services (datapath, scale, intake, cost) only these",
+        help="only these numbers of Services; for datapath (of others), scale, intake and cost",
     )
     parser.add_argument(
         "--out",

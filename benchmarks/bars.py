@@ -2,10 +2,11 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import packets, stats
+from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
 
 OURS = "kube-nftlb"
@@ -14,12 +15,15 @@ DATAPATH_OURS = ("kube-nftlb snat", "kube-nftlb dnat", "kube-nftlb dsr")
 REPEATS = frozenset({"repetition", "round"})
 """Parameters that tell one repetition from the other."""
 
-REACHED, MISSED, OPEN = "reached", "missed", "not decided"
+REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
 
-SINGLE_CHANGE = "one change afterwards"
+ALL_THERE = "all in the kernel"
+SINGLE_CHANGE, MEANWHILE = "one change afterwards", "one change meanwhile"
 OPERATOR_STARTED = "started until a new Service has its farm"
 
 Point = tuple[tuple[str, Parameter], ...]
+Units = Mapping[tuple[str, str], str]
+"""The unit of each metric, by scenario and metric."""
 Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
 
 
@@ -47,15 +51,25 @@ def grouped(records: Iterable[Record]) -> Groups:
     return groups
 
 
+def units_of(records: Iterable[Record]) -> Units:
+    """The unit of each metric."""
+    return {(record.scenario, record.metric): record.unit for record in records}
+
+
+def with_unit(metric: str, unit: str) -> str:
+    """A metric as a heading."""
+    return f"{metric}, {unit}" if unit else metric
+
+
 def text_of(point: Point) -> str:
     """A point as a person reads it."""
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
 
 
 def verdicts(records: Iterable[Record]) -> list[Verdict]:
-    """All bars for which there are records."""
+    """All bars, also those for which there are no records."""
     groups = grouped(records)
-    candidates = (
+    return [
         _latency(groups, "steady", "created until answered", (NFTABLES, IPTABLES), 0.1, "steady",
                  "Creation under steady change: at least 10 times faster than kube-proxy in either mode"),
         _latency(groups, "idle", "created until answered", (NFTABLES,), 1.0, "idle",
@@ -68,36 +82,43 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
         _datapath(groups),
         _per_packet(groups),
         _within(groups, "An idle agent with 1,000 Services: less than 1 % of a core",
-                1, " %", ("cost", "processor time"), {"services": 1000, "load": "idle", "process": "agent"}),
+                1, " %", [("cost", "processor time")], {"services": 1000, "load": "idle", "process": "agent"}),
         _within(groups, "The agent with 1,000 Services: less than 250 MB",
-                250, " MB", ("cost", "memory"), {"services": 1000, "process": "agent"}),
+                250, " MB", [("cost", PEAK), ("scale", PEAK), ("scale", "memory")],
+                {"services": 1000, "process": "agent"}),
         _within(groups, "The operator with 8,000 Services: less than 400 MB",
-                400, " MB", ("scale", "memory"), {"services": 8000, "process": "operator"}),
+                400, " MB", [("scale", "memory"), ("scale", PEAK), ("intake", PEAK)],
+                {"services": 8000, "process": "operator"}),
         _within(groups, "The operator, started anew, takes 8,000 Services, their slices and farms in less than 15 s",
-                15, " s", ("intake", OPERATOR_STARTED), {"services": 8000}),
-        _within(groups, "Every single change with 8,000 Services: less than 0.5 s",
-                500, " ms", ("scale", SINGLE_CHANGE), {"services": 8000}),
-    )  # fmt: skip
-    return [verdict for verdict in candidates if verdict is not None]
+                15, " s", [("intake", OPERATOR_STARTED)], {"services": 8000}),
+        _within(groups, "A change with 8,000 Services, none of which changes: less than 0.5 s, each of them",
+                500, " ms", [("scale", SINGLE_CHANGE)], {"services": 8000}),
+        _within(groups, "A change while all of 8,000 Services change: less than 0.5 s",
+                500, " ms", [("scale", MEANWHILE)], {"services": 8000}, "meanwhile"),
+    ]  # fmt: skip
 
 
 def _latency(
     groups: Groups, load: str, metric: str, others: tuple[str, ...], most: float, key: str, bar: str
-) -> Verdict | None:
-    shares = []
+) -> Verdict:
+    """Whether ours take no more than ``most`` of what the others take, at each point and beside each of them."""
+    shares, reached, missed = [], 0, 0
     for (scenario, name, point), subjects in groups.items():
         if (scenario, name) == ("latency", metric) and ("load", load) in point and OURS in subjects:
-            ours = statistics.median(subjects[OURS])
+            ours = subjects[OURS]
             for other in set(others) & set(subjects):
-                theirs = statistics.median(subjects[other])
+                theirs = subjects[other]
+                rounds = min(len(ours), len(theirs))
+                above = stats.difference(ours[:rounds], theirs[:rounds], most)
+                reached += rounds >= stats.MIN_ROUNDS and above.high <= 0
+                missed += rounds >= stats.MIN_ROUNDS and above.low > 0
+                our, their = statistics.median(ours), statistics.median(theirs)
                 # The times count from the API's answer, which may come after the fact.
-                share = ours / theirs if theirs > 0 else float("inf") if ours > theirs else 1.0
-                where = f"{ours:.1f} ms beside {theirs:.1f} ms of {other} ({text_of(point)})"
-                shares.append((share, where))
+                share = our / their if their > 0 else float("inf") if our > their else 1.0
+                shares.append((share, f"{our:.1f} ms beside {their:.1f} ms of {other} ({text_of(point)})"))
     if not shares:
-        return None
-    share, where = max(shares)
-    return Verdict(bar, REACHED if share <= most else MISSED, where, key)
+        return Verdict(bar, NOT_MEASURED, "", "")
+    return _at_points(bar, key, len(shares), reached, missed, max(shares)[1])
 
 
 def _within(
@@ -105,32 +126,33 @@ def _within(
     bar: str,
     limit: float,
     unit: str,
-    figure: tuple[str, str],
+    figures: Sequence[tuple[str, str]],
     where: Mapping[str, Parameter],
-) -> Verdict | None:
-    """Whether our highest median of a figure (scenario and metric) is below a limit, wherever it was taken."""
+    key: str = "",
+) -> Verdict:
+    """Whether our highest value of some figures (scenario and metric) is below a limit, wherever it was taken."""
     found = [
-        (statistics.median(subjects[OURS]), point)
+        (max(subjects[OURS]), point)
         for (scenario, metric, point), subjects in groups.items()
-        if (scenario, metric) == figure and OURS in subjects and where.items() <= dict(point).items()
+        if (scenario, metric) in figures and OURS in subjects and where.items() <= dict(point).items()
     ]
     if not found:
-        return None
+        return Verdict(bar, NOT_MEASURED, "", "")
     value, point = max(found)
-    return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", "")
+    return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
 
 
-def _rules(groups: Groups) -> Verdict | None:
+def _rules(groups: Groups) -> Verdict:
     counts = sorted(
         (int(dict(point)["services"]), subjects[OURS][-1])
         for (scenario, metric, point), subjects in groups.items()
         if (scenario, metric) == ("latency", "rules") and OURS in subjects
     )
+    bar = "The number of rules grows no faster than the number of Services"
     if len(counts) < 3:
-        return None
+        return Verdict(bar, NOT_MEASURED, "", "")
     (base, at_base), (few, at_few), *_, (many, at_many) = counts
     first, last = (at_few - at_base) / (few - base), (at_many - at_base) / (many - base)
-    bar = "The number of rules grows no faster than the number of Services"
     return Verdict(
         bar,
         REACHED if last <= first else MISSED,
@@ -139,32 +161,32 @@ def _rules(groups: Groups) -> Verdict | None:
     )
 
 
-def _datapath(groups: Groups) -> Verdict | None:
+def _datapath(groups: Groups) -> Verdict:
     bar = "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point"
     ratios = list(datapath_ratios(groups))
     if not ratios:
-        return None
-    reached = sum(share.low >= 0.98 for _, _, share in ratios)
-    missed = sum(share.high < 0.98 for _, _, share in ratios)
+        return Verdict(bar, NOT_MEASURED, "", "")
+    reached = sum(share.low >= 0.98 for _, _, share, decides in ratios if decides)
+    missed = sum(share.high < 0.98 for _, _, share, decides in ratios if decides)
     worst = min(ratios, key=lambda each: each[2].value)
-    return _at_points(bar, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst))
+    return _at_points(bar, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst[:3]))
 
 
-def _per_packet(groups: Groups) -> Verdict | None:
-    bar = "The same for the kernel's time for one packet, which is less noisy"
+def _per_packet(groups: Groups) -> Verdict:
+    bar = "The same for the processor time of one packet, which is less noisy"
     ratios = [(metric, *each) for metric in (packets.FIRST, packets.LATER) for each in datapath_ratios(groups, metric)]
     if not ratios:
-        return None
-    reached = sum(share.high <= 1.02 for *_, share in ratios)
-    missed = sum(share.low > 1.02 for *_, share in ratios)
-    metric, ours, point, share = max(ratios, key=lambda each: each[3].value)
+        return Verdict(bar, NOT_MEASURED, "", "")
+    reached = sum(share.high <= 1.02 for *_, share, decides in ratios if decides)
+    missed = sum(share.low > 1.02 for *_, share, decides in ratios if decides)
+    metric, ours, point, share, _ = max(ratios, key=lambda each: each[3].value)
     return _at_points(bar, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
 
 
 def _at_points(bar: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:
-    """A bar that is to be reached at each of some points; where it is neither reached nor missed, noise hides it."""
+    """A bar that is to be reached at each of some points; where it is neither, noise hides it."""
     outcome = MISSED if missed else REACHED if reached == points else OPEN
-    counts = f"of {points} points {reached} reached, {missed} missed, the others within the noise; worst: {worst}"
+    counts = f"of {points} points {reached} reached, {missed} missed, the others undecided; worst: {worst}"
     return Verdict(bar, outcome, counts, key)
 
 
@@ -172,15 +194,18 @@ def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
     return f"{ours}: {share.value:.2f} of {metric} ({share.low:.2f} to {share.high:.2f}; {text_of(point)})"
 
 
-def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:
-    """What our modes have of a metric, as a share of kube-proxy's in the same round."""
+def datapath_ratios(
+    groups: Groups, wanted: str = "requests per second"
+) -> Iterator[tuple[str, Point, stats.Interval, bool]]:
+    """What our modes have of a metric, as a share of kube-proxy's in the same round, and whether the rounds suffice."""
     for (scenario, metric, point), subjects in groups.items():
         if (scenario, metric) == ("datapath", wanted) and NFTABLES in subjects:
             theirs = subjects[NFTABLES]
             for ours in DATAPATH_OURS:
                 rounds = min(len(subjects.get(ours, ())), len(theirs))
                 if rounds:
-                    yield ours, point, stats.ratio(subjects[ours][:rounds], theirs[:rounds])
+                    share = stats.ratio(subjects[ours][:rounds], theirs[:rounds])
+                    yield ours, point, share, rounds >= stats.MIN_ROUNDS
 
 
 def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:

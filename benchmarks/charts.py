@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import bars, packets, stats
-from benchmarks.bars import Groups, Point
+from benchmarks.bars import Groups, Point, Units
 
 mpl.use("Agg")
 
@@ -40,12 +40,13 @@ CAPTIONS = {
     "limit": "What kernel, netlink and nftlb take at the least (median)",
     "schedulers": "Servers that wait for a second",
     "scale": "Many Services",
+    "intake": "An operator's start",
     "cost": "What it costs",
 }
 """What each chart shows, by its name."""
 
 
-def draw(groups: Groups, folder: Path) -> dict[str, str]:
+def draw(groups: Groups, units: Units, folder: Path) -> dict[str, str]:
     """Draw all charts for which there are figures; the name of each file, and what it shows."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
@@ -57,9 +58,7 @@ def draw(groups: Groups, folder: Path) -> dict[str, str]:
         ("processor", _processor(groups)),
         ("packets", _packets(groups)),
         ("limit", _limit(groups)),
-        ("schedulers", _any(groups, "schedulers")),
-        ("scale", _any(groups, "scale")),
-        ("cost", _any(groups, "cost")),
+        *((scenario, _any(groups, units, scenario)) for scenario in ("schedulers", "scale", "intake", "cost")),
     ):
         if figure is not None:
             figure.savefig(folder / f"{name}.png", dpi=_DPI, metadata={"Software": None})
@@ -215,7 +214,7 @@ def _limit(groups: Groups) -> Figure | None:
     return figure
 
 
-def _any(groups: Groups, scenario: str) -> Figure | None:
+def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
     """A panel for each metric of a scenario, a group of bars for each point, a bar for each subject."""
     metrics: dict[str, list[tuple[Point, dict[str, list[float]]]]] = {}
     for (name, metric, point), values in groups.items():
@@ -228,7 +227,7 @@ def _any(groups: Groups, scenario: str) -> Figure | None:
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for axis, (metric, points) in zip(axes.flat, metrics.items(), strict=False):
         _bars(axis, [bars.text_of(point).replace(", ", "\n") for point, _ in points], [v for _, v in points], subjects)
-        axis.set_title(metric, fontsize=9)
+        axis.set_title(bars.with_unit(metric, units[scenario, metric]), fontsize=9)
         axis.tick_params(axis="x", labelsize=7)
     for axis in list(axes.flat)[len(metrics) :]:
         axis.set_visible(False)

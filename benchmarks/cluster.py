@@ -25,6 +25,7 @@ CHANGES_PER_S = 10
 
 _numbers = itertools.count()
 """Of all changes of a run: one that repeats an earlier one would change nothing at the API server."""
+_single_numbers = itertools.count()
 _WRITERS = 16
 _PODS_READY_WITHIN_S = 300
 
@@ -140,11 +141,17 @@ async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: floa
     return result
 
 
+def single_vip() -> str:
+    """An address in 10.96.240.0/20 for one more Service. One that the API server chose might be another's later."""
+    block, host = divmod(next(_single_numbers), 250)
+    return f"10.96.{240 + block}.{host + 1}"
+
+
 async def until_serves(lab: Lab, kube: Kube, name: str, address: str, within_s: float, port: int = 80) -> None:
     """Create a Service for a server, and wait until its VIP answers. Raises TimeoutError."""
     await kube.create(ENDPOINT_SLICES, endpoint_slice(name, [address], port), "default")
-    created = await kube.create(SERVICES, service(name, "", None), "default")
-    vip = created["spec"]["clusterIP"]
+    vip = single_vip()
+    await kube.create(SERVICES, service(name, vip, None), "default")
     if not (await until(lab, "until-answers", vip, timeout_s=within_s))["answered"]:
         raise TimeoutError(f"a Service of {lab.proxy} did not answer within {within_s} s")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchmarks import cluster
 from benchmarks.cluster import NODE
 from benchmarks.options import Options
-from benchmarks.processes import usages
+from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from kube_nftlb.kube import Kube
 from kube_nftlb.lab.lab import Lab
@@ -21,9 +21,10 @@ SCENARIO = "cost"
 PROXIES = ("kube-nftlb", "kube-proxy-nftables")
 
 RESTARTED = "restarted until a new Service answers"
+ALL_BACK = "restarted until everything is in the kernel"
 PROGRAMS = ("operator", "agent", "nftlb")
 
-_ENDPOINTS = 10
+ENDPOINTS = 10
 _WITHIN_S = 1800
 """For everything that is waited for."""
 
@@ -57,6 +58,11 @@ class Place(NamedTuple):
     slices: Mapping[str, list[str]]
 
 
+def sizes(full: bool) -> tuple[int, ...]:
+    """The numbers of Services."""
+    return (_FULL if full else _SHORT).services
+
+
 def run(records: Records, options: Options) -> None:
     """Measure each proxy, in a cluster of its own."""
     extent = _FULL if options.full else _SHORT
@@ -73,10 +79,10 @@ async def _measure(records: Records, proxy: str, extent: Extent) -> None:
             (pod,) = (await cluster.pods_of(kube, "web")).values()
             there = 0
             for services in extent.services:
-                await cluster.create_others(kube, services - there, there, _ENDPOINTS)
+                await cluster.create_others(kube, services - there, there, ENDPOINTS)
                 there = services
                 await cluster.until_serves(lab, kube, f"loaded-{services}", pod, _WITHIN_S)
-                place = Place(lab, kube, pod, cluster.others(services, _ENDPOINTS))
+                place = Place(lab, kube, pod, cluster.others(services, ENDPOINTS))
                 await look(records, place, extent)
                 await restarts(records, place, PROGRAMS if proxy == "kube-nftlb" else ("kube-proxy",))
     finally:
@@ -96,14 +102,20 @@ async def look(records: Records, place: Place, extent: Extent = _FULL) -> None:
 
 
 async def restarts(records: Records, place: Place, programs: Sequence[str]) -> None:
-    """How soon a new Service answers after a program was started anew."""
+    """How soon a new Service answers after a program was started anew, and how soon everything is in the kernel.
+
+    kube-proxy does both at once.
+    """
     lab, services = place.lab, len(place.slices)
     for program in programs:
         began = time.monotonic()
         await asyncio.to_thread(lab.restart, program, None if program == "operator" else NODE)
         await cluster.until_serves(lab, place.kube, f"restarted-{program}-{services}", place.pod, _WITHIN_S)
-        seconds = time.monotonic() - began
-        records.add(SCENARIO, lab.proxy, RESTARTED, "s", seconds, services=services, process=program)
+        keys: dict[str, str | int] = {"services": services, "process": program}
+        records.add(SCENARIO, lab.proxy, RESTARTED, "s", time.monotonic() - began, **keys)
+        if lab.proxy == "kube-nftlb":
+            await cluster.until_in_sync(place.kube, _WITHIN_S)
+        records.add(SCENARIO, lab.proxy, ALL_BACK, "s", time.monotonic() - began, **keys)
 
 
 async def _use(records: Records, place: Place, load: str, seconds: float) -> None:
@@ -121,3 +133,4 @@ async def _use(records: Records, place: Place, load: str, seconds: float) -> Non
         share = (used.cpu_s - before[name].cpu_s) / passed * 100
         records.add(SCENARIO, place.lab.proxy, "processor time", "% of a core", share, **parameters)
         records.add(SCENARIO, place.lab.proxy, "memory", "MB", used.mb, **parameters)
+        records.add(SCENARIO, place.lab.proxy, PEAK, "MB", used.peak_mb, **parameters)

@@ -55,7 +55,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 10)
-_FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 3, 3, 20)
+_FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 5, 3, 20)
 
 
 class _Way(NamedTuple):
@@ -92,6 +92,11 @@ class Place(NamedTuple):
     lab: Lab
     kube: Kube
     servers: Servers
+
+
+def sizes(full: bool) -> tuple[int, ...]:
+    """The numbers of other Services."""
+    return (_FULL if full else _SHORT).others
 
 
 def run(records: Records, options: Options) -> None:
@@ -208,8 +213,9 @@ async def place_of(proxy: str, numbers: tuple[int, ...]) -> AsyncIterator[Place]
     """A cluster with this proxy, or ``none``, and Deployments of so many servers."""
     lab = await asyncio.to_thread(Lab.up, f"bench-datapath-{proxy}", nodes=1, proxy=proxy)
     try:
-        with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder, contextlib.ExitStack() as stack:
             servers = Servers(lab, Path(folder))
+            stack.callback(servers.close)
             async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
                 place = Place(lab, kube, servers)
                 await cluster.run_pods(kube, {app_of(number): number for number in numbers}, port=LAB_PORT)
@@ -219,7 +225,6 @@ async def place_of(proxy: str, numbers: tuple[int, ...]) -> AsyncIterator[Place]
                     for key, value in settings.items():
                         lab.inside(where, lambda key=key, value=value: _set(key, value))  # type: ignore[misc]
                 yield place
-            servers.close()
     finally:
         await asyncio.to_thread(lab.down)
 

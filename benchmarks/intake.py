@@ -9,7 +9,7 @@ import time
 from benchmarks import bars, cluster
 from benchmarks.cluster import NODE
 from benchmarks.options import Options
-from benchmarks.processes import usages
+from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from kube_nftlb import errors
 from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, SERVICES, Kube
@@ -17,26 +17,30 @@ from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "intake"
 
-_SHORT, _FULL = (1000,), (1000, 8000)
 _ENDPOINTS = 10
 _RESTARTS = 3
 _FARM_WITHIN_S = 1200
 _LOOK_EVERY_S = 0.05
 
 
+def sizes(full: bool) -> tuple[int, ...]:
+    """The numbers of Services."""
+    return (1000, 8000) if full else (1000,)
+
+
 def run(records: Records, options: Options) -> None:
     """Measure with few Services, and with many."""
-    asyncio.run(_measure(records, options.wanted(_FULL if options.full else _SHORT)))
+    asyncio.run(_measure(records, options.wanted(sizes(options.full))))
 
 
-async def _measure(records: Records, sizes: tuple[int, ...]) -> None:
+async def _measure(records: Records, numbers: tuple[int, ...]) -> None:
     lab = await asyncio.to_thread(Lab.up, "bench-intake", nodes=1)
     try:
         for program in ("agent", "nftlb"):
             await asyncio.to_thread(lab.stop, program, NODE)
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             there = 0
-            for services in sizes:
+            for services in numbers:
                 await cluster.create_others(kube, services - there, there, _ENDPOINTS)
                 there = services
                 await _until_farms(kube, services)
@@ -50,14 +54,14 @@ async def _restart(records: Records, lab: Lab, kube: Kube, services: int, repeti
     name = f"late-{services}-{repetition}"
     await asyncio.to_thread(lab.stop, "operator")
     await kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, ["10.250.0.1"]), "default")
-    await kube.create(SERVICES, cluster.service(name, "", None), "default")
+    await kube.create(SERVICES, cluster.service(name, cluster.single_vip(), None), "default")
     began = time.monotonic()
     await asyncio.to_thread(lab.start, "operator")
     await _until_farm(kube, f"{name}--http")
     keys = {"services": services, "endpoints": _ENDPOINTS, "repetition": repetition}
     records.add(SCENARIO, bars.OURS, bars.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
     used = usages(lab, ("operator",))["operator"]
-    records.add(SCENARIO, bars.OURS, "memory", "MB", used.mb, **keys, process="operator")
+    records.add(SCENARIO, bars.OURS, PEAK, "MB", used.peak_mb, **keys, process="operator")
     records.add(SCENARIO, bars.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
 
 

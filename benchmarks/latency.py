@@ -90,8 +90,10 @@ async def _run(records: Records, extent: _Extent) -> None:
         subjects = [await stack.enter_async_context(_subject(proxy, extent.sizes)) for proxy in proxies]
         numbers = iter(range(1 << 14))
         for repetition in range(extent.repetitions):
-            for case in cases:
-                for subject in subjects:
+            for place, case in enumerate(cases):
+                # Another one begins each time, so that none always comes after the same.
+                first = (repetition + place) % len(subjects)
+                for subject in (*subjects[first:], *subjects[:first]):
                     await _cycle(records, subject, case, f"web-{next(numbers)}", repetition)
         for repetition in range(extent.timelines):
             for size in (extent.sizes[0], extent.sizes[-1]):
@@ -129,14 +131,20 @@ async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, re
             await asyncio.sleep(_BETWEEN_CHANGES_S)
         await subject.prober.begin("answers", name)
         before, created = await _create(subject.kube, name, _app(case.size) if case.endpoints == SELECTOR else None)
-        _record(records, subject, "created until answered", await subject.prober.seen(), created, keys)
+        answered = await subject.prober.seen()
+        _record(records, subject, "created until answered", answered, created, keys)
         records.add(SCENARIO, subject.name, "creation at the API", "ms", (created - before) / 1e6, **keys)
         since_s = (time.monotonic_ns() - created) / 1e9
         await asyncio.sleep(max(0.0, _BETWEEN_CHANGES_S - _TRIED_BEFORE_S - since_s))
         await subject.prober.begin("refuses", name)
+        before = time.monotonic_ns()
         await subject.kube.delete(SERVICES, name, "default")
         deleted = time.monotonic_ns()
-        _record(records, subject, "deleted until refused", await subject.prober.seen(), deleted, keys)
+        refused = await subject.prober.seen()
+        if answered is not None and (refused is None or refused >= before):
+            _record(records, subject, "deleted until refused", refused, deleted, keys)
+        else:
+            records.skip(SCENARIO, subject.name, "deleted until refused: it did not answer before", **keys)
         if case.endpoints == BEFORE:
             await subject.kube.delete(ENDPOINT_SLICES, name, "default")
 
@@ -151,6 +159,7 @@ async def _timeline(records: Records, subject: _Subject, size: int, name: str, r
         # The events of the last transaction may still be on their way to us.
         await asyncio.sleep(0.2)
         writes = await _farm_writes(subject) - writes
+    await subject.kube.delete(SERVICES, name, "default")
     if answered is None:
         records.skip(SCENARIO, subject.name, f"segment: no answer within {_ANSWERED_WITHIN_S} s", size=size)
         return
@@ -158,7 +167,6 @@ async def _timeline(records: Records, subject: _Subject, size: int, name: str, r
         records.add(
             SCENARIO, subject.name, "segment", "ms", milliseconds, segment=segment, size=size, repetition=repetition
         )
-    await subject.kube.delete(SERVICES, name, "default")
     await asyncio.sleep(_BETWEEN_CHANGES_S)
 
 

@@ -43,6 +43,7 @@ def describe(scenarios: Sequence[str], options: Options) -> dict[str, Any]:
         command += ["--services", ",".join(map(str, sorted(options.services)))]
     return {
         "scenarios": list(scenarios),
+        "services": sorted(options.services),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(command),
         "commit": _commit(),
@@ -50,6 +51,7 @@ def describe(scenarios: Sequence[str], options: Options) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "kernel": platform.release(),
+        "seconds": {},
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
     }

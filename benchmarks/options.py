@@ -11,10 +11,6 @@ class Options(NamedTuple):
     services: frozenset[int] = frozenset()
     """Only these numbers of Services, of those that a scenario measures; empty: all of them."""
 
-    def wants(self, services: int) -> bool:
-        """Whether so many Services are among them."""
-        return not self.services or services in self.services
-
     def wanted(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Those among a scenario's numbers of Services, in their order."""
-        return tuple(size for size in sizes if self.wants(size))
+        return tuple(size for size in sizes if not self.services or size in self.services)

@@ -7,17 +7,24 @@ from typing import NamedTuple
 from benchmarks.cluster import NODE
 from kube_nftlb.lab.lab import Lab
 
+PEAK = "memory at most"
+"""The metric of ``Usage.peak_mb``."""
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM = 11, 12
 """Fields of /proc/PID/stat behind the program's name."""
 
 
 class Usage(NamedTuple):
-    """What a process has used since it began: seconds of a core, in user space and in the kernel; MB of memory now."""
+    """What a process has used since it began: seconds of a core, in user space and in the kernel; MB of memory.
+
+    That is what it has now, and the most that it has had.
+    """
 
     user_s: float
     system_s: float
     mb: float
+    peak_mb: float
 
     @property
     def cpu_s(self) -> float:
@@ -35,7 +42,6 @@ def usages(lab: Lab, programs: tuple[str, ...] = ()) -> dict[str, Usage]:
 def usage(pid: int) -> Usage:
     """Of one process."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    resident = next(
-        line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:")
-    )
-    return Usage(int(stat[_USER]) / _TICKS_PER_S, int(stat[_SYSTEM]) / _TICKS_PER_S, int(resident) / 1024)
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    now, most = (int(status[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+    return Usage(int(stat[_USER]) / _TICKS_PER_S, int(stat[_SYSTEM]) / _TICKS_PER_S, now, most)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.report DIR``: docs/performance.md and its charts, made of a run's records and nothing else."""
+"""``python -m benchmarks.report DIR``: a page and its charts, made of the records in a folder and nothing else."""
 
 import argparse
 import statistics
@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import bars, charts, limit, machine, records
-from benchmarks.bars import Groups
+from benchmarks import bars, charts, cost, limit, machine, records
+from benchmarks.bars import Groups, Units
 from benchmarks.records import Record
 
-_DOCS = Path(__file__).parent.parent / "docs"
 _PAGE = "performance.md"
 
 
@@ -33,7 +32,10 @@ _CHAPTERS = (
         endpoint of another Service is replaced. `found by selector`: the EndpointSlice comes after the Service, as
         it does with every Service that has a selector; `made before`: it is there two seconds earlier. kube-proxy
         runs as it is by default, with at most one sync a second; under steady change each Service is created at another
-        moment of that second.
+        moment of that second. The proxies take turns. Of the parts of the way `API: the farm` is the mean that the API
+        server itself counts; `nftlb and the kernel` ends with the transaction, and the two cannot be told apart from
+        outside. Rules, chains and elements (also those of maps without a name) are those of a whole node, with 50
+        other Services, of two endpoints each.
         """,
     ),
     _Chapter(
@@ -45,7 +47,10 @@ _CHAPTERS = (
         subjects take turns in short rounds: compare the figures of one row, not those of two rows, nor of two
         machines. `processor time` is that of the client, the servers, the proxies and the kernel's packet threads
         together. Connections that were closed leave conntrack after 2 s instead of 120 s, with every subject.
-        HAProxy and NGINX are TCP proxies on the node.
+        HAProxy and NGINX are TCP proxies on the node. Ours choose their servers in turn (`rr`), but for the column
+        `dnat, weight`, which chooses at random as kube-proxy does. The latencies of both tools begin when a connection
+        is there. With more other Services, only wrk asks, and only 10 servers; k6 asks as one user whose connection is
+        kept, and as 500 without.
         """,
     ),
     _Chapter(
@@ -53,9 +58,9 @@ _CHAPTERS = (
         "The limit",
         ("limit",),
         """
-        What is below all of this: a whole ruleset of ours loaded in one transaction, one question or change sent
-        over a netlink socket with no library between, the same as the agent does it, and nftlb's
-        answers over HTTP.
+        What is below all of this, measured in a network namespace of its own: a whole ruleset of ours loaded in one
+        transaction, one question or change sent over a netlink socket with no library between, that question as the
+        agent asks it, and nftlb's answers over HTTP.
         """,
     ),
     _Chapter(
@@ -63,9 +68,10 @@ _CHAPTERS = (
         "Servers that wait",
         ("schedulers",),
         """
-        500 users without connections of their own, and 10 servers that wait for a second before they answer, as the
-        field tests the schedulers of IPVS. The servers are the lab's own, one process for all pods; more than 500
-        requests a second there cannot be. kube-proxy has but one scheduler.
+        500 users, a new connection for each request, and 10 servers that wait for a second before they answer, as
+        the field tests the schedulers of IPVS. The servers are the lab's own, and one process for all pods; more than
+        500 requests a second there cannot be. So this is what a scheduler costs; how it spreads the connections is
+        for tests/functional/test_schedulers.py. kube-proxy has but one scheduler.
         """,
     ),
     _Chapter(
@@ -75,15 +81,17 @@ _CHAPTERS = (
         """
         All Services are created with so many endpoints, or get so many, as when the Deployment behind all of them is
         scaled; sixteen writers are as fast as the API server lets them. `written at the API`: the last slice has been
-        answered. `all in the kernel`: every Service has its new endpoints there. `one change meanwhile`: from the
-        creation of a Service that has nothing to do with them, after half of them, until a pod reaches it; and
-        afterwards the same three times. One step is measured once.
+        answered. `all in the kernel`: every Service has its new endpoints there; with kube-proxy that is when a
+        Service answers that is created right after the last of them. `one change meanwhile`: from the creation of a
+        Service that has nothing to do with them, after half of them, until a pod reaches it; and afterwards the same
+        three times. One proxy comes after the other, and one step is measured once: what differs by less than half
+        means nothing.
         """,
     ),
     _Chapter(
         "intake",
         "An operator's start",
-        (),
+        ("intake",),
         """
         The operator is started in a cluster that has all Services, as many EndpointSlices and as many farms, and
         one new Service. Its memory and its processor time are those at the moment at which that has its farm.
@@ -94,18 +102,32 @@ _CHAPTERS = (
         "What it costs",
         ("cost",),
         """
-        Seconds of processor time for a second of the clock, and memory, of each program; those with 8,000 Services
+        Seconds of processor time for a second of the clock, and memory, of each program; one proxy comes after the
+        other. `10 changes a second`: each replaces an endpoint of another Service. The programs with 8,000 Services
         are looked at by the scenario `scale` when it has made them.
         """,
     ),
 )
 
+_TERMS = (
+    (
+        "`snat`, `dnat`, `dsr`: the modes of a farm. The node is the source of a connection; the client stays the "
+        "source; packets go to the server as they are, and its answers past the node."
+    ),
+    (
+        "`rr`, `weight`, `hash`, `symhash`: its schedulers, which choose in turn, at random by weight, and by what "
+        "the packet says of the client."
+    ),
+    "`others`: Services that nobody asks, of ten endpoints each. `VIP`: the address of a Service.",
+    "`-`: not measured, or there is no such thing.",
+)
+
 _CLOSES: Mapping[str, str] = {
     "steady": (
         "kube-proxy waits for half a second on average, so ten times faster is 50 ms. Of ours the API server's work "
-        "for a farm grows with its endpoints (docs/scaling.md), and the agent is busy for 50 ms with each endpoint "
-        "that is replaced, most of it waiting for nftlb. A removal that comes later than what is new, and the engine "
-        "of docs/scaling.md, would take the second away; both are untried."
+        "for a farm grows with its endpoints ([scaling.md](scaling.md)), and the agent is busy for 50 ms with each "
+        "endpoint that is replaced, most of it waiting for nftlb. A removal that comes later than what is new, and the "
+        "engine of [scaling.md](scaling.md), would take the second away; both are untried."
     ),
     "idle": (
         "Where the endpoints are there before the Service neither waits, and ours takes one more way through the API "
@@ -113,11 +135,15 @@ _CLOSES: Mapping[str, str] = {
     ),
     "datapath": (
         "The next line tells what the rules cost without the noise of clients and servers. What would close it is not "
-        "proven; the likeliest is the engine of docs/scaling.md, untried."
+        "proven; the likeliest is the engine of [scaling.md](scaling.md), untried."
     ),
     "packets": (
         "In the mode snat a first packet is also masqueraded, which kube-proxy does not do for pods: compare dnat. For "
         "each later packet nftlb looks into its map of listeners once more, where kube-proxy looks at none."
+    ),
+    "meanwhile": (
+        "nftlb is busy with the others, and where all of them are new, none can be told from the rest "
+        "([scaling.md](scaling.md)). The engine of maps that is described there would close it; it is not written."
     ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "
@@ -130,7 +156,7 @@ _CLOSES: Mapping[str, str] = {
 def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> str:
     """The page. ``runs`` tell where the records come from; ``shown`` has the charts there are, and what each shows."""
     groups = bars.grouped(measured)
-    units = {(record.scenario, record.metric): record.unit for record in measured}
+    units = bars.units_of(measured)
     lines = ["# Performance", "", *_introduction(runs), "", "## What is asked", "", *_bars(measured)]
     for chapter in _CHAPTERS:
         if not any(record.scenario == chapter.scenario for record in measured):
@@ -138,7 +164,7 @@ def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: M
         lines += ["", f"## {chapter.title}", ""]
         if chapter.text:
             lines += [" ".join(chapter.text.split()), ""]
-        lines += [f"`{_command(chapter.scenario, runs)}`", ""]
+        lines += [f"`{command}`" for command in _commands(chapter.scenario, runs)] + [""]
         for name in chapter.charts:
             if name in shown:
                 lines += [f"![{shown[name]}](performance/{name}.png)", ""]
@@ -149,22 +175,31 @@ def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: M
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _command(scenario: str, runs: Iterable[Mapping[str, Any]]) -> str:
-    form = " --full" if any(scenario in run["scenarios"] and "--full" in run["command"] for run in runs) else ""
-    return f"python -m benchmarks{form} --only {scenario}"
+def _commands(scenario: str, runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The commands that measure this scenario as it was measured."""
+    found = []
+    for run in runs:
+        if scenario in run["scenarios"]:
+            form = " --full" if "--full" in run["command"] else ""
+            sizes = f" --services {','.join(map(str, run['services']))}" if run.get("services") else ""
+            found.append(f"python -m benchmarks{form} --only {scenario}{sizes}")
+    return list(dict.fromkeys(found))
 
 
 def _introduction(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         "Made by `python -m benchmarks.report` of the records of the runs named here, not written by hand. "
-        "What is compared was measured in one run, in turns. Medians; the lowest and the highest value in brackets."
+        "Medians; the lowest and the highest value in brackets. What many Services cost is in [scaling.md](scaling.md)."
     )
     yield ""
-    yield "| run | begun | commit | load average before |"
-    yield "|---|---|---|---|"
+    yield from (f"- {each}" for each in _TERMS)
+    yield ""
+    yield "| run | begun | minutes | commit | load average before |"
+    yield "|---|---|---|---|---|"
     for run in runs:
         load = ", ".join(str(each) for each in run["load_average"])
-        yield f"| `{run['command']}` | {run['began']} | {run['commit']} | {load} |"
+        minutes = f"{sum(run['seconds'].values()) / 60:.0f}" if run.get("seconds") else ""
+        yield f"| `{run['command']}` | {run['began']} | {minutes} | {run['commit']} | {load} |"
     yield ""
     yield "| | |"
     yield "|---|---|"
@@ -185,7 +220,8 @@ def _bars(measured: Iterable[Record]) -> Iterator[str]:
     yield "|---|---|---|"
     for verdict in bars.verdicts(measured):
         closes = f" {_CLOSES[verdict.key]}" if verdict.outcome == bars.MISSED and verdict.key in _CLOSES else ""
-        yield f"| {verdict.bar} | **{verdict.outcome}** | {verdict.worst}.{closes} |"
+        worst = f"{verdict.worst}.{closes}" if verdict.worst else ""
+        yield f"| {verdict.bar} | **{verdict.outcome}** | {worst} |"
 
 
 def _distances(groups: Groups) -> Iterator[str]:
@@ -200,13 +236,38 @@ def _distances(groups: Groups) -> Iterator[str]:
     yield "|---|---|---|"
     yield f"| a change sent to nftlb, with the fewest farms | {_number(post)} | {post / least:.0f} |"
     for (scenario, metric, point), subjects in groups.items():
-        if (
-            scenario == "latency"
-            and metric in ("created until answered", "deleted until refused")
-            and bars.OURS in subjects
-        ):
+        single = metric in ("created until answered", "deleted until refused", bars.SINGLE_CHANGE)
+        if scenario in ("latency", "scale") and single and bars.OURS in subjects:
             ours = statistics.median(subjects[bars.OURS])
-            yield f"| {metric} ({bars.text_of(point)}) | {_number(ours)} | {ours / least:.0f} |"
+            yield f"| {metric} ({bars.text_of(point)}) | {_number(ours)} | {ours / least:,.0f} |"
+    loads = list(_loads(groups))
+    if loads:
+        yield ""
+        yield "And what makes the whole ruleset, beside `nft -f` of the same one:"
+        yield ""
+        yield "| figure | s | `nft -f`, s | times that |"
+        yield "|---|---|---|---|"
+        for what, seconds, nft_s in loads:
+            yield f"| {what} | {_number(seconds)} | {_number(nft_s)} | {seconds / nft_s:.0f} |"
+
+
+def _loads(groups: Groups) -> Iterator[tuple[str, float, float]]:
+    """Our figures for all of so many Services with ten endpoints, and the time of ``nft -f`` for as many, in s."""
+    limits = {
+        (dict(point)["services"], dict(point)["endpoints"]): statistics.median(subjects[limit.LOAD]) / 1000
+        for (scenario, _, point), subjects in groups.items()
+        if scenario == limit.SCENARIO and limit.LOAD in subjects
+    }
+    for (scenario, metric, point), subjects in groups.items():
+        where = dict(point)
+        if (scenario, metric) == ("cost", cost.ALL_BACK):
+            # Its Services have as many endpoints, by definition.
+            where["endpoints"] = cost.ENDPOINTS
+        elif (scenario, metric) != ("scale", bars.ALL_THERE):
+            continue
+        nft_s = limits.get((where["services"], where.get("endpoints", 0)))
+        if nft_s is not None and bars.OURS in subjects:
+            yield f"{metric} ({bars.text_of(point)})", statistics.median(subjects[bars.OURS]), nft_s
 
 
 def _least(groups: Groups, subject: str) -> float | None:
@@ -216,7 +277,7 @@ def _least(groups: Groups, subject: str) -> float | None:
     return min((statistics.median(values) for values in found), default=None)
 
 
-def _tables(groups: Groups, scenario: str, units: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:
     metrics: dict[str, None] = dict.fromkeys(metric for name, metric, _ in groups if name == scenario)
     for metric in metrics:
         rows = [(point, values) for (name, each, point), values in groups.items() if (name, each) == (scenario, metric)]
@@ -225,13 +286,12 @@ def _tables(groups: Groups, scenario: str, units: Mapping[tuple[str, str], str])
             yield ""
             continue
         subjects = list(dict.fromkeys(subject for _, values in rows for subject in values))
-        unit = units[scenario, metric]
-        yield f"**{metric}{f', {unit}' if unit else ''}**"
+        yield f"**{bars.with_unit(metric, units[scenario, metric])}**"
         yield ""
         yield f"| | {' | '.join(subjects)} |"
         yield "|---|" + "---|" * len(subjects)
         for point, values in rows:
-            cells = [_cell(values[subject]) if subject in values else "" for subject in subjects]
+            cells = [_cell(values[subject]) if subject in values else "-" for subject in subjects]
             yield f"| {bars.text_of(point)} | {' | '.join(cells)} |"
         yield ""
 
@@ -255,7 +315,7 @@ def _number(value: float) -> str:
 def write(run: Path, docs: Path) -> None:
     """Make the page and the charts of a run's folder."""
     measured = records.read(run)
-    shown = charts.draw(bars.grouped(measured), docs / "performance")
+    shown = charts.draw(bars.grouped(measured), bars.units_of(measured), docs / "performance")
     (docs / _PAGE).write_text(page(measured, machine.read(run), shown), encoding="utf-8")
 
 
@@ -263,10 +323,10 @@ def main() -> None:
     """Make the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=write.__doc__)
     parser.add_argument("run", type=Path, metavar="DIR", help="the folder of a run")
-    parser.add_argument("--docs", type=Path, default=_DOCS, metavar="DIR", help="where the page goes; docs/")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="where the page goes; the folder of the run")
     arguments = parser.parse_args()
-    write(arguments.run, arguments.docs)
-    print(arguments.docs / _PAGE)
+    write(arguments.run, arguments.docs or arguments.run)
+    print((arguments.docs or arguments.run) / _PAGE)
 
 
 if __name__ == "__main__":

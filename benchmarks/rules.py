@@ -22,15 +22,25 @@ def count(lab: Lab, node: str) -> dict[str, int]:
 
 
 def count_nftables(listed: dict[str, Any]) -> dict[str, int]:
-    """Count in what ``nft -j list ruleset`` prints."""
+    """Count in what ``nft -j list ruleset`` prints; elements also of maps and sets that have no name, within rules."""
     kinds = Counter(kind for entry in listed["nftables"] for kind in entry)
-    elements = sum(
+    named = sum(
         len(each.get("elem", ()))
         for entry in listed["nftables"]
         for kind, each in entry.items()
         if kind in ("map", "set")
     )
-    return {"rules": kinds["rule"], "chains": kinds["chain"], "elements": elements}
+    anonymous = sum(_anonymous(entry["rule"].get("expr", ())) for entry in listed["nftables"] if "rule" in entry)
+    return {"rules": kinds["rule"], "chains": kinds["chain"], "elements": named + anonymous}
+
+
+def _anonymous(expression: Any) -> int:
+    if isinstance(expression, dict):
+        return sum(
+            len(each) if kind == "set" and isinstance(each, list) else _anonymous(each)
+            for kind, each in expression.items()
+        )
+    return sum(map(_anonymous, expression)) if isinstance(expression, list) else 0
 
 
 def count_iptables(saved: str) -> dict[str, int]:

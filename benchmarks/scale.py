@@ -4,20 +4,21 @@ At each step every Service's EndpointSlice gets more endpoints. While the first 
 created that has nothing to do with them, and others afterwards; a pod tries their VIPs. The slices are written by the
 benchmark itself, sixteen at a time: the controller that makes them in a cluster is the same for all proxies.
 
-All of a step is in kube-proxy's kernel when a Service answers that was created after it, for it does all that there is
-in one transaction. kube-nftlb would serve such a Service before it is through: there the agent's count of backends that
-nftlb has in the kernel must have come to what it is to be.
+All of a step is in kube-proxy's kernel when a Service answers that was created right after it, for it does all that
+there is in one transaction. kube-nftlb would serve such a Service before it is through: there the agent's count of
+backends that nftlb has in the kernel must have come to what it is to be.
 
 Seconds of processor time, of each program, tell more than those of a clock where the machine has other things to do.
 """
 
 import asyncio
 import time
+import traceback
 from typing import NamedTuple
 
 from benchmarks import bars, cluster, cost
 from benchmarks.options import Options
-from benchmarks.processes import usages
+from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
@@ -49,13 +50,25 @@ _SETTLED_S = 3
 _SETTLED_WITHIN_S = 1200
 
 
+def sizes(full: bool) -> tuple[int, ...]:
+    """The numbers of Services."""
+    return tuple(size.services for size in (_FULL if full else _SHORT))
+
+
 def run(records: Records, options: Options) -> None:
-    """Measure each size with each proxy, in a cluster of its own."""
+    """Measure each size with each proxy, in a cluster of its own. Raises what the last of them broke off with."""
+    broken: Exception | None = None
+    wanted = options.wanted(sizes(options.full))
     for size in _FULL if options.full else _SHORT:
-        if not options.wants(size.services):
-            continue
-        for proxy in PROXIES:
-            asyncio.run(_measure(records, proxy, size))
+        for proxy in PROXIES if size.services in wanted else ():
+            try:
+                asyncio.run(_measure(records, proxy, size))
+            except Exception as error:
+                traceback.print_exc()
+                records.skip(SCENARIO, proxy, f"broke off: {error!r}", services=size.services)
+                broken = error
+    if broken is not None:
+        raise broken
 
 
 async def _measure(records: Records, proxy: str, size: _Size) -> None:
@@ -93,26 +106,29 @@ class _Steps:
         """Bring all Services to so many endpoints; False where the time was up before all was in the kernel."""
         before = usages(self._lab)
         self._half = asyncio.Event()
+        all_written = asyncio.Event()
         meanwhile = asyncio.create_task(self._single(when=self._half))
+        after_all = asyncio.create_task(self._single(when=all_written))
         began = time.monotonic()
         await self._write_all(endpoints, create=create)
         written = time.monotonic()
-        last = await self._single()
-        single = await meanwhile
+        all_written.set()
+        last, single = await after_all, await meanwhile
         if last is None or not await self._is_all_there(endpoints, written + _STEP_WITHIN_S):
             reason = f"not all was in the kernel {_STEP_WITHIN_S} s after the last was written"
             self._records.skip(SCENARIO, self._lab.proxy, reason, services=self._services, endpoints=endpoints)
             return False
         self._endpoints = endpoints
         self._add(endpoints, "written at the API", "s", written - began)
-        self._add(endpoints, "all in the kernel", "s", time.monotonic() - began)
+        self._add(endpoints, bars.ALL_THERE, "s", time.monotonic() - began)
         if single is not None:
-            self._add(endpoints, "one change meanwhile", "ms", single * 1000)
+            self._add(endpoints, bars.MEANWHILE, "ms", single * 1000)
         await self._settled()
         for name, after in usages(self._lab).items():
             self._add(endpoints, "processor time", "s", after.cpu_s - before[name].cpu_s, process=name)
             self._add(endpoints, "of it in the kernel", "s", after.system_s - before[name].system_s, process=name)
             self._add(endpoints, "memory", "MB", after.mb, process=name)
+            self._add(endpoints, PEAK, "MB", after.peak_mb, process=name)
         for repetition in range(_UNRELATED):
             if (seconds := await self._single()) is not None:
                 self._add(endpoints, bars.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
@@ -125,6 +141,7 @@ class _Steps:
         # nftlb, started anew, would take as long as the first step.
         programs = ("operator", "agent") if self._lab.proxy == "kube-nftlb" else ("kube-proxy",)
         await cost.look(self._records, place)
+        await self._settled()
         await cost.restarts(self._records, place, programs)
         self._others += len(programs)
         await self._settled()
@@ -170,10 +187,10 @@ class _Steps:
         """How many seconds after it was created a Service answers; None where it does not in time."""
         self._singles += 1
         name, vip = f"single-{self._singles}", _vip(_SINGLE_VIPS, self._singles)
+        trying = asyncio.create_task(cluster.until(self._lab, "until-answers", vip, timeout_s=2 * _STEP_WITHIN_S))
+        await asyncio.sleep(_TRIED_BEFORE_S)
         if when is not None:
             await when.wait()
-        trying = asyncio.create_task(cluster.until(self._lab, "until-answers", vip, timeout_s=_STEP_WITHIN_S))
-        await asyncio.sleep(_TRIED_BEFORE_S)
         await self._kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, [self._pod]), "default")
         await self._kube.create(SERVICES, cluster.service(name, vip, None), "default")
         created = time.monotonic_ns()

@@ -1,6 +1,7 @@
 """Servers that wait for a second before they answer, as the field tests the schedulers of IPVS.
 
-As many as the servers can take are asked at once; so a scheduler that does not spread them shows in the answers' times.
+The lab's servers take all who come, so this shows what a scheduler costs, and not how well it spreads them: that is
+for the functional tests.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks import bars, packets
-from benchmarks.bars import IPTABLES, MISSED, NFTABLES, OPEN, OURS, REACHED
+from benchmarks.bars import IPTABLES, MISSED, NFTABLES, NOT_MEASURED, OPEN, OURS, REACHED
 from benchmarks.records import Record
 
 
@@ -15,33 +15,45 @@ def rate(subject, value, number):
 
 
 def outcome(*records):
-    (verdict,) = bars.verdicts(records)
+    (verdict,) = (each for each in bars.verdicts(records) if each.outcome != NOT_MEASURED)
     return verdict.outcome
+
+
+def repeated(subject, values, load="steady", metric="created until answered"):
+    return [latency(subject, value, load, metric, number) for number, value in enumerate(values)]
 
 
 @pytest.mark.parametrize(("ours", "expected"), [(80, REACHED), (81, MISSED)])
 def test_ten_times_faster_than_the_faster_of_the_two(ours, expected):
-    assert outcome(latency(OURS, ours), latency(NFTABLES, 800), latency(IPTABLES, 900)) == expected
+    theirs = [*repeated(NFTABLES, [800] * 6), *repeated(IPTABLES, [900] * 6)]
+    assert outcome(*repeated(OURS, [ours] * 6), *theirs) == expected
 
 
-def test_medians_are_compared():
-    ours = [latency(OURS, value, "idle", repetition=number) for number, value in enumerate((20, 21, 900))]
-    assert outcome(*ours, latency(NFTABLES, 25, "idle")) == REACHED
+def test_one_that_is_far_off_decides_nothing():
+    ours, theirs = [20, 21, 900, *([20, 21, 22] * 3)], [25] * 12
+    assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == REACHED
+
+
+@pytest.mark.parametrize("ours", [[30, 36, 31, 37, 32, 38], [20] * 4])
+def test_what_is_within_the_noise_or_too_little_is_not_decided(ours):
+    theirs = [34] * len(ours)
+    assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == OPEN
 
 
 def test_a_deletion_that_was_seen_before_its_answer_is_the_faster_one():
     deleted = "deleted until refused"
-    assert outcome(latency(OURS, 2, "idle", deleted), latency(NFTABLES, -1, "idle", deleted)) == MISSED
-    assert outcome(latency(OURS, -2, "idle", deleted), latency(NFTABLES, -1, "idle", deleted)) == REACHED
+    theirs = repeated(NFTABLES, [-1] * 6, "idle", deleted)
+    assert outcome(*repeated(OURS, [2] * 6, "idle", deleted), *theirs) == MISSED
+    assert outcome(*repeated(OURS, [-2] * 6, "idle", deleted), *theirs) == REACHED
 
 
 @pytest.mark.parametrize(("worse", "expected"), [(0.99, REACHED), (1.0, MISSED)])
-def test_an_aim_holds_for_the_highest_median(worse, expected):
+def test_an_aim_holds_for_the_highest_value(worse, expected):
     def idle(value, process="agent", **more):
         point = {"services": 1000, "load": "idle", "process": process, **more}
         return Record("cost", OURS, "processor time", "% of a core", value, point)
 
-    assert outcome(idle(0.5, endpoints=1), idle(worse, endpoints=10), idle(7, "operator")) == expected
+    assert outcome(idle(0.5), idle(worse), idle(0.5), idle(0.5, endpoints=1), idle(7, "operator")) == expected
 
 
 @pytest.mark.parametrize(("many", "expected"), [(300, REACHED), (1000, MISSED)])
@@ -61,6 +73,11 @@ def test_the_data_path_is_compared_round_by_round(shares, expected):
     assert outcome(*records) == expected
 
 
+def test_three_rounds_decide_nothing():
+    records = [rate(subject, 99, number) for subject in (NFTABLES, "kube-nftlb snat") for number in range(3)]
+    assert outcome(*records) == OPEN
+
+
 @pytest.mark.parametrize(
     ("shares", "expected"), [([1.01] * 5, REACHED), ([1.1] * 5, MISSED), ([0.9, 0.95, 1.0, 1.05, 1.1], OPEN)]
 )
@@ -73,5 +90,7 @@ def test_less_time_for_a_packet_is_better(shares, expected):
     assert outcome(*records) == expected
 
 
-def test_without_records_there_is_nothing_to_say():
-    assert bars.verdicts([]) == []
+def test_without_records_nothing_was_measured():
+    verdicts = bars.verdicts([])
+    assert len({each.bar for each in verdicts}) == len(verdicts) > 10
+    assert {each.outcome for each in verdicts} == {NOT_MEASURED}

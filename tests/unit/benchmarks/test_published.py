@@ -17,7 +17,9 @@ RUNS = CHECKOUT / "benchmarks/results/published"
 def test_the_page_is_what_the_records_make():
     drawn = {path.stem: charts.CAPTIONS[path.stem] for path in (CHECKOUT / "docs/performance").iterdir()}
     made = report.page(records.read(RUNS), machine.read(RUNS), drawn)
-    assert made == PAGE.read_text(), "python -m benchmarks.report benchmarks/results/published makes it anew"
+    assert made == PAGE.read_text(), (
+        "python -m benchmarks.report benchmarks/results/published --docs docs makes it anew"
+    )
     assert set(re.findall(r"\(performance/(\w+)\.png\)", made)) == drawn.keys()
 
 

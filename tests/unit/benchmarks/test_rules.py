@@ -8,13 +8,22 @@ def test_counts_what_nft_lists():
             {"table": {"family": "ip", "name": "nftlb"}},
             {"chain": {"name": "one"}},
             {"chain": {"name": "two"}},
-            {"rule": {"chain": "one"}},
+            {
+                "rule": {
+                    "chain": "one",
+                    "expr": [
+                        {"match": {"left": {"payload": {"field": "dport"}}, "right": {"set": [80, 443, 8080]}}},
+                        {"dnat": {"addr": {"map": {"key": {"meta": {"key": "mark"}}, "data": {"set": [[1, "a"]]}}}}},
+                        {"lookup": {"set": "@named"}},
+                    ],
+                }
+            },
             {"map": {"name": "m", "elem": [[1, 2], [3, 4]]}},
             {"set": {"name": "s", "elem": ["a"]}},
             {"set": {"name": "empty"}},
         ]
     }
-    assert rules.count_nftables(listed) == {"rules": 1, "chains": 2, "elements": 3}
+    assert rules.count_nftables(listed) == {"rules": 1, "chains": 2, "elements": 7}
 
 
 def test_counts_what_iptables_saves():
