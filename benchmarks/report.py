@@ -83,9 +83,8 @@ _CHAPTERS = (
         scaled; sixteen writers are as fast as the API server lets them. `written at the API`: the last slice has been
         answered. `all in the kernel`: every Service has its new endpoints there; with kube-proxy that is when a
         Service answers that is created right after the last of them. `one change meanwhile`: from the creation of a
-        Service that has nothing to do with them, after half of them, until a pod reaches it; and afterwards the same
-        three times. One proxy comes after the other, and one step is measured once: what differs by less than half
-        means nothing.
+        Service in another namespace, after half of them, until a pod reaches it; and afterwards the same three times.
+        One proxy comes after the other, and one step is measured once: what differs by less than half means nothing.
         """,
     ),
     _Chapter(

@@ -1,8 +1,8 @@
 """Thousands of Services whose endpoints grow, as when the Deployment behind all of them is scaled.
 
-At each step every Service's EndpointSlice gets more endpoints. While the first half of them is written a Service is
-created that has nothing to do with them, and others afterwards; a pod tries their VIPs. The slices are written by the
-benchmark itself, sixteen at a time: the controller that makes them in a cluster is the same for all proxies.
+At each step every Service's EndpointSlice gets more endpoints. When half of them are written a Service is created that
+has nothing to do with them, in another namespace, and others afterwards; a pod tries their VIPs. The slices are written
+by the benchmark itself, sixteen at a time: the controller that makes them in a cluster is the same for all proxies.
 
 All of a step is in kube-proxy's kernel when a Service answers that was created right after it, for it does all that
 there is in one transaction. kube-nftlb would serve such a Service before it is through: there the agent's count of
@@ -20,7 +20,7 @@ from benchmarks import bars, cluster, cost
 from benchmarks.options import Options
 from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
-from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
+from kube_nftlb.kube import ENDPOINT_SLICES, NAMESPACES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
 SCENARIO = "scale"
@@ -30,6 +30,8 @@ _WRITERS = 16
 _UNRELATED = 3
 """How many single changes are measured after each step."""
 _APP = "web"
+_SINGLES = "unrelated"
+"""The namespace of the single Services."""
 _VIPS, _SINGLE_VIPS = 1, 200
 """Where their addresses begin in 10.96.0.0/16: the third octet."""
 _TRIED_BEFORE_S = 1.0
@@ -77,6 +79,7 @@ async def _measure(records: Records, proxy: str, size: _Size) -> None:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.run_pods(kube, {_APP: 1})
             (pod,) = (await cluster.pods_of(kube, _APP)).values()
+            await kube.create(NAMESPACES, {"metadata": {"name": _SINGLES}})
             steps = _Steps(records, lab, kube, size.services, pod)
             for number, endpoints in enumerate(size.endpoints):
                 if not await steps.step(endpoints, create=number == 0):
@@ -191,8 +194,8 @@ class _Steps:
         await asyncio.sleep(_TRIED_BEFORE_S)
         if when is not None:
             await when.wait()
-        await self._kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, [self._pod]), "default")
-        await self._kube.create(SERVICES, cluster.service(name, vip, None), "default")
+        await self._kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, [self._pod]), _SINGLES)
+        await self._kube.create(SERVICES, cluster.service(name, vip, None), _SINGLES)
         created = time.monotonic_ns()
         found = await trying
         return (found["monotonic_ns"] - created) / 1e9 if found["answered"] else None

@@ -63,6 +63,7 @@ class Resource(NamedTuple):
 SERVICES = Resource("", "v1", "Service", "services")
 PODS = Resource("", "v1", "Pod", "pods")
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
+NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 EVENTS = Resource("", "v1", "Event", "events")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False)

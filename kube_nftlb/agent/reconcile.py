@@ -37,7 +37,7 @@ from kube_nftlb.reasons import FailureReason
 _log = structlog.get_logger()
 
 CHUNK_MAX = 32
-CHUNK_MIN = 8
+CHUNK_MIN = 4
 """Farms per pass: what comes in meanwhile waits for no more than these."""
 PASS_S = 0.25
 """How long a pass should take; nftlb takes longer for a farm the more farms it has."""
@@ -916,15 +916,28 @@ def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
 
 
 def _next(dirty: Iterable[FarmKey], chunk: int, urgent: Callable[[FarmKey], bool]) -> list[FarmKey]:
-    """What is taken of all that is dirty, which is in the order in which it came: up to half of it what is urgent."""
+    """What is taken of all that is dirty, which is in the order in which it came: up to half of it what is urgent.
+
+    Namespaces take turns: the thousands of one do not keep a farm of another waiting.
+    """
     keys = list(dirty)
     if len(keys) <= chunk:
         return keys
-    ahead = dict.fromkeys(itertools.islice(filter(urgent, keys), chunk // 2))
-    rest = [key for key in keys if key not in ahead]
-    room = chunk - len(ahead)
-    newest = min(NEWEST, room // 2)
-    return [*ahead, *rest[: room - newest], *rest[-newest:]]
+    turns = _in_turns(keys)
+    taken = dict.fromkeys(itertools.islice(filter(urgent, turns), chunk // 2))
+    room = chunk - len(taken)
+    newest = list(itertools.islice((key for key in reversed(keys) if key not in taken), min(NEWEST, room // 2)))
+    rest = (key for key in turns if key not in taken and key not in newest)
+    return [*taken, *itertools.islice(rest, room - len(newest)), *reversed(newest)]
+
+
+def _in_turns(keys: Iterable[FarmKey]) -> list[FarmKey]:
+    """One farm of each namespace, then the second of each, and so on."""
+    groups: dict[str, list[FarmKey]] = {}
+    for key in keys:
+        groups.setdefault(key.namespace, []).append(key)
+    rounds = itertools.zip_longest(*groups.values())
+    return [key for each in rounds for key in each if key is not None]
 
 
 def _fitting(done: int, seconds: float, before: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from kube_nftlb import errors, kube
-from kube_nftlb.kube import JsonObject, Kube, Resource
+from kube_nftlb.kube import NAMESPACES, JsonObject, Kube, Resource
 from kube_nftlb.lab.addresses import NodePlan
 from kube_nftlb.lab.readiness import until_created
 
@@ -20,7 +20,6 @@ AGENT_ACCOUNT = "kube-nftlb-agent"
 _FIELD_MANAGER = "kube-nftlb-lab"
 _LIFETIME_S = 10 * 365 * 24 * 3600
 _RBAC = "rbac.authorization.k8s.io"
-_NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 _ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
 _CLUSTER_ROLES = Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
 _CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
@@ -41,7 +40,7 @@ def folder() -> Path:
 
 async def grant(client: Kube, rules: Path) -> None:
     """Make the service accounts, and give them the rights that a folder says."""
-    await client.apply(_NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager=_FIELD_MANAGER)
+    await client.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager=_FIELD_MANAGER)
     bodies = [each for account, file in _FILES.items() for each in _objects(rules, account, file)]
     await asyncio.gather(*(client.apply(resource, body, field_manager=_FIELD_MANAGER) for resource, body in bodies))
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from operator import attrgetter
 
 import structlog
 
@@ -56,8 +57,8 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.store = store
-        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes)
-        self.statuses: WorkQueue[FarmKey] = WorkQueue(clock)
+        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes, attrgetter("namespace"))
+        self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._publisher = publisher
         self._events = events
         self._clock = clock

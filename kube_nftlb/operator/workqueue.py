@@ -11,20 +11,56 @@ _CROWD = 64
 K = TypeVar("K", bound=Hashable)
 
 
+class _Lane(Generic[K]):
+    """Keys in the order in which they came, by their groups, which take turns."""
+
+    def __init__(self, group: Callable[[K], Hashable]) -> None:
+        self._group = group
+        self._groups: dict[Hashable, dict[K, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._groups.get(self._group(key), ())
+
+    def add(self, key: K) -> None:
+        self._groups.setdefault(self._group(key), {})[key] = None
+
+    def take(self, *, last: bool) -> K:
+        """The first key of the group whose turn it is; of a crowd the last one, if it is to be."""
+        group = next(iter(self._groups))
+        keys = self._groups.pop(group)
+        key = next(reversed(keys)) if last and len(keys) >= _CROWD else next(iter(keys))
+        del keys[key]
+        if keys:
+            self._groups[group] = keys
+        return key
+
+
 class WorkQueue(Generic[K]):
     """Keys in the order in which they came due. ``clock`` tells the time in seconds.
 
     A key that is added while it is being worked on is handed out again afterwards. Keys for which ``is_urgent`` holds
     when they come due share the turns with all others, one by one: so a few of them do not wait behind thousands. And
     where there is a crowd every other of its turns is for the key that came last: a single change does not wait until
-    all that were made before it are done, and these wait no more than twice as long.
+    all that were made before it are done, and these wait no more than twice as long. Groups of keys, such as
+    namespaces, take turns: the thousands of one do not keep those of another waiting.
     """
 
-    def __init__(self, clock: Callable[[], float], is_urgent: Callable[[K], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        is_urgent: Callable[[K], bool] = lambda _: False,
+        group: Callable[[K], Hashable] = lambda _: None,
+    ) -> None:
         self._clock = clock
         self._is_urgent = is_urgent
-        self._urgent: dict[K, None] = {}
-        self._ready: dict[K, None] = {}
+        self._urgent: _Lane[K] = _Lane(group)
+        self._ready: _Lane[K] = _Lane(group)
         self._turns = itertools.count()
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
@@ -99,7 +135,7 @@ class WorkQueue(Generic[K]):
         return bool(self._urgent or self._ready or self._running)
 
     def _make_ready(self, key: K) -> None:
-        (self._urgent if self._is_urgent(key) else self._ready)[key] = None
+        (self._urgent if self._is_urgent(key) else self._ready).add(key)
         self._idle.clear()
 
     def _take(self) -> K:
@@ -107,10 +143,7 @@ class WorkQueue(Generic[K]):
         first, second = (self._urgent, self._ready) if turn % 2 == 0 else (self._ready, self._urgent)
         lane = first or second
         # By the second digit, so that neither of the two always gives its first.
-        takes_last = len(lane) >= _CROWD and turn // 2 % 2 == 1
-        key = next(reversed(lane)) if takes_last else next(iter(lane))
-        del lane[key]
-        return key
+        return lane.take(last=turn // 2 % 2 == 1)
 
     def _promote(self) -> float | None:
         """Make ready what has come due; the seconds until the next, None where there is none."""

@@ -119,6 +119,18 @@ async def test_in_a_crowd_who_came_last_has_every_other_turn_and_nobody_waits_fo
     assert sorted(taken + rest) == list(range(1100))
 
 
+async def test_a_group_does_not_wait_for_the_thousands_of_another():
+    queue = WorkQueue(lambda: 0.0, group=lambda key: key[0])
+    queue.add_all([f"a{number}" for number in range(1000)])
+    queue.add_all(["b0", "b1", "c0"])
+    queue.add_all([f"a{number}" for number in range(1000, 2000)])
+    taken = [await queue.get() for _ in range(8)]
+    assert [key for key in taken if key[0] != "a"] == ["b0", "c0", "b1"]
+    assert len(queue) == 2003
+    rest = await take_all(queue)
+    assert len({*taken, *rest}) == 2003
+
+
 async def test_in_two_crowds_both_take_the_last_too():
     queue = WorkQueue(lambda: asyncio.get_running_loop().time(), lambda key: key >= 1000)
     queue.add_all([*range(100), *range(1000, 1100)])
