@@ -202,6 +202,26 @@ def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
     cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("stays", namespace))
 
 
+def test_hundreds_of_new_services_keep_nobody_in_another_namespace_waiting(cluster: Cluster) -> None:
+    with cluster.namespace() as one, cluster.namespace() as another, cluster.namespace() as third:
+        # The new operator is told of them in this order: half of the crowd comes before, and half of it afterwards.
+        before, quiet, behind = sorted((one, another, third))
+        cluster.lab.stop("operator")
+        try:
+            for crowd in (before, behind):
+                cluster.apply(*(service(f"many-{number}", crowd) for number in range(150)))
+            cluster.apply(service("single", quiet))
+        finally:
+            cluster.lab.start("operator")
+        eventually(lambda: cluster.farm("single--http", quiet) is not None, "the single Service has its farm", 60)
+        crowded = sum(len(cluster.get("farm", namespace=crowd)["items"]) for crowd in (before, behind))
+        assert crowded < 150, "it did not wait for the others"
+        for crowd in (before, behind):
+            eventually(
+                lambda crowd=crowd: len(cluster.get("farm", namespace=crowd)["items"]) == 150, "all have theirs", 60
+            )
+
+
 def test_nothing_is_deleted_while_the_api_server_is_away(cluster: Cluster, client: str, web: str) -> None:
     farms = cluster.nftlb_farms()
     node = cluster.nodes[0]
