@@ -37,7 +37,7 @@ from kube_nftlb.reasons import FailureReason
 _log = structlog.get_logger()
 
 CHUNK_MAX = 32
-CHUNK_MIN = 4
+CHUNK_MIN = 2
 """Farms per pass: what comes in meanwhile waits for no more than these."""
 PASS_S = 0.25
 """How long a pass should take; nftlb takes longer for a farm the more farms it has."""
@@ -932,11 +932,11 @@ def _next(dirty: Iterable[FarmKey], chunk: int, urgent: Callable[[FarmKey], bool
 
 
 def _in_turns(keys: Iterable[FarmKey]) -> list[FarmKey]:
-    """One farm of each namespace, then the second of each, and so on."""
+    """One farm of each namespace, of the one with the fewest first, then the second of each, and so on."""
     groups: dict[str, list[FarmKey]] = {}
     for key in keys:
         groups.setdefault(key.namespace, []).append(key)
-    rounds = itertools.zip_longest(*groups.values())
+    rounds = itertools.zip_longest(*sorted(groups.values(), key=len))
     return [key for each in rounds for key in each if key is not None]
 
 

@@ -1,0 +1,44 @@
+"""What of the benchmarks can be asked for."""
+
+import json
+
+import pytest
+
+from benchmarks import machine
+from benchmarks.__main__ import _trouble
+from benchmarks.options import Options
+
+
+def of(*services, full=True):
+    return Options(full, frozenset(services))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "told"),
+    [
+        ("scale", of(8000), ""),
+        ("scale", of(), ""),
+        ("latency", of(), ""),
+        ("scale", of(7), "--services: scale has 1000, 2000, 8000"),
+        ("scale", of(8000, full=False), "--services: scale has 1000"),
+        ("latency", of(1000), "--services: latency has but one number of Services"),
+    ],
+)
+def test_only_what_a_scenario_has_can_be_asked_for(tmp_path, scenario, options, told):
+    assert _trouble(tmp_path, [scenario], options) == told
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "fits"),
+    [
+        ("latency", of(), True),
+        ("scale", of(8000), True),
+        ("scale", of(1000, 8000), False),
+        ("scale", of(), False),
+        ("intake", of(1000), False),
+    ],
+)
+def test_a_folder_has_each_figure_once(tmp_path, scenario, options, fits):
+    runs = [{"scenarios": ["scale"], "services": [1000]}, {"scenarios": ["intake"]}]
+    (tmp_path / machine.FILE).write_text(json.dumps(runs))
+    assert (_trouble(tmp_path, [scenario], options) == "") == fits
