@@ -22,8 +22,7 @@ def set_up_root(nodes: Iterable[NodePlan]) -> None:
     _sysctls({"net/ipv4/ip_forward": 0, "net/ipv6/conf/all/forwarding": 0})
     with IPRoute() as ip:
         _up(ip, _LOOPBACK)
-        bridge = _add_bridge(ip, CLUSTER_BRIDGE)
-        _add_addresses(ip, bridge, addresses.GATEWAY)
+        _add_bridge(ip, CLUSTER_BRIDGE, addresses.GATEWAY)
         # A pod that asks the API server is to get an answer.
         for node in nodes:
             _add_pod_routes(ip, node)
@@ -64,7 +63,7 @@ def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
         _up(ip, _LOOPBACK)
         eth0 = _index(ip, "eth0")
         _add_addresses(ip, eth0, node.addresses)
-        _add_addresses(ip, _add_bridge(ip, POD_BRIDGE), node.gateway)
+        _add_bridge(ip, POD_BRIDGE, node.gateway)
         # Nothing is forwarded there: a connection to a VIP needs a route before it can be redirected.
         _add_default_routes(ip, addresses.GATEWAY)
         for other in nodes:
@@ -99,9 +98,12 @@ def _sysctls(values: dict[str, int]) -> None:
             path.write_text(str(value))
 
 
-def _add_bridge(ip: IPRoute, name: str) -> int:
-    ip.link("add", ifname=name, kind="bridge")
-    return _index(ip, name)
+def _add_bridge(ip: IPRoute, name: str, interfaces: Interfaces) -> None:
+    # With no MAC address of its own it takes the lowest of its ports', another one with each pod that comes; and who
+    # still knows the old one sends packets that nobody takes.
+    own = ":".join(f"{byte:02x}" for byte in (2, 0, *interfaces[0].ip.packed))
+    ip.link("add", ifname=name, kind="bridge", address=own)
+    _add_addresses(ip, _index(ip, name), interfaces)
 
 
 def _add_addresses(ip: IPRoute, index: int, interfaces: Interfaces) -> None:

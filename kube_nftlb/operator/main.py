@@ -93,6 +93,7 @@ class _Operator:
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
         store = Store()
         self._stop = stop
+        self._identity = new_identity()
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
         self._filled = asyncio.Event()
@@ -108,7 +109,7 @@ class _Operator:
         self._reflector = Reflector(kube, self._intake, self._mark)
         self._lease: Lease | None = None
         if settings.leader_election:
-            self._lease = Lease(kube, settings.namespace, _LEASE, clock, new_identity())
+            self._lease = Lease(kube, settings.namespace, _LEASE, clock, self._identity)
         metrics.LEADER.set_function(lambda: self._leads)
         self.metrics_page = metrics.Page(
             "operator", lambda: gauges.refresh(self._reconciler, leads=self._works.is_set())
@@ -191,6 +192,8 @@ class _Operator:
             settings=handlers.settings(),
             clusterwide=True,
             standalone=True,
+            # Without one kopf asks for the user's name, and in a container the user has none.
+            identity=self._identity,  # type: ignore[arg-type]  # its type is a str that kopf does not export
             stop_flag=self._stop,
         )
         # kopf has just put its own in their place.

@@ -91,6 +91,17 @@ def test_nodes_are_in_their_zones(cluster: Cluster) -> None:
     assert zones == {"node-1": "a", "node-2": "b"}
 
 
+def test_pods_that_come_do_not_change_the_address_of_their_gateway(cluster: Cluster, namespace: str) -> None:
+    def mac() -> str:
+        return cluster.lab.exec(cluster.nodes[0], "ip", "-br", "link", "show", "cni0").stdout.split()[2]
+
+    before = mac()
+    cluster.run("web", 8, namespace)
+    cluster.rolled_out("web", 8, namespace)
+    # Who knows the gateway already sends to the address that it had.
+    assert mac() == before
+
+
 def test_a_function_runs_in_the_network_where_it_is_told(cluster: Cluster, client: str) -> None:
     node_ip = str(cluster.lab.nodes[1].addresses[0].ip)
     with cluster.lab.inside("node-2", lambda: socket.create_server((node_ip, 0))) as server:

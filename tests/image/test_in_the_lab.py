@@ -13,7 +13,7 @@ import pytest
 from kube_nftlb.lab import components
 from kube_nftlb.lab.lab import Lab
 from kube_nftlb.lab.state import LabFiles
-from tests.functional.cluster import Cluster, client_pod, service
+from tests.functional.cluster import Cluster, client_pod, eventually, service
 from tests.image import build
 
 pytestmark = pytest.mark.timeout(1800)
@@ -28,7 +28,13 @@ exec chroot --userspec="$4" "$1" kube-nftlb "$5"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what the image's programs say."""
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Cluster]:
     """A cluster of one node, on which all of kube-nftlb is the image's."""
     if os.geteuid() != 0:
         pytest.skip("needs root: debootstrap, and chroot isolation")
@@ -64,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             path = "PATH=/opt/kube-nftlb/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             shell = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _IN_ROOT, "sh"]
             argv = ["env", "-i", path, "HOME=/", "PYTHONDONTWRITEBYTECODE=1", *settings, *shell]
-            log = stack.enter_context((folder / f"{command}.log").open("wb"))
+            log = stack.enter_context((logs / f"{command}.log").open("wb"))
             process = subprocess.Popen(
                 [*lab.command(NODE, *argv), str(root), str(secrets), str(files.run(NODE)), user, command],
                 stdin=subprocess.DEVNULL,
@@ -73,9 +79,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             )
             stack.callback(process.wait)
             stack.callback(process.terminate)
+        for program, word in (("operator", "operator started"), ("agent", "adopted nftlb")):
+            told = logs / f"{program}.log"
+            # Compiled anew each time, as a read-only root wants it.
+            eventually(lambda told=told, word=word: word in told.read_text(), f"the {program} works", 180)
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster
-    for log in folder.glob("*.log"):
+    for log in logs.glob("*.log"):
         print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
     subprocess.run(["rm", "-rf", str(root)], check=True)
 
@@ -94,3 +104,11 @@ def test_operator_and_agent_out_of_the_built_root_serve_a_service(cluster: Clust
         assert cluster.answers(client, vip, 80) == set(cluster.pods("web", name))
     running = {entry["component"] for entry in cluster.lab.status() if entry["pid"]}
     assert not running & {components.OPERATOR, components.AGENT, components.NFTLB}, "the lab's own stay away"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_nothing_went_wrong_meanwhile(logs: Path) -> None:
+    for name in ("operator", "agent"):
+        lines = [json.loads(line) for line in (logs / f"{name}.log").read_text().splitlines() if line.startswith("{")]
+        assert lines
+        assert [line for line in lines if line["level"] in ("warning", "error")] == []
