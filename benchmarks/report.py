@@ -141,8 +141,8 @@ _CLOSES: Mapping[str, str] = {
         "each later packet nftlb looks into its map of listeners once more, where kube-proxy looks at none."
     ),
     "meanwhile": (
-        "nftlb is busy with the others, and where all of them are new, none can be told from the rest "
-        "([scaling.md](scaling.md)). The engine of maps that is described there would close it; it is not written."
+        "It waits for the two farms that nftlb is busy with, at 0.1 s each and more. The engine of maps of "
+        "[scaling.md](scaling.md) would close it; it is not written."
     ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "
