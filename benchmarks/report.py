@@ -144,6 +144,10 @@ _CLOSES: Mapping[str, str] = {
         "It waits for the two farms that nftlb is busy with, at 0.1 s each and more. The engine of maps of "
         "[scaling.md](scaling.md) would close it; it is not written."
     ),
+    "intake": (
+        "13 to 16 s of it are the operator's own processor time, the rest is mostly the API server's; where they go was "
+        "not looked into with a profiler."
+    ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "
         "Agents that watch Services too might close it, which is untried."
