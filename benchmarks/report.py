@@ -145,8 +145,7 @@ _CLOSES: Mapping[str, str] = {
         "[scaling.md](scaling.md) would close it; it is not written."
     ),
     "intake": (
-        "13 to 16 s of it are the operator's own processor time, the rest is mostly the API server's; where they go was "
-        "not looked into with a profiler."
+        "13 to 16 s of it are the operator's own processor time. Where they go was not looked into with a profiler."
     ),
     "deletion": (
         "A deletion takes the way through the API server twice, the Service's and its farm's; with kube-proxy once. "
