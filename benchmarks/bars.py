@@ -117,7 +117,7 @@ def _latency(
                 share = our / their if their > 0 else float("inf") if our > their else 1.0
                 shares.append((share, f"{our:.1f} ms beside {their:.1f} ms of {other} ({text_of(point)})"))
     if not shares:
-        return Verdict(bar, NOT_MEASURED, "", "")
+        return _not_measured(bar)
     return _at_points(bar, key, len(shares), reached, missed, max(shares)[1])
 
 
@@ -137,7 +137,7 @@ def _within(
         if (scenario, metric) in figures and OURS in subjects and where.items() <= dict(point).items()
     ]
     if not found:
-        return Verdict(bar, NOT_MEASURED, "", "")
+        return _not_measured(bar)
     value, point = max(found)
     return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
 
@@ -150,7 +150,7 @@ def _rules(groups: Groups) -> Verdict:
     )
     bar = "The number of rules grows no faster than the number of Services"
     if len(counts) < 3:
-        return Verdict(bar, NOT_MEASURED, "", "")
+        return _not_measured(bar)
     (base, at_base), (few, at_few), *_, (many, at_many) = counts
     first, last = (at_few - at_base) / (few - base), (at_many - at_base) / (many - base)
     return Verdict(
@@ -165,7 +165,7 @@ def _datapath(groups: Groups) -> Verdict:
     bar = "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point"
     ratios = list(datapath_ratios(groups))
     if not ratios:
-        return Verdict(bar, NOT_MEASURED, "", "")
+        return _not_measured(bar)
     reached = sum(share.low >= 0.98 for _, _, share, decides in ratios if decides)
     missed = sum(share.high < 0.98 for _, _, share, decides in ratios if decides)
     worst = min(ratios, key=lambda each: each[2].value)
@@ -176,11 +176,15 @@ def _per_packet(groups: Groups) -> Verdict:
     bar = "The same for the processor time of one packet, which is less noisy"
     ratios = [(metric, *each) for metric in (packets.FIRST, packets.LATER) for each in datapath_ratios(groups, metric)]
     if not ratios:
-        return Verdict(bar, NOT_MEASURED, "", "")
+        return _not_measured(bar)
     reached = sum(share.high <= 1.02 for *_, share, decides in ratios if decides)
     missed = sum(share.low > 1.02 for *_, share, decides in ratios if decides)
     metric, ours, point, share, _ = max(ratios, key=lambda each: each[3].value)
     return _at_points(bar, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
+
+
+def _not_measured(bar: str) -> Verdict:
+    return Verdict(bar, NOT_MEASURED, "", "")
 
 
 def _at_points(bar: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from benchmarks import cluster
 from benchmarks.cluster import NODE
 from benchmarks.options import Options
-from benchmarks.processes import PEAK, usages
+from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
+from kube_nftlb.agent import reconcile
 from kube_nftlb.kube import Kube
 from kube_nftlb.lab.lab import Lab
 
@@ -22,7 +23,6 @@ PROXIES = ("kube-nftlb", "kube-proxy-nftables")
 
 RESTARTED = "restarted until a new Service answers"
 ALL_BACK = "restarted until everything is in the kernel"
-PROGRAMS = ("operator", "agent", "nftlb")
 
 ENDPOINTS = 10
 _WITHIN_S = 1800
@@ -41,8 +41,7 @@ class Extent(NamedTuple):
 
 
 def _until_compared_s(services: int) -> float:
-    # The agent begins a minute after the last change to compare its farms with the kernel, 16 a second.
-    return 60 + services / 16 + 20
+    return reconcile.AUDIT_EVERY_S + services * reconcile.POLL_S / reconcile.AUDIT_STEP + 20
 
 
 _SHORT = Extent((0, 1000), lambda _: 10, 15, 15)
@@ -84,7 +83,7 @@ async def _measure(records: Records, proxy: str, extent: Extent) -> None:
                 await cluster.until_serves(lab, kube, f"loaded-{services}", pod, _WITHIN_S)
                 place = Place(lab, kube, pod, cluster.others(services, ENDPOINTS))
                 await look(records, place, extent)
-                await restarts(records, place, PROGRAMS if proxy == "kube-nftlb" else ("kube-proxy",))
+                await restarts(records, place, programs_of(lab))
     finally:
         await asyncio.to_thread(lab.down)
 

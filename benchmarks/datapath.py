@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from benchmarks import cluster, packets
 from benchmarks.cluster import CLIENT_POD, NODE
@@ -18,11 +18,10 @@ from benchmarks.latency import has_ip_vs
 from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.servers import SERVER_PORT, Result, Servers
+from benchmarks.turns import turns
 from kube_nftlb import errors
 from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
-
-_T = TypeVar("_T")
 
 SCENARIO = "datapath"
 DIRECT = "direct to a pod"
@@ -185,14 +184,6 @@ async def _packet_targets(place: Place, address: str) -> list[packets.Target]:
             await asyncio.sleep(_PROGRAMMED_SOON_S)
         targets.append(packets.Target(f"kube-nftlb {mode}" if mode else proxy, place.lab, vip))
     return targets
-
-
-def turns(subjects: Sequence[_T], rounds: int) -> Iterator[tuple[int, _T]]:
-    """All subjects in each round; another one begins each time, so that none always comes after the same."""
-    for number in range(rounds):
-        first = number % len(subjects)
-        for subject in (*subjects[first:], *subjects[:first]):
-            yield number, subject
 
 
 def record(

@@ -19,6 +19,7 @@ from benchmarks import cluster, prober, rules, taps
 from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.options import Options
 from benchmarks.records import Records
+from benchmarks.turns import turn
 from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
 
@@ -91,9 +92,7 @@ async def _run(records: Records, extent: _Extent) -> None:
         numbers = iter(range(1 << 14))
         for repetition in range(extent.repetitions):
             for place, case in enumerate(cases):
-                # Another one begins each time, so that none always comes after the same.
-                first = (repetition + place) % len(subjects)
-                for subject in (*subjects[first:], *subjects[:first]):
+                for subject in turn(subjects, repetition + place):
                     await _cycle(records, subject, case, f"web-{next(numbers)}", repetition)
         for repetition in range(extent.timelines):
             for size in (extent.sizes[0], extent.sizes[-1]):

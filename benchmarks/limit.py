@@ -90,10 +90,9 @@ def run(records: Records, options: Options) -> None:
 
 
 def _objects(services: int) -> Iterator[JsonObject]:
-    for each in range(services):
+    for each, addresses in enumerate(cluster.others(services, _ENDPOINTS).values()):
         block, host = divmod(each, 250)
         vip, name = f"10.96.{block}.{host + 1}", f"s-{each}"
-        addresses = [f"10.{100 + entry}.{block}.{host + 1}" for entry in range(_ENDPOINTS)]
         yield {"apiVersion": "v1", "kind": "Service", **cluster.service(name, vip, None)}
         slice_ = cluster.endpoint_slice(name, addresses)
         yield {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_}

@@ -36,16 +36,21 @@ _VERSIONS = (
 )
 
 
+def command(scenarios: Sequence[str], options: Options) -> str:
+    """The command that measures these scenarios."""
+    words = ["python", "-m", "benchmarks", *(["--full"] if options.full else []), "--only", ",".join(scenarios)]
+    if options.services:
+        words += ["--services", ",".join(map(str, sorted(options.services)))]
+    return " ".join(words)
+
+
 def describe(scenarios: Sequence[str], options: Options) -> dict[str, Any]:
     """All that is known before the first measurement of these scenarios."""
-    command = ["python", "-m", "benchmarks", *(["--full"] if options.full else []), "--only", ",".join(scenarios)]
-    if options.services:
-        command += ["--services", ",".join(map(str, sorted(options.services)))]
     return {
         "scenarios": list(scenarios),
         "services": sorted(options.services),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(command),
+        "command": command(scenarios, options),
         "commit": _commit(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),

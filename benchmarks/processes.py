@@ -32,10 +32,14 @@ class Usage(NamedTuple):
         return self.user_s + self.system_s
 
 
+def programs_of(lab: Lab) -> tuple[str, ...]:
+    """The programs that make Services work."""
+    return ("operator", "agent", "nftlb") if lab.proxy == "kube-nftlb" else ("kube-proxy",)
+
+
 def usages(lab: Lab, programs: tuple[str, ...] = ()) -> dict[str, Usage]:
     """Of each program that makes Services work, or of these, and of the API server, by its name."""
-    names = programs or (("operator", "agent", "nftlb") if lab.proxy == "kube-nftlb" else ("kube-proxy",))
-    pids = {name: lab.pid(name, None if name == "operator" else NODE) for name in names}
+    pids = {name: lab.pid(name, None if name == "operator" else NODE) for name in programs or programs_of(lab)}
     return {name: usage(pid) for name, pid in {**pids, "apiserver": lab.pid("apiserver")}.items()}
 
 

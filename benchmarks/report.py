@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import bars, charts, cost, limit, machine, records
 from benchmarks.bars import Groups, Units
+from benchmarks.options import Options
 from benchmarks.records import Record
 
 _PAGE = "performance.md"
@@ -179,12 +180,11 @@ def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: M
 
 def _commands(scenario: str, runs: Iterable[Mapping[str, Any]]) -> list[str]:
     """The commands that measure this scenario as it was measured."""
-    found = []
-    for run in runs:
-        if scenario in run["scenarios"]:
-            form = " --full" if "--full" in run["command"] else ""
-            sizes = f" --services {','.join(map(str, run['services']))}" if run.get("services") else ""
-            found.append(f"python -m benchmarks{form} --only {scenario}{sizes}")
+    found = (
+        machine.command([scenario], Options("--full" in run["command"], frozenset(run.get("services", ()))))
+        for run in runs
+        if scenario in run["scenarios"]
+    )
     return list(dict.fromkeys(found))
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from benchmarks import bars, cluster, cost
 from benchmarks.options import Options
-from benchmarks.processes import PEAK, usages
+from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
 from kube_nftlb.kube import ENDPOINT_SLICES, NAMESPACES, SERVICES, Kube
 from kube_nftlb.lab.lab import Lab
@@ -61,8 +61,8 @@ def run(records: Records, options: Options) -> None:
     """Measure each size with each proxy, in a cluster of its own. Raises what the last of them broke off with."""
     broken: Exception | None = None
     wanted = options.wanted(sizes(options.full))
-    for size in _FULL if options.full else _SHORT:
-        for proxy in PROXIES if size.services in wanted else ():
+    for size in (size for size in (_FULL if options.full else _SHORT) if size.services in wanted):
+        for proxy in PROXIES:
             try:
                 asyncio.run(_measure(records, proxy, size))
             except Exception as error:
@@ -142,7 +142,7 @@ class _Steps:
         slices = {_name(number): _addresses(self._endpoints) for number in range(self._services)}
         place = cost.Place(self._lab, self._kube, self._pod, slices)
         # nftlb, started anew, would take as long as the first step.
-        programs = ("operator", "agent") if self._lab.proxy == "kube-nftlb" else ("kube-proxy",)
+        programs = [program for program in programs_of(self._lab) if program != "nftlb"]
         await cost.look(self._records, place)
         await self._settled()
         await cost.restarts(self._records, place, programs)

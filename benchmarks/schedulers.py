@@ -12,6 +12,7 @@ from benchmarks.datapath import LAB_PORT, USERS, Place, Subject
 from benchmarks.latency import has_ip_vs
 from benchmarks.options import Options
 from benchmarks.records import Records
+from benchmarks.turns import turns
 from kube_nftlb.kube import SERVICES
 
 SCENARIO = "schedulers"
@@ -35,7 +36,7 @@ async def _run(records: Records, rounds: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         places = [await stack.enter_async_context(datapath.place_of(proxy, (_SERVERS,))) for proxy in proxies]
         subjects = [subject for place in places for subject in await _subjects(place)]
-        for number, subject in datapath.turns(subjects, rounds):
+        for number, subject in turns(subjects, rounds):
             url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
             result = await asyncio.to_thread(subject.servers.k6, url, USERS, _SECONDS, keep_alive=False)
             keys: dict[str, str | int] = {

@@ -2,7 +2,7 @@
 
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MIN_ROUNDS = 5
@@ -40,16 +40,18 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
     Raises ValueError where there are not as many of one as of the other.
     """
-    if len(ours) != len(theirs):
-        raise ValueError(f"{len(ours)} rounds of one, {len(theirs)} of the other")
-    return _bootstrap([our / their for our, their in zip(ours, theirs, strict=True)])
+    return _bootstrap([our / their for our, their in _rounds(ours, theirs)])
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float], share: float) -> Interval:
     """The median of what ours are above a share of theirs, measured as for ``ratio``; also for negative values."""
+    return _bootstrap([our - share * their for our, their in _rounds(ours, theirs)])
+
+
+def _rounds(ours: Sequence[float], theirs: Sequence[float]) -> Iterable[tuple[float, float]]:
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} rounds of one, {len(theirs)} of the other")
-    return _bootstrap([our - share * their for our, their in zip(ours, theirs, strict=True)])
+    return zip(ours, theirs, strict=True)
 
 
 def _bootstrap(values: Sequence[float]) -> Interval:

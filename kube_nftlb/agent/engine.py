@@ -35,16 +35,15 @@ from kube_nftlb.nftlb.requests import (
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
 
+BATCH = 16
+"""New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
+
 
 class Doings(NamedTuple):
     """What this agent has done to nftables up to now: requests to nftlb, and transactions of its own at the most."""
 
     requests: int
     runs: int
-
-
-BATCH = 16
-"""New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
 
 
 class NftlbEngine:
@@ -58,18 +57,12 @@ class NftlbEngine:
         self._startup_file = startup_file
         self.present: dict[str, objects.Farm] = {}
         self._holders: dict[objects.Claim, str] = {}
-        self._listeners: dict[str, frozenset[layout.Listener]] = {}
-        """What the base chains are to have of each farm in ``present``."""
+        self._listeners: dict[str, _Listeners] = {}
         self._saved: dict[str, _Saved] = {}
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
-        before, listeners = self.present, self._listeners
-        self.present = objects.recalled(await self._client.farms(), before)
-        self._listeners = {
-            name: listeners[name] if before.get(name) is farm else layout.expected(farm).listeners
-            for name, farm in self.present.items()
-        }
+        self.present = objects.recalled(await self._client.farms(), self.present)
         self._holders = {claim: name for name, farm in self.present.items() for claim in farm.claims()}
 
     def restarted(self) -> bool:
@@ -154,10 +147,8 @@ class NftlbEngine:
             self._holders.pop(claim, None)
         if left is None:
             self.present.pop(step.name, None)
-            self._listeners.pop(step.name, None)
             return
         self.present[step.name] = left
-        self._listeners[step.name] = layout.expected(left).listeners
         self._holders.update(dict.fromkeys(left.claims(), step.name))
 
     async def generation(self) -> int:
@@ -232,9 +223,13 @@ class NftlbEngine:
         return ""
 
     async def _base_fault(self) -> str:
+        known = self._listeners
+        self._listeners = {
+            name: _listeners(farm, known.get(name)) for name, farm in self.present.items() if farm.addresses
+        }
         for family in layout.FAMILIES:
-            names = [name for name, farm in self.present.items() if farm.addresses and layout.family(farm) == family]
-            wanted = set().union(*(self._listeners[name] for name in names))
+            of_family = [each for each in self._listeners.values() if layout.family(each.farm) == family]
+            wanted = set().union(*(each.listeners for each in of_family))
             found = await self._kernel.listeners(family)
             if missing := wanted - found:
                 return f"{len(missing)} of {len(wanted)} listeners are missing in the kernel"
@@ -403,6 +398,17 @@ class _Saved(NamedTuple):
 
 def _saved(farm: objects.Farm, known: _Saved | None) -> _Saved:
     return known if known is not None and known.farm is farm else _Saved(farm, json.dumps(farm.wire()))
+
+
+class _Listeners(NamedTuple):
+    """What the base chains are to have of a farm."""
+
+    farm: objects.Farm
+    listeners: frozenset[layout.Listener]
+
+
+def _listeners(farm: objects.Farm, known: _Listeners | None) -> _Listeners:
+    return known if known is not None and known.farm is farm else _Listeners(farm, layout.expected(farm).listeners)
 
 
 class _Sessions(NamedTuple):

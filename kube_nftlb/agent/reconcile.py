@@ -19,7 +19,7 @@ import structlog
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent import choice, features, modes, options, own_table, plan, policies, steering, view
 from kube_nftlb.agent.backlog import Backlog
-from kube_nftlb.agent.engine import Doings, NftlbEngine
+from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.features import Feature
 from kube_nftlb.agent.latency import ProgrammingLatency
 from kube_nftlb.agent.nftables import Contents
@@ -71,6 +71,9 @@ REFUSED_RETRY_S = 60
 
 FARM_STATES = ("programmed", "pending", "failed", "refused")
 """What ``Reconciler.states`` tells apart."""
+
+_GENERATIONS = 2**32
+"""Where the kernel's number of transactions begins anew."""
 
 _SEE_HOLDER = "that farm stays as it is since this agent cannot read its spec; mend or delete it"
 _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
@@ -168,6 +171,7 @@ class Reconciler:
         self._impossible: set[FarmKey] = set()
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
+        self._doings = engine.doings
         self._foreign_change = False
         self._looked_at = 0.0
         self._to_audit: list[str] = []
@@ -405,7 +409,7 @@ class Reconciler:
         self._policies.done()
         lost = self._applied.keys() - self.present.keys()
         self._mark(self._farms, 0 if lost else self._seen)
-        self._generation = await self._engine.generation()
+        await self._notice()
         # Whatever has happened to nftables while nobody looked is looked for once all farms are as they should be.
         self._foreign_change = self._maybe_retired = True
         self._adopted = True
@@ -415,7 +419,6 @@ class Reconciler:
     async def _work(self) -> None:
         started = time.perf_counter()
         await self._notice()
-        before = self._engine.doings
         await self._update_policies()
         for key in _next(self._dirty, self._chunk, self._comes_or_goes):
             self._in_work[key] = self._dirty.pop(key)
@@ -426,7 +429,7 @@ class Reconciler:
             self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
         self._chunk = _fitting(chunk, time.perf_counter() - started, self._chunk)
-        await self._notice_beside(before)
+        await self._notice()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
         self._unsaved = True
         metrics.SYNC_SECONDS.observe(time.perf_counter() - started)
@@ -471,30 +474,24 @@ class Reconciler:
         return time.perf_counter() - oldest.applied_at > CHECK_WITHIN_S
 
     async def _notice(self) -> None:
-        """Before we change nftables ourselves: whether somebody else has, since the last time."""
-        generation = await self._engine.generation()
-        self._foreign_change = self._foreign_change or generation != self._generation
-        self._generation = generation
-
-    async def _notice_beside(self, before: Doings) -> None:
-        """After we may have changed nftables: whether somebody else has meanwhile.
+        """Before and after we may change nftables ourselves: whether somebody else has, since the last time.
 
         How many transactions nftlb made of a request is not known. What others did beside one is found by the audit.
         """
-        generation, now = await self._engine.generation(), self._engine.doings
-        if now.requests == before.requests and generation - self._generation > now.runs - before.runs:
+        before, self._doings = self._doings, self._engine.doings
+        last, self._generation = self._generation, await self._engine.generation()
+        transactions = (self._generation - last) % _GENERATIONS
+        if self._doings.requests == before.requests and transactions > self._doings.runs - before.runs:
             self._foreign_change = True
-        self._generation = generation
 
     async def _check_some(self) -> None:
         await self._notice()
-        before = self._engine.doings
         for key in list(self._unchecked)[:CHECK_CHUNK]:
             # A farm that has changed again is compared when that change is applied.
             if key not in self._dirty:
                 await self._check(key, self._unchecked[key].fault)
             del self._unchecked[key]
-        await self._notice_beside(before)
+        await self._notice()
         self._report()
 
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
@@ -764,7 +761,6 @@ class Reconciler:
             self._looked_at = now
             await self._engine.ping()
         await self._notice()
-        before = self._engine.doings
         if self._foreign_change:
             if self._engine.restarted():
                 metrics.NFTLB_STARTS.inc()
@@ -786,7 +782,7 @@ class Reconciler:
         if self._maybe_retired:
             await self._bury_retired()
         await self._part_again(now)
-        await self._notice_beside(before)
+        await self._notice()
         retry = [key for key, until in self._refused_until.items() if until <= now]
         for key in retry:
             del self._refused_until[key]
