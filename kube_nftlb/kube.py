@@ -6,18 +6,18 @@ is used, in ``kube_nftlb.api``.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
-from kube_nftlb import errors, metrics
+from kube_nftlb import errors, metrics, names
 
 JsonObject = dict[str, Any]
 Transform = Callable[[JsonObject], JsonObject | None]
@@ -25,6 +25,8 @@ Transform = Callable[[JsonObject], JsonObject | None]
 _T = TypeVar("_T")
 
 _LIST_PAGE = 500
+_LIST_TIMEOUT_S = 60
+"""Thousands of farms at once are 50 MB and more."""
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -44,6 +46,11 @@ class Resource(NamedTuple):
     kind: str
     plural: str
     namespaced: bool = True
+
+    @property
+    def custom(self) -> bool:
+        """Whether a CustomResourceDefinition defines it."""
+        return self.group == names.GROUP
 
     @property
     def api_version(self) -> str:
@@ -69,10 +76,20 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpoints
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets")
-FARMS = Resource("kube-nftlb.io", "v1alpha1", "NftlbFarm", "nftlbfarms")
-POLICIES = Resource("kube-nftlb.io", "v1alpha1", "NftlbPolicy", "nftlbpolicies")
-NFTLB_NODES = Resource("kube-nftlb.io", "v1alpha1", "NftlbNode", "nftlbnodes", namespaced=False)
+FARMS = Resource(names.GROUP, "v1alpha1", "NftlbFarm", "nftlbfarms")
+POLICIES = Resource(names.GROUP, "v1alpha1", "NftlbPolicy", "nftlbpolicies")
+NFTLB_NODES = Resource(names.GROUP, "v1alpha1", "NftlbNode", "nftlbnodes", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+
+
+class _Page(msgspec.Struct):
+    """An answer to a list; its objects are taken apart one by one, for all at once are six times as much memory."""
+
+    metadata: JsonObject
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
 
 
 class Listing(NamedTuple):
@@ -128,26 +145,42 @@ class Kube:
         field_selector: str | None = None,
         metadata_only: bool = False,
         transform: Transform = lambda item: item,
+        not_older_than: str | None = None,
     ) -> Listing:
         """All objects of a kind, in one namespace or all, read in pages; or of each its metadata alone.
 
         Objects of a list do not carry ``kind`` and ``apiVersion``; they are put in. ``transform`` makes each object
-        what is kept of it as soon as its page is read, so that a list never costs more memory than that and a page.
+        what is kept of it as soon as it is read, so that a list never costs more memory than that and a page.
+
+        With ``not_older_than``, a resourceVersion or "0" for any, it is the state that the API server has in memory, in
+        one page. Without, it may read all from etcd, which takes it milliseconds for each custom resource. Raises
+        KubeError (504) where the API server does not get to that resourceVersion.
         """
         items: list[JsonObject] = []
-        query = {"limit": str(_LIST_PAGE), **_selectors(label_selector, field_selector)}
+        accept = _METADATA_LIST if metadata_only else _JSON
+        query = _selectors(label_selector, field_selector)
+        if not_older_than is None:
+            query["limit"] = str(_LIST_PAGE)
+        else:
+            query |= {"resourceVersion": not_older_than, "resourceVersionMatch": "NotOlderThan"}
         while True:
-            page = await self.request(
-                "GET", resource.path(namespace), query=query, accept=_METADATA_LIST if metadata_only else _JSON
+            response = await self._send(
+                "GET", resource.path(namespace), query=query, accept=accept, timeout_s=_LIST_TIMEOUT_S
             )
-            items.extend(kept for item in page["items"] or () if (kept := transform(item)) is not None)
-            if not (token := page["metadata"].get("continue")):
+            page = _PAGES.decode(await _read(response))
+            for number, raw in enumerate(page.items or (), 1):
+                if (kept := transform(msgspec.json.decode(raw))) is not None:
+                    items.append(kept)
+                if number % _LIST_PAGE == 0:
+                    # For what else waits for this thread.
+                    await asyncio.sleep(0)
+            if not (token := page.metadata.get("continue")):
                 break
             query["continue"] = token
         for item in items:
             item.setdefault("apiVersion", resource.api_version)
             item.setdefault("kind", resource.kind)
-        return Listing(items, page["metadata"]["resourceVersion"])
+        return Listing(items, page.metadata["resourceVersion"])
 
     async def watch(
         self,
@@ -183,9 +216,9 @@ class Kube:
             if response.status != 200:
                 raise _error(response.status, await response.read())
             async for line in _lines(response.content.iter_any()):
-                event = json.loads(line)
+                event = msgspec.json.decode(line)
                 if event["type"] == "ERROR":
-                    raise _error(event["object"].get("code", 500), json.dumps(event["object"]).encode())
+                    raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             # A ValueError is a line that was cut off.
@@ -264,13 +297,7 @@ class Kube:
         response = await self._send(
             method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
         )
-        try:
-            data = await response.read()
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise errors.KubeUnreachableError(f"{method} {path}: {error!r}") from error
-        if response.status >= 300:
-            raise _error(response.status, data)
-        answer: JsonObject = json.loads(data)
+        answer: JsonObject = msgspec.json.decode(await _read(response))
         return answer
 
     async def _send(
@@ -324,15 +351,24 @@ async def follow(
     ``on_list`` gets the whole state, at the start and whenever continuity was lost, each object as ``transform`` left
     it; ``on_event`` what happens after it, bookmarks included, as it is; ``on_trouble`` each failure, after which it
     tries again, more slowly each time, up to 5 s. With ``metadata_only`` objects have nothing but their metadata.
+
+    Custom resources are listed from the API server's memory: what is older there than elsewhere, as it may be after a
+    start, comes later as events; but never is what was told already taken back.
     """
     delay_s = 0.1
     resource_version: str | None = None
+    not_older_than = "0" if resource.custom else None
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
             if resource_version is None:
                 listing = await kube.list(
-                    resource, namespace, **selectors, metadata_only=metadata_only, transform=transform
+                    resource,
+                    namespace,
+                    **selectors,
+                    metadata_only=metadata_only,
+                    transform=transform,
+                    not_older_than=not_older_than,
                 )
                 resource_version = listing.resource_version
                 on_list(listing)
@@ -344,9 +380,13 @@ async def follow(
                 delay_s = 0.1
         except errors.ExpiredError:
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
+            not_older_than = resource_version if resource.custom else None
             resource_version = None
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
+            if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:
+                # There is no such version: etcd was set back to a backup.
+                not_older_than = None
             on_trouble(error)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, 5)
@@ -360,6 +400,16 @@ async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int 
         except errors.KubeUnreachableError:
             await asyncio.sleep(delay_s)
     return await call()
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        data = await response.read()
+    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {error!r}") from error
+    if response.status >= 300:
+        raise _error(response.status, data)
+    return data
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -383,7 +433,7 @@ def _selectors(label_selector: str | None, field_selector: str | None) -> dict[s
 
 def _error(status: int, data: bytes) -> errors.KubeError:
     try:
-        answer = json.loads(data)
+        answer = msgspec.json.decode(data)
         reason, message = answer.get("reason", ""), answer.get("message", "")
     except ValueError:
         reason, message = "", data.decode(errors="replace")[:500]

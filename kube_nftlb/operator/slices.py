@@ -2,6 +2,7 @@
 
 import functools
 import ipaddress
+import socket
 import sys
 from typing import Any, NamedTuple
 
@@ -12,7 +13,10 @@ from kube_nftlb.api.endpointslice import Endpoint, EndpointSlice, Hints
 INVALID_SHOWN_MAX = 5
 
 _IPS_MAX = 1 << 16
-"""How many addresses are remembered: a change of one endpoint brings all of its slice's once more."""
+"""How many IPv6 addresses are remembered: a change of one endpoint brings all of its slice's once more."""
+
+_ANY = bytes(4)
+_MULTICAST = range(224, 240)
 
 _FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
 _NO_HINTS = Hints()
@@ -91,17 +95,25 @@ def parse_slice(raw: dict[str, Any]) -> Slice | None:
     )
 
 
-@functools.lru_cache(_IPS_MAX)
 def canonical_ip(text: str, family: Family) -> str | None:
     """An address as the farm's schema wants it written, or None where it is no address a connection can be made to."""
+    if family == "ipv4":
+        try:
+            octets = socket.inet_pton(socket.AF_INET, text)
+        except (OSError, ValueError):
+            return None
+        return None if octets == _ANY or octets[0] in _MULTICAST else sys.intern(text)
+    return _canonical_ipv6(text) if ":" in text else None
+
+
+@functools.lru_cache(_IPS_MAX)
+def _canonical_ipv6(text: str) -> str | None:
     try:
-        address = ipaddress.ip_address(text)
+        address = ipaddress.IPv6Address(text)
     except ValueError:
         return None
-    if address.version != (6 if family == "ipv6" else 4) or address.is_unspecified or address.is_multicast:
-        return None
     # ipaddress writes an IPv4-mapped address unlike Kubernetes, and nothing listens on a zone's address cluster-wide.
-    if isinstance(address, ipaddress.IPv6Address) and (address.scope_id or address.ipv4_mapped):
+    if address.is_unspecified or address.is_multicast or address.scope_id or address.ipv4_mapped:
         return None
     return str(address)
 

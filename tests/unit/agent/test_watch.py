@@ -45,11 +45,15 @@ async def events(monkeypatch):
     monkeypatch.setattr(watch, "follow", follow)
     reconciler, health_checks = Told(), Told()
     await watch_farms(None, reconciler, health_checks)
-    found["on_list"](Listing([raw_farm()], "12"))
+
+    def on_list(raw: list[dict[str, Any]], version: str) -> None:
+        found["on_list"](Listing([found["transform"](farm) for farm in raw], version))
+
+    on_list([raw_farm()], "12")
     assert reconciler.calls == [("all", ["web--http"])]
     reconciler.calls.clear()
     health_checks.calls.clear()
-    return found["on_event"], found["on_list"], reconciler, health_checks
+    return found["on_event"], on_list, reconciler, health_checks
 
 
 def test_a_status_is_not_told_and_yet_seen(events):
@@ -83,6 +87,14 @@ def test_one_that_was_deleted_and_made_again_is_told_again(events):
     on_event(WatchEvent("ADDED", raw_farm(version=14)))
     assert reconciler.calls == [("remove", FarmKey("default", "web--http")), ("put", 1)]
     # After a gap in the watch there is a list, of which nothing is left out.
-    on_list(Listing([], "15"))
+    on_list([], "15")
     on_event(WatchEvent("ADDED", raw_farm(version=16)))
     assert reconciler.calls[2:] == [("all", []), ("put", 1)]
+
+
+def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(events):
+    _, on_list, reconciler, _ = events
+    unreadable = raw_farm(scheduler="none such", generation=4)
+    unreadable["metadata"]["name"] = "other"
+    on_list([unreadable, raw_farm()], "15")
+    assert reconciler.calls == [("all", ["web--http"]), ("refuse", 4)]

@@ -1,4 +1,4 @@
-"""How often a farm's status is written."""
+"""How often a farm's status is written, and who waits while much is looked at."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,7 @@ from kube_nftlb.operator import reconcile
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.publish import Outcome
 from kube_nftlb.operator.reconcile import Reconciler
+from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import Dirty, Store
 from tests.unit.operator.objects import raw_farm, raw_node
 
@@ -101,3 +102,15 @@ async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
         operator.take(NFTLB_NODES, raw_node(name, watermark="200", version=3))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["0/2", "2/2"]
+
+
+async def test_others_have_their_turn_between_services_that_need_no_write(operator: Operator) -> None:
+    for number in range(100):
+        operator.loop.services.add(ServiceKey("default", f"gone-{number}"))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    turns = 0
+    while len(operator.loop.services):
+        await asyncio.sleep(0)
+        turns += 1
+    worker.cancel()
+    assert turns >= 100
