@@ -110,8 +110,8 @@ def _latency(
                 theirs = subjects[other]
                 rounds = min(len(ours), len(theirs))
                 above = stats.difference(ours[:rounds], theirs[:rounds], most)
-                reached += rounds >= stats.MIN_ROUNDS and above.high <= 0
-                missed += rounds >= stats.MIN_ROUNDS and above.low > 0
+                reached += above.decides and above.high <= 0
+                missed += above.decides and above.low > 0
                 our, their = statistics.median(ours), statistics.median(theirs)
                 # The times count from the API's answer, which may come after the fact.
                 share = our / their if their > 0 else float("inf") if our > their else 1.0
@@ -166,10 +166,10 @@ def _datapath(groups: Groups) -> Verdict:
     ratios = list(datapath_ratios(groups))
     if not ratios:
         return _not_measured(bar)
-    reached = sum(share.low >= 0.98 for _, _, share, decides in ratios if decides)
-    missed = sum(share.high < 0.98 for _, _, share, decides in ratios if decides)
+    reached = sum(share.low >= 0.98 for _, _, share in ratios if share.decides)
+    missed = sum(share.high < 0.98 for _, _, share in ratios if share.decides)
     worst = min(ratios, key=lambda each: each[2].value)
-    return _at_points(bar, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst[:3]))
+    return _at_points(bar, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst))
 
 
 def _per_packet(groups: Groups) -> Verdict:
@@ -177,9 +177,9 @@ def _per_packet(groups: Groups) -> Verdict:
     ratios = [(metric, *each) for metric in (packets.FIRST, packets.LATER) for each in datapath_ratios(groups, metric)]
     if not ratios:
         return _not_measured(bar)
-    reached = sum(share.high <= 1.02 for *_, share, decides in ratios if decides)
-    missed = sum(share.low > 1.02 for *_, share, decides in ratios if decides)
-    metric, ours, point, share, _ = max(ratios, key=lambda each: each[3].value)
+    reached = sum(share.high <= 1.02 for *_, share in ratios if share.decides)
+    missed = sum(share.low > 1.02 for *_, share in ratios if share.decides)
+    metric, ours, point, share = max(ratios, key=lambda each: each[3].value)
     return _at_points(bar, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
 
 
@@ -198,18 +198,15 @@ def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
     return f"{ours}: {share.value:.2f} of {metric} ({share.low:.2f} to {share.high:.2f}; {text_of(point)})"
 
 
-def datapath_ratios(
-    groups: Groups, wanted: str = "requests per second"
-) -> Iterator[tuple[str, Point, stats.Interval, bool]]:
-    """What our modes have of a metric, as a share of kube-proxy's in the same round, and whether the rounds suffice."""
+def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:
+    """What our modes have of a metric, as a share of kube-proxy's in the same round."""
     for (scenario, metric, point), subjects in groups.items():
         if (scenario, metric) == ("datapath", wanted) and NFTABLES in subjects:
             theirs = subjects[NFTABLES]
             for ours in DATAPATH_OURS:
                 rounds = min(len(subjects.get(ours, ())), len(theirs))
                 if rounds:
-                    share = stats.ratio(subjects[ours][:rounds], theirs[:rounds])
-                    yield ours, point, share, rounds >= stats.MIN_ROUNDS
+                    yield ours, point, stats.ratio(subjects[ours][:rounds], theirs[:rounds])
 
 
 def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:

@@ -27,7 +27,14 @@ _numbers = itertools.count()
 """Of all changes of a run: one that repeats an earlier one would change nothing at the API server."""
 _single_numbers = itertools.count()
 _WRITERS = 16
+_OTHERS, _SINGLES = 1, 240
+"""The blocks of their addresses."""
 _PODS_READY_WITHIN_S = 300
+
+
+def vip(block: int, number: int) -> str:
+    """The address of a Service by its number; ``block`` is the third octet at which addresses of its kind begin."""
+    return f"10.96.{block + number // 250}.{number % 250 + 1}"
 
 
 def service(
@@ -102,9 +109,8 @@ async def create_others(kube: Kube, number: int, first: int = 0, endpoints: int 
 
     async def writer() -> None:
         for each, (name, addresses) in todo:
-            vip = f"10.96.{each // 250 + 1}.{each % 250 + 1}"
             await kube.create(ENDPOINT_SLICES, endpoint_slice(name, addresses), "default")
-            await kube.create(SERVICES, service(name, vip, None), "default")
+            await kube.create(SERVICES, service(name, vip(_OTHERS, each), None), "default")
 
     await asyncio.gather(*(writer() for _ in range(_WRITERS)))
 
@@ -143,16 +149,15 @@ async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: floa
 
 def single_vip() -> str:
     """An address in 10.96.240.0/20 for one more Service. One that the API server chose might be another's later."""
-    block, host = divmod(next(_single_numbers), 250)
-    return f"10.96.{240 + block}.{host + 1}"
+    return vip(_SINGLES, next(_single_numbers))
 
 
 async def until_serves(lab: Lab, kube: Kube, name: str, address: str, within_s: float, port: int = 80) -> None:
     """Create a Service for a server, and wait until its VIP answers. Raises TimeoutError."""
     await kube.create(ENDPOINT_SLICES, endpoint_slice(name, [address], port), "default")
-    vip = single_vip()
-    await kube.create(SERVICES, service(name, vip, None), "default")
-    if not (await until(lab, "until-answers", vip, timeout_s=within_s))["answered"]:
+    own = single_vip()
+    await kube.create(SERVICES, service(name, own, None), "default")
+    if not (await until(lab, "until-answers", own, timeout_s=within_s))["answered"]:
         raise TimeoutError(f"a Service of {lab.proxy} did not answer within {within_s} s")
 
 

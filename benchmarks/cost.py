@@ -44,7 +44,7 @@ def _until_compared_s(services: int) -> float:
     return reconcile.AUDIT_EVERY_S + services * reconcile.POLL_S / reconcile.AUDIT_STEP + 20
 
 
-_SHORT = Extent((0, 1000), lambda _: 10, 15, 15)
+_SHORT = Extent((1000,), lambda _: 10, 15, 15)
 _FULL = Extent((0, 1000), _until_compared_s, 60, 60)
 
 

@@ -53,7 +53,7 @@ class _Extent(NamedTuple):
     packet_rounds: int
 
 
-_SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 10)
+_SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 6)
 _FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 5, 3, 20)
 
 
@@ -276,8 +276,8 @@ def app_of(number: int) -> str:
 
 
 def _vip(index: int, number: int) -> str:
-    return f"10.96.{200 + index}.{number}"
+    return cluster.vip(200 + index, number)
 
 
 def _packets_vip(mode: str) -> str:
-    return f"10.96.211.{1 + ('', *_PACKET_MODES).index(mode)}"
+    return cluster.vip(211, ("", *_PACKET_MODES).index(mode))

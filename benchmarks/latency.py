@@ -48,7 +48,7 @@ class _Extent(NamedTuple):
     rule_steps: tuple[int, ...]
 
 
-_SHORT = _Extent((10, 100), 3, 2, (1, 20))
+_SHORT = _Extent((10, 100), 2, 1, (1, 20))
 _FULL = _Extent((10, 50, 100), 6, 6, (1, 10, 100, 1000))
 
 
@@ -306,5 +306,4 @@ def _app(size: int) -> str:
 def vip(name: str) -> str:
     """One of its own for each number, ``web-1`` and ``ruled-1`` apart."""
     kind, _, number = name.rpartition("-")
-    block, host = divmod(int(number), 250)
-    return f"10.96.{(128 if kind == 'web' else 192) + block}.{host + 1}"
+    return cluster.vip(128 if kind == "web" else 192, int(number))

@@ -91,9 +91,8 @@ def run(records: Records, options: Options) -> None:
 
 def _objects(services: int) -> Iterator[JsonObject]:
     for each, addresses in enumerate(cluster.others(services, _ENDPOINTS).values()):
-        block, host = divmod(each, 250)
-        vip, name = f"10.96.{block}.{host + 1}", f"s-{each}"
-        yield {"apiVersion": "v1", "kind": "Service", **cluster.service(name, vip, None)}
+        name = f"s-{each}"
+        yield {"apiVersion": "v1", "kind": "Service", **cluster.service(name, cluster.vip(0, each), None)}
         slice_ = cluster.endpoint_slice(name, addresses)
         yield {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_}
 
@@ -220,7 +219,7 @@ def _body(farms: list[JsonObject]) -> bytes:
 
 def _farm(number: int) -> JsonObject:
     block, host = divmod(number, 250)
-    address = {"name": f"f-{number}-a", "family": "ipv4", "ip-addr": f"10.96.{block}.{host + 1}", "ports": "80"}
+    address = {"name": f"f-{number}-a", "family": "ipv4", "ip-addr": cluster.vip(0, number), "ports": "80"}
     backends = [
         {
             "name": f"b-{each}",

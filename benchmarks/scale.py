@@ -33,7 +33,7 @@ _APP = "web"
 _SINGLES = "unrelated"
 """The namespace of the single Services."""
 _VIPS, _SINGLE_VIPS = 1, 200
-"""Where their addresses begin in 10.96.0.0/16: the third octet."""
+"""The blocks of their addresses."""
 _TRIED_BEFORE_S = 1.0
 
 
@@ -182,14 +182,14 @@ class _Steps:
         slice_ = cluster.endpoint_slice(name, _addresses(endpoints))
         if create:
             await self._kube.create(ENDPOINT_SLICES, slice_, "default")
-            await self._kube.create(SERVICES, cluster.service(name, _vip(_VIPS, number), None), "default")
+            await self._kube.create(SERVICES, cluster.service(name, cluster.vip(_VIPS, number), None), "default")
         else:
             await self._kube.patch(ENDPOINT_SLICES, name, {"endpoints": slice_["endpoints"]}, "default")
 
     async def _single(self, when: asyncio.Event | None = None) -> float | None:
         """How many seconds after it was created a Service answers; None where it does not in time."""
         self._singles += 1
-        name, vip = f"single-{self._singles}", _vip(_SINGLE_VIPS, self._singles)
+        name, vip = f"single-{self._singles}", cluster.vip(_SINGLE_VIPS, self._singles)
         trying = asyncio.create_task(cluster.until(self._lab, "until-answers", vip, timeout_s=2 * _STEP_WITHIN_S))
         await asyncio.sleep(_TRIED_BEFORE_S)
         if when is not None:
@@ -220,7 +220,3 @@ def _name(number: int) -> str:
 
 def _addresses(endpoints: int) -> list[str]:
     return [f"10.200.{each // 250}.{each % 250 + 1}" for each in range(endpoints)]
-
-
-def _vip(first: int, number: int) -> str:
-    return f"10.96.{first + number // 250}.{number % 250 + 1}"

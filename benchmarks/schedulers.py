@@ -54,7 +54,7 @@ async def _subjects(place: Place) -> list[Subject]:
     found: list[Subject] = []
     for scheduler in _SCHEDULERS if proxy == "kube-nftlb" else ("",):
         annotations = {cluster.SCHEDULER: scheduler} if scheduler else {}
-        vip = f"10.96.210.{2 + len(found)}"
+        vip = cluster.vip(210, len(found))
         body = cluster.service(f"wait-{scheduler}1", vip, datapath.app_of(_SERVERS), annotations, LAB_PORT)
         await place.kube.create(SERVICES, body, "default")
         await cluster.until(place.lab, "until-answers", vip)

@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-MIN_ROUNDS = 5
-"""With fewer the interval below is not one of 95 %: that of three rounds has all of them, and 75 %."""
+_MIN_ROUNDS = 5
 
 _RESAMPLES = 2000
 _SEED = 1
@@ -18,6 +17,8 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+    decides: bool
+    """Whether it is of five rounds at least: that of three is of 75 %, although it has all of them."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -59,4 +60,4 @@ def _bootstrap(values: Sequence[float]) -> Interval:
     # Reproducible: the same records make the same report.
     chance = random.Random(_SEED)  # noqa: S311
     medians = [statistics.median(chance.choices(values, k=len(values))) for _ in range(_RESAMPLES)]
-    return Interval(value, quantile(medians, 0.025), quantile(medians, 0.975))
+    return Interval(value, quantile(medians, 0.025), quantile(medians, 0.975), len(values) >= _MIN_ROUNDS)

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from kube_nftlb.agent.own_node import OwnNode
-from kube_nftlb.agent.reconcile import Progress
+from kube_nftlb.agent.progress import Progress
 from kube_nftlb.events import Events, Lasting, Subject
 from kube_nftlb.kube import NODES
 from kube_nftlb.reasons import EventReason

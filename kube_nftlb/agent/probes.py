@@ -12,7 +12,7 @@ from kube_nftlb import metrics
 from kube_nftlb.agent import health, local_endpoints
 from kube_nftlb.agent.local_endpoints import Check, Claim
 from kube_nftlb.agent.own_node import OwnNode
-from kube_nftlb.agent.reconcile import Progress
+from kube_nftlb.agent.progress import Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.events import Events, Subject

@@ -6,11 +6,10 @@ anybody else has changed nftables, and repairs.
 """
 
 import asyncio
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ import structlog
 
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent import choice, features, modes, options, own_table, plan, policies, steering, view
-from kube_nftlb.agent.backlog import Backlog
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.features import Feature
 from kube_nftlb.agent.latency import ProgrammingLatency
@@ -26,7 +24,9 @@ from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.policies import Policies, PolicyKey
+from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.agent.segment import Segment
+from kube_nftlb.agent.turns import CHUNK_MAX, fitting_chunk, next_farms
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
@@ -36,13 +36,6 @@ from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
 
-CHUNK_MAX = 32
-CHUNK_MIN = 2
-"""Farms per pass: what comes in meanwhile waits for no more than these."""
-PASS_S = 0.25
-"""How long a pass should take; nftlb takes longer for a farm the more farms it has."""
-NEWEST = 4
-"""How many of a pass are those that came last: a single change does not wait until thousands before it are done."""
 CHECK_CHUNK = 8
 """Farms compared with the kernel per pass."""
 CHECK_AFTER_S = 0.05
@@ -80,20 +73,6 @@ _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says m
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a farm is not programmed: a word for machines, a sentence for people."""
-
-    reason: FailureReason
-    message: str
-    generation: int = 0
-
-    @property
-    def harmless(self) -> bool:
-        """Whether the farm is programmed, and only a part of its spec has no effect."""
-        return self.reason == "NoEffect"
-
-
-@dataclass(frozen=True, slots=True)
 class _Unchecked:
     """A farm that was applied, and not compared yet: dirty since which resourceVersion, when applied, what failed."""
 
@@ -116,25 +95,6 @@ class _Parting(NamedTuple):
 
 
 _NO_PARTING = _Parting(set(), frozenset(), begun=False, until=0)
-
-
-@dataclass(slots=True)
-class Progress:
-    """What the loop has come to, for the node's status."""
-
-    problems: dict[FarmKey, Problem] = field(default_factory=dict)
-    drift_repaired: int = 0
-    last_error: str = ""
-    nftlb_error: str = ""
-    watermark: int = 0
-    policy_watermark: int = 0
-    policy_changed_at: int = 0
-    """The resourceVersion at which a policy was last to be programmed."""
-    changed_at: int = 0
-    """The resourceVersion at which something was last to be done."""
-    pending: int = 0
-    backlog: Backlog = field(default_factory=Backlog)
-    """How long changes have waited, in seconds of ``time.monotonic``."""
 
 
 class Reconciler:
@@ -420,7 +380,7 @@ class Reconciler:
         started = time.perf_counter()
         await self._notice()
         await self._update_policies()
-        for key in _next(self._dirty, self._chunk, self._comes_or_goes):
+        for key in next_farms(self._dirty, self._chunk, self._comes_or_goes):
             self._in_work[key] = self._dirty.pop(key)
         chunk = len(self._in_work)
         failed = await self._reconcile(list(self._in_work))
@@ -428,7 +388,7 @@ class Reconciler:
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
             self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
         self._in_work = {}
-        self._chunk = _fitting(chunk, time.perf_counter() - started, self._chunk)
+        self._chunk = fitting_chunk(chunk, time.perf_counter() - started, self._chunk)
         await self._notice()
         self._audit_at = self._audit_at or time.monotonic() + AUDIT_EVERY_S
         self._unsaved = True
@@ -909,38 +869,6 @@ def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
     """What a log line calls a farm, and the Service that it was made from."""
     service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
     return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
-
-
-def _next(dirty: Iterable[FarmKey], chunk: int, urgent: Callable[[FarmKey], bool]) -> list[FarmKey]:
-    """What is taken of all that is dirty, which is in the order in which it came: up to half of it what is urgent.
-
-    Namespaces take turns: the thousands of one do not keep a farm of another waiting.
-    """
-    keys = list(dirty)
-    if len(keys) <= chunk:
-        return keys
-    turns = _in_turns(keys)
-    taken = dict.fromkeys(itertools.islice(filter(urgent, turns), chunk // 2))
-    room = chunk - len(taken)
-    newest = list(itertools.islice((key for key in reversed(keys) if key not in taken), min(NEWEST, room // 2)))
-    rest = (key for key in turns if key not in taken and key not in newest)
-    return [*taken, *itertools.islice(rest, room - len(newest)), *reversed(newest)]
-
-
-def _in_turns(keys: Iterable[FarmKey]) -> list[FarmKey]:
-    """One farm of each namespace, of the one with the fewest first, then the second of each, and so on."""
-    groups: dict[str, list[FarmKey]] = {}
-    for key in keys:
-        groups.setdefault(key.namespace, []).append(key)
-    rounds = itertools.zip_longest(*sorted(groups.values(), key=len))
-    return [key for each in rounds for key in each if key is not None]
-
-
-def _fitting(done: int, seconds: float, before: int) -> int:
-    """How many farms a pass shall have, after one of ``done`` farms that took so long."""
-    if done < CHUNK_MIN:
-        return before
-    return max(CHUNK_MIN, min(CHUNK_MAX, round(done * PASS_S / seconds)))
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from kube_nftlb.agent.reconcile import Progress
+from kube_nftlb.agent.progress import Progress
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
 from kube_nftlb.nftlb import objects

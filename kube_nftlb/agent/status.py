@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import structlog
 
 from kube_nftlb import __version__, errors, names
-from kube_nftlb.agent.reconcile import Progress, Reconciler
+from kube_nftlb.agent.progress import Progress
+from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.report import node_status
 from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
 from kube_nftlb.kube import NFTLB_NODES, NODES, JsonObject, Kube

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from kube_nftlb import errors
 from kube_nftlb.agent.policies import raw_references
 from kube_nftlb.agent.probes import HealthCheckPorts
-from kube_nftlb.agent.reconcile import Problem, Reconciler
+from kube_nftlb.agent.progress import Problem
+from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.kube import FARMS, POLICIES, Kube, Listing, WatchEvent, follow

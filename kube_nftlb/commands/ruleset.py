@@ -24,7 +24,8 @@ from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.agent.reconcile import Progress, Reconciler
+from kube_nftlb.agent.progress import Progress
+from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.segment import Segment
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.render import Rendered

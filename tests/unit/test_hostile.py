@@ -16,7 +16,7 @@ from kube_nftlb import names
 from kube_nftlb.agent import options, own_table, policies, view
 from kube_nftlb.agent.nftables import State, changes, combined, creation
 from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.agent.reconcile import Problem
+from kube_nftlb.agent.progress import Problem
 from kube_nftlb.agent.watch import parse
 from kube_nftlb.api import crd
 from kube_nftlb.api.conflicts import FarmKey

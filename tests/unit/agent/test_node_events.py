@@ -4,7 +4,7 @@ import pytest
 
 from kube_nftlb.agent.node_events import LASTS_S, NodeEvents, troubles
 from kube_nftlb.agent.own_node import OwnNode
-from kube_nftlb.agent.reconcile import Problem, Progress
+from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.core_node import CoreNode
 

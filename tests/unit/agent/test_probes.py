@@ -12,7 +12,7 @@ import pytest
 from kube_nftlb.agent import probes
 from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
-from kube_nftlb.agent.reconcile import Problem, Progress
+from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.core_node import CoreNode
 from kube_nftlb.api.farm import Farm

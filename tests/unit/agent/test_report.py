@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from kube_nftlb.agent.reconcile import Problem, Progress
+from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.agent.report import node_status
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeStatus, NodeVersions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent import status
-from kube_nftlb.agent.reconcile import Progress
+from kube_nftlb.agent.progress import Progress
 from kube_nftlb.agent.status import NodeReporter
 
 

@@ -13,12 +13,13 @@ def test_quantile(values, share, expected):
 
 def test_a_ratio_is_that_of_the_rounds():
     # The machine was three times as fast in the second round, which says nothing about either.
-    assert stats.ratio([50, 150, 52], [100, 300, 104]) == (0.5, 0.5, 0.5)
+    assert stats.ratio([50, 150, 52], [100, 300, 104]) == (0.5, 0.5, 0.5, False)
 
 
 def test_the_confidence_holds_the_value_and_is_the_same_each_time():
     interval = stats.ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.0] * 5)
     assert interval.low < interval.value == 1.0 < interval.high
+    assert interval.decides
     assert interval == stats.ratio([1.0, 1.2, 0.9, 1.1, 1.0], [1.0] * 5)
 
 
