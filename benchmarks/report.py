@@ -124,10 +124,10 @@ _TERMS = (
 
 _CLOSES: Mapping[str, str] = {
     "steady": (
-        "kube-proxy waits for half a second on average, so ten times faster is 50 ms. Of ours the API server's work "
-        "for a farm grows with its endpoints ([scaling.md](scaling.md)), and the agent is busy for 50 ms with each "
-        "endpoint that is replaced, most of it waiting for nftlb. A removal that comes later than what is new, and the "
-        "engine of [scaling.md](scaling.md), would take the second away; both are untried."
+        "kube-proxy waits for half a second on average, so ten times faster is 50 ms. Of ours most is the API server's "
+        "work, for the farm beside the Service and its slice: it grows with the endpoints ([scaling.md](scaling.md)). "
+        "With nftlb's waits taken away (`rcu_expedited`, there) it was no faster. Agents that watch Services and their "
+        "slices too, and do not wait for the farm, might close it, which is untried."
     ),
     "idle": (
         "Where the endpoints are there before the Service neither waits, and ours takes one more way through the API "
