@@ -37,10 +37,13 @@ class Delete(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The writes for one Service: deletions come first, for an address may go from one farm to another."""
+    """The writes for one Service: deletions come last, for an address may go from one farm to another.
 
-    deletes: tuple[Delete, ...]
+    The older farm has it until it is deleted; nodes then give it at once to the new one, which they must know by then.
+    """
+
     applies: tuple[Apply, ...]
+    deletes: tuple[Delete, ...]
     problems: tuple[Problem, ...]
 
 
@@ -59,7 +62,7 @@ def plan(
     ``made_at`` is when the oldest change that this follows was made in the cluster; farms that change are told it.
     """
     if service is None:
-        return Plan(_deletes(existing, "ServiceGone", kept=set()), (), ())
+        return Plan((), _deletes(existing, "ServiceGone", kept=set()), ())
     applies: list[Apply] = []
     problems = list(built.problems)
     kept: set[FarmKey] = set()
@@ -88,7 +91,7 @@ def plan(
             foreign = owner_uid not in ("", service.metadata.uid)
             applies.append(Apply(key, wanted, _body(service, key, wanted, uid, made_at), uid, reason, foreign))
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
-    return Plan(_deletes(existing, gone, kept), tuple(applies), tuple(problems))
+    return Plan(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
 
 
 def _apply_reason(service: Service, wanted: Wanted, there: FarmRecord | None) -> ApplyReason | None:

@@ -139,8 +139,11 @@ class Reconciler:
         todo = self._plan(key, service, self.store.changes.begin(key).made_at)
         problems = list(todo.problems)
         retry = refused = False
-        writes: list[Apply | Delete] = [*todo.deletes, *todo.applies]
+        writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
         for write in writes:
+            if retry and isinstance(write, Delete):
+                # What is to take its place is not there yet.
+                break
             try:
                 outcome = await self._write(write)
                 retry = retry or outcome is Outcome.RETRY

@@ -758,6 +758,7 @@ def test_existing_connections_outlive_changes(bed: Testbed, pods: Pods, service:
     web, client = service(type="NodePort"), pods.clients[0].where
     web.endpoints(*pods.servers)
     bed.reach(client, pods.servers, web.ip())
+    bed.reach(CLIENT, pods.servers, bed.node_ip(bed.nodes[1]), web.node_port())
     connections = [bed.connect(client, web.ip()) for _ in range(6)]
     connections += [bed.connect(CLIENT, bed.node_ip(bed.nodes[1]), web.node_port()) for _ in range(3)]
     before = [connection.ask() for connection in connections]

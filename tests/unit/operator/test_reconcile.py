@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.kube import FARMS, NFTLB_NODES
+from kube_nftlb.kube import FARMS, NFTLB_NODES, SERVICES
 from kube_nftlb.operator import reconcile
 from kube_nftlb.operator.intake import Intake
+from kube_nftlb.operator.plan import Apply, Delete
 from kube_nftlb.operator.publish import Outcome
 from kube_nftlb.operator.reconcile import Reconciler
 from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import Dirty, Store
-from tests.unit.operator.objects import raw_farm, raw_node
+from tests.unit.operator.objects import raw_farm, raw_node, raw_service
 
 Json = dict[str, Any]
 
@@ -23,7 +24,16 @@ class _Publisher:
     """Writes into the store, as the API server's answer would."""
 
     def __init__(self, intake: Intake) -> None:
-        self.intake, self.written = intake, list[Json]()
+        self.intake, self.written, self.writes = intake, list[Json](), list[str]()
+        self.outcome = Outcome.DONE
+
+    async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+        self.writes.append(f"apply {apply.key.name}")
+        return self.outcome, Dirty()
+
+    async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
+        self.writes.append(f"delete {delete.farm.key.name}")
+        return Outcome.DONE, Dirty()
 
     async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
         self.written.append(status)
@@ -114,3 +124,23 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
         turns += 1
     worker.cancel()
     assert turns >= 100
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome.DONE, ["apply web--renamed", "delete web--http"]),
+        (Outcome.RETRY, ["apply web--renamed"]),
+    ],
+)
+async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
+    operator: Operator, outcome: Outcome, expected: list[str]
+) -> None:
+    operator.publisher.outcome = outcome
+    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.05)
+    worker.cancel()
+    assert operator.publisher.writes[: len(expected)] == expected
+    assert ("delete web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
