@@ -8,7 +8,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 python3-hatchling python3-pip python3-venv
 COPY requirements-image.lock /src/
 RUN python3 -m venv --without-pip /opt/kube-nftlb \
-    && python3 -m pip --python /opt/kube-nftlb/bin/python install --no-cache-dir --no-compile --only-binary :all: \
+    && python3 -m pip --python /opt/kube-nftlb/bin/python install --retries 8 --no-cache-dir --no-compile --only-binary :all: \
         --require-hashes -r /src/requirements-image.lock
 COPY LICENSE README.md pyproject.toml /src/
 COPY charts/kube-nftlb/rbac /src/charts/kube-nftlb/rbac
