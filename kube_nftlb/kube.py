@@ -357,7 +357,7 @@ async def follow(
     """
     delay_s = 0.1
     resource_version: str | None = None
-    not_older_than = "0" if resource.custom else None
+    not_older_than: str | None = "0"
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
@@ -368,7 +368,7 @@ async def follow(
                     **selectors,
                     metadata_only=metadata_only,
                     transform=transform,
-                    not_older_than=not_older_than,
+                    not_older_than=not_older_than if resource.custom else None,
                 )
                 resource_version = listing.resource_version
                 on_list(listing)
@@ -380,8 +380,7 @@ async def follow(
                 delay_s = 0.1
         except errors.ExpiredError:
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
-            not_older_than = resource_version if resource.custom else None
-            resource_version = None
+            not_older_than, resource_version = resource_version, None
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
             if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:

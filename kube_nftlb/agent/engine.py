@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.conntrack import Conntrack
@@ -31,6 +31,8 @@ from kube_nftlb.nftlb.requests import (
     request,
     restarts,
 )
+
+_T = TypeVar("_T")
 
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
@@ -57,8 +59,8 @@ class NftlbEngine:
         self._startup_file = startup_file
         self.present: dict[str, objects.Farm] = {}
         self._holders: dict[objects.Claim, str] = {}
-        self._listeners: dict[str, _Listeners] = {}
-        self._saved: dict[str, _Saved] = {}
+        self._listeners = _OfEachFarm(lambda farm: layout.expected(farm).listeners)
+        self._saved = _OfEachFarm(lambda farm: json.dumps(farm.wire()))
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
@@ -223,13 +225,9 @@ class NftlbEngine:
         return ""
 
     async def _base_fault(self) -> str:
-        known = self._listeners
-        self._listeners = {
-            name: _listeners(farm, known.get(name)) for name, farm in self.present.items() if farm.addresses
-        }
+        expected = self._listeners.made(farm for farm in self.present.values() if farm.addresses)
         for family in layout.FAMILIES:
-            of_family = [each for each in self._listeners.values() if layout.family(each.farm) == family]
-            wanted = set().union(*(each.listeners for each in of_family))
+            wanted = set().union(*(listeners for farm, listeners in expected if layout.family(farm) == family))
             found = await self._kernel.listeners(family)
             if missing := wanted - found:
                 return f"{len(missing)} of {len(wanted)} listeners are missing in the kernel"
@@ -378,37 +376,26 @@ class NftlbEngine:
             await self._conntrack.cut(farm, addresses - in_use)
 
     def save(self, farms: Iterable[objects.Farm]) -> None:
-        """Write nftlb's start-up file: with it, a restarted daemon has its farms before it answers.
-
-        Only those are put into words that are others than at the last time, by identity.
-        """
-        known = self._saved
-        self._saved = {farm.name: _saved(farm, known.get(farm.name)) for farm in farms}
+        """Write nftlb's start-up file: with it, a restarted daemon has its farms before it answers."""
         temporary = self._startup_file.with_suffix(".new")
-        temporary.write_text(objects.joined(saved.text for saved in self._saved.values()))
+        temporary.write_text(objects.joined(text for _, text in self._saved.made(farms)))
         temporary.replace(self._startup_file)
 
 
-class _Saved(NamedTuple):
-    """A farm as it stands in the start-up file."""
+class _OfEachFarm(Generic[_T]):
+    """What ``make`` makes of farms, anew only for those that are other objects than at the last time."""
 
-    farm: objects.Farm
-    text: str
+    def __init__(self, make: Callable[[objects.Farm], _T]) -> None:
+        self._make = make
+        self._made: dict[str, tuple[objects.Farm, _T]] = {}
 
-
-def _saved(farm: objects.Farm, known: _Saved | None) -> _Saved:
-    return known if known is not None and known.farm is farm else _Saved(farm, json.dumps(farm.wire()))
-
-
-class _Listeners(NamedTuple):
-    """What the base chains are to have of a farm."""
-
-    farm: objects.Farm
-    listeners: frozenset[layout.Listener]
-
-
-def _listeners(farm: objects.Farm, known: _Listeners | None) -> _Listeners:
-    return known if known is not None and known.farm is farm else _Listeners(farm, layout.expected(farm).listeners)
+    def made(self, farms: Iterable[objects.Farm]) -> Collection[tuple[objects.Farm, _T]]:
+        """Each of these farms with what is made of it; what was made of others is forgotten."""
+        known, self._made = self._made, {}
+        for farm in farms:
+            entry = known.get(farm.name)
+            self._made[farm.name] = entry if entry is not None and entry[0] is farm else (farm, self._make(farm))
+        return self._made.values()
 
 
 class _Sessions(NamedTuple):

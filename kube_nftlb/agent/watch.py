@@ -75,8 +75,13 @@ async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
 
 def _kept(raw: Json) -> Json:
     """What is kept of a farm in a list: parsed at once, for all as JSON objects are six times as much memory."""
+    farm = parse(raw)
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
-    return {"metadata": metadata, "farm": parse(raw), "references": raw_references(raw)}
+    return {
+        "metadata": metadata,
+        "farm": farm,
+        "references": raw_references(raw) if isinstance(farm, Problem) else None,
+    }
 
 
 def _essence(raw: Json) -> Json:

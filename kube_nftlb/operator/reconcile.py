@@ -110,8 +110,6 @@ class Reconciler:
                 metrics.SERVICE_SYNC_SECONDS.observe(self._clock() - started)
             if delay_s is not None:
                 self.services.add(key, delay_s)
-            # Most of thousands need no write, and what was written for others is to be answered meanwhile.
-            await asyncio.sleep(0)
 
     async def work_on_statuses(self) -> None:
         """One worker's life; it gives way to the farms, though not for ever."""
@@ -131,7 +129,6 @@ class Reconciler:
                 self.statuses.done(key)
             if delay_s is not None:
                 self.statuses.add(key, delay_s)
-            await asyncio.sleep(0)
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
