@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import structlog
 
@@ -23,6 +22,7 @@ from kube_nftlb.agent.latency import ProgrammingLatency
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
+from kube_nftlb.agent.partings import Partings, leftovers
 from kube_nftlb.agent.policies import Policies, PolicyKey
 from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.agent.segment import Segment
@@ -31,7 +31,6 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import Claims, FarmKey, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
 from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
@@ -48,8 +47,6 @@ LOOK_EVERY_S = 1
 """How often that is done at the least, and how often nftlb is asked whether it is there."""
 AUDIT_EVERY_S = 60
 """How long after a change of nftables every farm has been compared once more."""
-PART_FOR_S = 2
-"""How long after a backend went the connections and sessions that lead to it are looked for: one may just be begun."""
 AUDIT_STEP = 4
 """Farms compared per poll in the background."""
 LINKS_EVERY_S = 5
@@ -79,22 +76,6 @@ class _Unchecked:
     since: int
     applied_at: float
     fault: str
-
-
-class _Parting(NamedTuple):
-    """What a farm parted from a moment ago, and until when to look for what is left of it.
-
-    That is the marks of backends that went, the addresses of those whose connections are cut, and, where the farm has
-    only begun to serve, flows from before that led nowhere.
-    """
-
-    marks: set[int]
-    cut: frozenset[str]
-    begun: bool
-    until: float
-
-
-_NO_PARTING = _Parting(set(), frozenset(), begun=False, until=0)
 
 
 class Reconciler:
@@ -136,7 +117,7 @@ class Reconciler:
         self._looked_at = 0.0
         self._to_audit: list[str] = []
         self._audit_at: float | None = None
-        self._partings: dict[str, _Parting] = {}
+        self._partings = Partings(engine)
         self._unsaved = False
         self._maybe_retired = False
         self._saved_at = 0.0
@@ -484,72 +465,15 @@ class Reconciler:
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
         self._sent.update(step.name for step in steps)
-        gone: dict[str, set[int]] = {}
-        for step in steps:
-            if isinstance(step, RemoveBackend):
-                gone.setdefault(step.name, set()).add(self.present[step.name].backends[step.backend].mark)
-        moved = {step.name: marks for step in steps if (marks := self._moved(step))}
-        closed = [farm for step in steps if (farm := self._closed(step)) is not None]
-        begun = {name for name, farm in wanted.items() if farm is not None and self._begins(farm)}
+        left = leftovers(steps, wanted, self.present)
         failed = await self._engine.apply(steps)
-        for farm in closed:
-            await self._engine.forget(farm)
-        for name, marks in moved.items():
-            await self._engine.forget_flows(name, marks)
         cut = {name: addresses for name in wanted if (addresses := self._cut_off(name))}
-        for name in gone.keys() | cut.keys() | begun:
-            earlier = self._partings.get(name, _NO_PARTING)
-            parting = _Parting(
-                earlier.marks | gone.get(name, set()),
-                cut.get(name, frozenset()),
-                begun=earlier.begun or name in begun,
-                until=time.monotonic() + PART_FOR_S,
-            )
-            self._partings[name] = parting
-            await self._part(name, parting)
+        await self._partings.begin(left, cut, time.monotonic())
         return failed
-
-    def _begins(self, farm: objects.Farm) -> bool:
-        """Whether a farm gets its first backend, or a listener: flows from before that led nowhere."""
-        before = self.present.get(farm.name)
-        serves = any(backend.state == "up" for backend in farm.backends.values())
-        served = before is not None and any(backend.state == "up" for backend in before.backends.values())
-        return serves and (before is None or not served or not farm.addresses.keys() <= before.addresses.keys())
-
-    def _closed(self, step: Step) -> objects.Farm | None:
-        """A farm that goes, with all that it listened on, or with the one address that goes."""
-        match step:
-            case RemoveFarm(name):
-                return self.present[name]
-            case RemoveAddress(name, address):
-                farm = self.present[name]
-                return replace(farm, addresses={address: farm.addresses[address]})
-        return None
-
-    async def _part(self, name: str, parting: _Parting) -> None:
-        if parting.marks:
-            await self._engine.part(name, parting.marks)
-        if parting.cut:
-            await self._engine.cut(name, parting.cut)
-        if parting.begun:
-            await self._engine.forget_untranslated(name)
 
     def _cut_off(self, name: str) -> frozenset[str]:
         farm = self._farms.get(self._keys[name]) if name in self._keys else None
         return choice.cut_off(farm.spec) if farm is not None else frozenset()
-
-    def _moved(self, step: Step) -> set[int]:
-        """The marks of backends that get another address or port under the name that they have."""
-        if not isinstance(step, PutFarm) or step.name not in self.present:
-            return set()
-        before = self.present[step.name].backends
-        return {
-            backend.mark
-            for name, backend in step.farm.backends.items()
-            if name in before
-            and any(before[name].options.get(key) != backend.options.get(key) for key in ("ip-addr", "port"))
-            and backend.options
-        }
 
     async def _probe(self, keys: Iterable[FarmKey]) -> None:
         """Find out what the kernel has of what these farms need; once for as long as the agent runs."""
@@ -741,18 +665,12 @@ class Reconciler:
         await self._look_after_links(now)
         if self._maybe_retired:
             await self._bury_retired()
-        await self._part_again(now)
+        await self._partings.again(now)
         await self._notice()
         retry = [key for key, until in self._refused_until.items() if until <= now]
         for key in retry:
             del self._refused_until[key]
         self._mark(retry, self._seen)
-
-    async def _part_again(self, now: float) -> None:
-        for name, parting in list(self._partings.items()):
-            if now > parting.until:
-                del self._partings[name]
-            await self._part(name, parting)
 
     async def _audit(self, now: float) -> None:
         """Compare some farms more, when their time has come."""

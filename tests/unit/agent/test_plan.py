@@ -6,19 +6,7 @@ from hypothesis import strategies as st
 from kube_nftlb.agent import plan
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, RemoveSession, after, request
-
-
-def address(ip: str = "10.96.0.10", ports: str = "80", farm: str = "f") -> objects.Address:
-    return objects.Address(f"{farm}-{ip}-{ports}", "ipv4", ip, ports, "tcp")
-
-
-def backend(name: str, mark: int, state: objects.BackendState = "up", port: str = "8080") -> objects.Backend:
-    return objects.Backend(name, mark, state, {"ip-addr": f"10.244.1.{mark}", "port": port})
-
-
-def farm(name: str = "f", *backends: objects.Backend, addresses: list[objects.Address] | None = None) -> objects.Farm:
-    listened = [address(farm=name)] if addresses is None else addresses
-    return objects.Farm(name, {"mode": "snat"}, {a.name: a for a in listened}, {b.name: b for b in backends})
+from tests.unit.agent.nftlb_farms import address, backend, farm
 
 
 def test_what_is_as_it_should_be_is_not_touched() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import policies, reconcile, view
+from kube_nftlb.agent import partings, policies, reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
@@ -220,7 +220,7 @@ async def test_what_the_agent_itself_does_to_nftables_is_no_damage(node: Node, m
     await node.settle(20)
     await asyncio.sleep(0.2)
     monkeypatch.setattr(node.loop, "_repair_base", count)
-    monkeypatch.setattr(reconcile, "PART_FOR_S", 0.02)
+    monkeypatch.setattr(partings, "PART_FOR_S", 0.02)
     for version in range(21, 31):
         # A farm without backends has elements in the agent's own table.
         backends = [] if version % 2 else [raw_backend("a", "10.244.1.2")]
