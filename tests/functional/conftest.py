@@ -1,15 +1,47 @@
-"""A lab for the session, and for each test a namespace with a client pod on the first node."""
+"""A lab for the session, and for each test a namespace with a client pod on the first node.
+
+Where a test fails, pytest shows what the programs of the labs logged meanwhile.
+"""
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from kube_nftlb.lab.lab import Lab
+from kube_nftlb.lab.state import LabFiles
 from tests.functional.cluster import Cluster, client_pod
 
 NAME = f"functional-{os.getpid()}"
+_SIZES = pytest.StashKey[dict[Path, int]]()
+_LINES = 40
+
+
+def _logs() -> Iterator[Path]:
+    """The logs of the labs that this process has started, which end in its id."""
+    return LabFiles.of(NAME).root.parent.glob(f"*-{os.getpid()}/logs/*.log")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    item.stash[_SIZES] = {log: log.stat().st_size for log in _logs()}
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "call" and report.failed:
+        for log in sorted(_logs()):
+            with log.open(errors="replace") as opened:
+                opened.seek(item.stash[_SIZES].get(log, 0))
+                if lines := opened.readlines()[-_LINES:]:
+                    report.sections.append((f"the end of {log.stem} of {log.parent.parent.name}", "".join(lines)))
+    return report
 
 
 @pytest.fixture(scope="session")
