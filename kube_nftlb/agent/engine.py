@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
+import structlog
+
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.nft import Nft
@@ -32,10 +34,14 @@ from kube_nftlb.nftlb.requests import (
     restarts,
 )
 
+_log = structlog.get_logger()
+
 _T = TypeVar("_T")
 
 _LOOKS = 20
 _LOOK_AGAIN_S = 0.05
+_RESTORES = 5
+"""How often it is tried to remember a farm's clients, of whom one may come back at any time."""
 
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
@@ -251,7 +257,8 @@ class NftlbEngine:
         """
         for family in layout.FAMILIES:
             await self._nft.run(f"table {family} {layout.TABLE} {{}}\ndelete table {family} {layout.TABLE}\n")
-        if farm := next((farm for farm in self.present.values() if farm.addresses), None):
+        # One that nftlb has no rules of in these tables would be loaded as it is.
+        if farm := next((farm for farm in self.present.values() if layout.expected(farm).listeners), None):
             await self._client.change(put_request([objects.Farm(farm.name, {}, farm.addresses)]))
         for name in self.present:
             await self.settle_sessions(name)
@@ -288,14 +295,23 @@ class NftlbEngine:
         family, map_ = layout.family(farm), layout.sessions_map(name)
         ttl_ms = int(farm.options["persist-ttl"]) * 1000
         marks = await self._kernel.full_marks(family, name)
-        there = await self._kernel.sessions(family, map_)
-        elements = [
-            f"{client} expires {min(each.left_ms, ttl_ms)}ms : {marks[own]:#x}"
-            for client, each in sessions.clients
-            if (own := each.mark & objects.MARK_LAST) in marks and each.key not in there
-        ]
-        if elements:
-            await self._nft.run(f"add element {family} {layout.TABLE} {map_} {{ {', '.join(elements)} }}")
+        for left in reversed(range(_RESTORES)):
+            there = await self._kernel.sessions(family, map_)
+            elements = [
+                f"{client} expires {min(each.left_ms, ttl_ms)}ms : {marks[own]:#x}"
+                for client, each in sessions.clients
+                if (own := each.mark & objects.MARK_LAST) in marks and each.key not in there
+            ]
+            if not elements:
+                return
+            try:
+                await self._nft.run(f"add element {family} {layout.TABLE} {map_} {{ {', '.join(elements)} }}")
+            except errors.KernelError as error:
+                # A client that comes back meanwhile is in the map with another backend, and nft refuses all of it.
+                if not left:
+                    _log.warning("cannot remember a farm's clients", farm=name, clients=len(elements), error=str(error))
+            else:
+                return
 
     async def settle_sessions(self, name: str) -> None:
         """Bring the kernel's map of a farm's static sessions to what they are.
@@ -353,7 +369,7 @@ class NftlbEngine:
 
     async def forget(self, farm: objects.Farm) -> None:
         """Forget the UDP flows to what a farm listened on; with them clients would be served by it for ever."""
-        if any(claim.protocol == "udp" for claim in farm.claims()):
+        if _has_flows(farm):
             await self._conntrack.release(farm, {backend.mark for backend in farm.backends.values()})
 
     async def forget_flows(self, name: str, marks: set[int]) -> None:

@@ -166,6 +166,12 @@ def _hindrance(spec: FarmSpec, links: Links) -> Hindrance | None:
             "nftlb 1.0.7 drops the chains of all farms in the mode dsr when one of IPv6 is removed, and may die of it "
             "(docs/nftlb-defects.md); the mode dsr is for IPv4",
         )
+    if any(address.type == "NodePort" for address in spec.addresses):
+        return Hindrance(
+            "AddressInUse",
+            "the mode dsr needs an address of its own, and node ports are on those of the node: take the type "
+            "ClusterIP, or LoadBalancer with allocateLoadBalancerNodePorts: false",
+        )
     listened = {port for address in spec.addresses for port in expand_ports(address.ports)}
     if differing := [b for b in spec.backends if b.port is not None and listened != {b.port}]:
         return Hindrance(
@@ -196,6 +202,9 @@ def _unusable(spec: FarmSpec) -> Iterator[str]:
         yield "the protocol All"
     if spec.sessions:
         yield "sessions"
+    if any(address.source_ranges for address in spec.addresses):
+        # A packet is sent on before it comes to the rules that look at them.
+        yield "sourceRanges"
     if any(backend.established is not None for backend in spec.backends):
         yield "limits of backends"
     if spec.queue is not None:

@@ -50,13 +50,13 @@ class Nft:
         self.runs += 1
         await asyncio.to_thread(self._run, commands)
 
-    async def check(self, commands: str) -> bool:
-        """Whether the kernel would take these commands; nothing is changed."""
+    async def complaint(self, commands: str) -> str:
+        """What is said against these commands, by nft or the kernel; else empty. Nothing is changed."""
         try:
             await asyncio.to_thread(self._run, commands, dry=True)
-        except errors.KernelError:
-            return False
-        return True
+        except errors.KernelError as error:
+            return str(error)
+        return ""
 
     def _run(self, commands: str, *, dry: bool = False) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from kube_nftlb.agent.nftables import Chain, Contents, Element, NamedSet
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
-from kube_nftlb.api.values import KERNEL_HELPERS
+from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
 from kube_nftlb.nftlb import objects
 
 FORGET_S = 120
@@ -21,7 +21,6 @@ FORGET_S = 120
 CLIENTS_MAX = 65536
 """How many clients a limit tells apart."""
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _ADDRESS_TYPE = {"ipv4": "ipv4_addr", "ipv6": "ipv6_addr"}
 _FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
 
@@ -88,7 +87,9 @@ class _Options:
     def _helper(self) -> NamedSet | None:
         if self._spec.helper == "none":
             return None
-        return NamedSet(f"helper-{self._name}", helper_declaration(self._spec), kind="ct helper")
+        # An object cannot be changed: another helper needs another one.
+        declaration = helper_declaration(self._spec)
+        return NamedSet(self._set_name("helper", declaration), declaration, kind="ct helper")
 
     def _new(self) -> _Limit | None:
         limits = self._spec.limits
@@ -101,7 +102,7 @@ class _Options:
     def _rate(self, kind: str, rate: str | None, burst: int, prefix: str | None) -> _Limit | None:
         if rate is None:
             return None
-        forget_s = self._spec.limits.forget_seconds or max(FORGET_S, _SECONDS[rate.partition("/")[2]])
+        forget_s = self._spec.limits.forget_seconds or max(FORGET_S, RATE_SECONDS[rate.partition("/")[2]])
         # A client that is in the set keeps the rate it came in with: another rate needs another set.
         limit = f"limit rate over {rate} burst {burst} packets"
         declaration = f"{self._clients_declaration()} timeout {forget_s}s;"

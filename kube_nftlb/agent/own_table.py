@@ -322,11 +322,29 @@ class OwnTable:
 
     async def possible(self, commands: str) -> bool:
         """Whether the kernel would take these commands; nothing is changed."""
-        return await self._nft.check(commands)
+        return not await self._nft.complaint(commands)
 
-    async def create(self) -> None:
-        """Make the table anew, with all that it is to have, in one transaction."""
-        await self._nft.run(creation(TABLE, self.state))
+    async def create(self) -> dict[str, str]:
+        """Make the table anew, with all that it is to have, in one transaction.
+
+        Farms whose contents the kernel does not take have nothing in it afterwards. Returns these, by their names in
+        nftlb, with what is said against them. Raises KernelError where the kernel refuses what is not a farm's.
+        """
+        return await self._create({})
+
+    async def _create(self, earlier: Mapping[str, Contents]) -> dict[str, str]:
+        """As ``create``; what is refused is what it was ``earlier`` instead."""
+        try:
+            await self._nft.run(creation(TABLE, self.state))
+        except errors.KernelError:
+            if not (refused := await self._refused()):
+                raise
+            for owner in refused:
+                self._release(owner)
+                self._hold(owner, earlier.get(owner, Contents()))
+            await self._nft.run(creation(TABLE, self.state))
+            return refused
+        return {}
 
     def expect(self, owners: Mapping[str, Contents]) -> None:
         """These are all owners there are, and this is what they are to have; the kernel is not touched."""
@@ -334,11 +352,15 @@ class OwnTable:
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 
-    async def update(self, owners: Mapping[str, Contents]) -> None:
-        """Give these owners these contents, in one transaction; none is sent where nothing changes."""
+    async def update(self, owners: Mapping[str, Contents]) -> dict[str, str]:
+        """Give these owners these contents, in one transaction; none is sent where nothing changes.
+
+        Farms whose new contents the kernel does not take keep what they have. Returns and raises as ``create`` does.
+        """
         changed = {owner: new for owner, new in owners.items() if self.owned(owner) != new}
         if not changed:
-            return
+            return {}
+        earlier = {owner: self.owned(owner) for owner in changed}
         keys = {key for owner in changed for key in _keys(self.owned(owner)) | _keys(owners[owner])}
         before = self._part(keys, changed)
         for owner, contents in changed.items():
@@ -348,7 +370,29 @@ class OwnTable:
             await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
         except errors.KernelError:
             # Somebody has touched the table: the difference cannot be applied, the whole can.
-            await self.create()
+            return await self._create(earlier)
+        return {}
+
+    async def _refused(self) -> dict[str, str]:
+        """The farms whose contents the kernel does not take, each with what is said; none where that is not it."""
+        farms = [owner for owner in self._owners if _is_farm(owner)]
+        return await self._among(farms) if not await self._complaint([]) else {}
+
+    async def _among(self, farms: list[str]) -> dict[str, str]:
+        if not farms or not (said := await self._complaint(farms)):
+            return {}
+        if len(farms) == 1:
+            return {farms[0]: said}
+        half = len(farms) // 2
+        return await self._among(farms[:half]) | await self._among(farms[half:])
+
+    async def _complaint(self, farms: list[str]) -> str:
+        """What is said against the table with these farms alone."""
+        contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)] + [
+            self._owners[owner] for owner in farms
+        ]
+        used = frozenset(entry.set for each in contents for entry in each.elements)
+        return await self._nft.complaint(creation(TABLE, combined([base(used), *contents])))
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
         """What there is under these keys, of these owners, and of all; other owners cost nothing."""
@@ -377,6 +421,11 @@ class OwnTable:
             if not self._present[key]:
                 del self._present[key]
                 self._elements -= Counter((key[0],))
+
+
+def _is_farm(owner: str) -> bool:
+    """Whether an owner is a farm, by its name in nftlb. What other owners have in common, farms may refer to."""
+    return owner != ENVIRONMENT and ":" not in owner
 
 
 def _keys(contents: Contents) -> set[tuple[str, str]]:

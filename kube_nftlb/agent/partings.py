@@ -21,9 +21,9 @@ class Leftovers:
     """What steps leave behind: told before they are carried out, by what nftlb has then.
 
     ``closed`` are farms that go, with all that they listened on, or with the one address that goes. By the farm's name:
-    ``moved`` are the marks of backends that get another address or port under the name that they have, ``gone`` those
-    of backends that go. ``begun`` are farms that get their first backend, or a listener: there are flows from before
-    that led nowhere.
+    ``moved`` are marks that lead somewhere else afterwards, because a backend gets another address or port under its
+    name, or its mark becomes another's; ``gone`` are the marks of backends that go. ``begun`` are farms that get their
+    first backend, or a listener: there are flows from before that led nowhere.
     """
 
     closed: list[objects.Farm]
@@ -45,9 +45,13 @@ def leftovers(
                 farm = present[name]
                 left.closed.append(replace(farm, addresses={address: farm.addresses[address]}))
             case RemoveBackend(name, backend):
-                left.gone.setdefault(name, set()).add(present[name].backends[backend].mark)
+                mark = present[name].backends[backend].mark
+                taken = (
+                    mark in {other.mark for other in after.backends.values()} if (after := wanted.get(name)) else False
+                )
+                (left.moved if taken else left.gone).setdefault(name, set()).add(mark)
             case PutFarm(farm) if farm.name in present and (marks := _moved(farm, present[farm.name])):
-                left.moved[farm.name] = marks
+                left.moved.setdefault(farm.name, set()).update(marks)
     return left
 
 
@@ -88,24 +92,33 @@ class Partings:
 
     def __init__(self, engine: NftlbEngine) -> None:
         self._engine = engine
+        self._expected: list[Leftovers] = []
         self._open: dict[str, _Parting] = {}
 
-    async def begin(self, left: Leftovers, cut: Mapping[str, frozenset[str]], now: float) -> None:
+    def expect(self, left: Leftovers) -> None:
+        """Before the steps: where they break off half-way, nothing else tells any more what they have left behind."""
+        self._expected.append(left)
+
+    async def begin(self, cut: Mapping[str, frozenset[str]], now: float) -> None:
         """After the steps. ``cut`` are addresses whose connections end, by the farm's name; ``now`` in seconds."""
-        for farm in left.closed:
-            await self._engine.forget(farm)
-        for name, marks in left.moved.items():
-            await self._engine.forget_flows(name, marks)
-        for name in left.gone.keys() | cut.keys() | left.begun:
+        names = set(cut)
+        for left in self._expected:
+            for farm in left.closed:
+                await self._engine.forget(farm)
+            for name, marks in left.moved.items():
+                await self._engine.forget_flows(name, marks)
+            names |= left.gone.keys() | left.begun
+        for name in names:
             earlier = self._open.get(name, _NO_PARTING)
             parting = _Parting(
-                earlier.marks | left.gone.get(name, set()),
+                earlier.marks.union(*(left.gone.get(name, set()) for left in self._expected)),
                 cut.get(name, frozenset()),
-                begun=earlier.begun or name in left.begun,
+                begun=earlier.begun or any(name in left.begun for left in self._expected),
                 until=now + PART_FOR_S,
             )
             self._open[name] = parting
             await self._part(name, parting)
+        self._expected.clear()
 
     async def again(self, now: float) -> None:
         """Look once more for what is left of the farms that changed a moment ago."""

@@ -118,6 +118,8 @@ class References(NamedTuple):
     namespace: str
     everywhere: frozenset[str] = frozenset()
     at: Mapping[tuple[str, int], frozenset[str]] = {}
+    unread: bool = False
+    """Of a farm that our models do not take: whether it asks for source ranges or limits, which nobody can apply."""
 
     def of(self, claim: objects.Claim) -> frozenset[str]:
         """Those that count for a listener. nftlb may still have one that the farm no longer names: all count there."""
@@ -147,8 +149,15 @@ def raw_references(raw: Json) -> References:
     spec = raw.get("spec")
     addresses = spec.get("addresses") if isinstance(spec, dict) else None
     parts = [spec, *(addresses if isinstance(addresses, list) else ())]
-    named = (part.get("policies") or [] for part in parts if isinstance(part, dict))
-    return References(raw["metadata"]["namespace"], frozenset(name for value in named for name in _names(value)))
+    found = [part for part in parts if isinstance(part, dict)]
+    named = frozenset(name for part in found for name in _names(part.get("policies") or []))
+    unread = any(part.get("sourceRanges") or _limited(part.get("limits")) for part in found)
+    return References(raw["metadata"]["namespace"], named, unread=unread)
+
+
+def _limited(limits: Any) -> bool:
+    """Whether there are limits, of which the API server fills in some fields in any case."""
+    return isinstance(limits, dict) and any(limits.get(key) for key in ("new", "reset", "established", "tcpStrict"))
 
 
 def _names(value: Any) -> list[str]:

@@ -92,6 +92,8 @@ class Reconciler:
         self.progress = Progress()
         self._farms: dict[FarmKey, Farm] = {}
         self._frozen: set[FarmKey] = set()
+        self._guarded: set[FarmKey] = set()
+        """Of the frozen ones, those that ask for something else than policies that keeps clients out."""
         self._keys: dict[str, FarmKey] = {}
         self._claims = Claims()
         self._policies = Policies()
@@ -110,6 +112,8 @@ class Reconciler:
         self._environment = own_table.environment({}, {})
         self._kernel_has: dict[Feature, bool] = {}
         self._impossible: set[FarmKey] = set()
+        self._rejected: dict[FarmKey, str] = {}
+        """Farms whose contents of the own table the kernel does not take, and what is said; until they change."""
         self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
         self._doings = engine.doings
@@ -142,8 +146,10 @@ class Reconciler:
         _log.debug("farm seen", **_where(key, farm), generation=farm.metadata.generation)
         self._latency.changed(key, farm)
         self._frozen.discard(key)
+        self._guarded.discard(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._refused_until.pop(key, None)
+        self._rejected.pop(key, None)
         self.progress.problems.pop(key, None)
         self._policies.refer(key, policies.references(farm))
         since = int(farm.metadata.resource_version or 0) if since is None else since
@@ -158,12 +164,14 @@ class Reconciler:
     ) -> None:
         """A farm was created or changed in a way that our model does not take, such as a newer version's.
 
-        What nftlb has of it stays as it is, and the problem is reported. ``refers`` is what is to be believed of the
-        policies of a farm that was never understood.
+        What nftlb has of it stays as it is, and the problem is reported. ``refers`` is what is to be believed of a farm
+        that was never understood.
         """
         if key not in self._farms:
             self._policies.refer(key, refers)
         self._frozen.add(key)
+        if refers is not None and refers.unread:
+            self._guarded.add(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._tell(key, problem)
         self._mark([key], resource_version)
@@ -172,9 +180,12 @@ class Reconciler:
         """A farm was deleted."""
         self._latency.gone(key)
         self._told.pop(key, None)
+        self._hindered.pop(key, None)
+        self._rejected.pop(key, None)
         self.progress.problems.pop(key, None)
         if self._farms.pop(key, None) is not None or key in self._frozen:
             self._frozen.discard(key)
+            self._guarded.discard(key)
             self._mark({key, *self._claims.remove(key)}, resource_version)
 
     def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
@@ -336,7 +347,7 @@ class Reconciler:
         orphans: dict[str, objects.Farm | None] = {
             name: None for name in self.present if name not in self._keys and name != modes.KEEPER
         }
-        await self._engine.apply(plan.steps(self.present, orphans))
+        await self._apply(orphans)
         self._late = {}
         await self._take_policies()
         await self._probe(list(self._farms))
@@ -346,7 +357,7 @@ class Reconciler:
         guards = self._guards(dict.fromkeys(self.present) | wanted)
         self._table.expect({own_table.ENVIRONMENT: self._environment, **own, **self._policies.sets(), **guards})
         if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
-            await self._table.create()
+            await self._create_table()
         self._policies.done()
         lost = self._applied.keys() - self.present.keys()
         self._mark(self._farms, 0 if lost else self._seen)
@@ -367,7 +378,10 @@ class Reconciler:
         failed = await self._reconcile(list(self._in_work))
         for key, since in self._in_work.items():
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
-            self._unchecked[key] = replace(earlier, fault=failed.get(names.nftlb_farm_name(*key), ""))
+            fault = failed.get(names.nftlb_farm_name(*key), "")
+            self._unchecked[key] = replace(earlier, fault=fault)
+            if not fault and self._waits_for_marks(key):
+                self._dirty.setdefault(key, since)
         self._in_work = {}
         self._chunk = fitting_chunk(chunk, time.perf_counter() - started, self._chunk)
         await self._notice()
@@ -456,20 +470,49 @@ class Reconciler:
         # What keeps connections from a farm is there before the farm changes, and goes after that.
         before = {name: self._contents(name, wanted[name], self.present.get(name)) for name in own}
         before |= self._guards(wanted)
-        await self._table.update({name: self._table.owned(name) | contents for name, contents in before.items()})
+        before = {name: self._table.owned(name) | contents for name, contents in before.items()}
+        for name in await self._update_table(before):
+            wanted[name] = self.present.get(name)
+            own.pop(name, None)
         failed = await self._apply(wanted)
         done = {name: farm for name, farm in wanted.items() if name not in failed}
-        await self._table.update(own | self._guards(done))
+        await self._update_table(own | self._guards(done))
         return failed
+
+    async def _update_table(self, owners: Mapping[str, Contents]) -> Iterable[str]:
+        """Update the own table; the farms whose contents the kernel refuses, by their names in nftlb."""
+        return self._reject(await self._table.update(owners))
+
+    async def _create_table(self) -> None:
+        """Make the own table anew; nobody gets to a farm whose contents the kernel refuses."""
+        refused = self._reject(await self._table.create())
+        await self._table.update(
+            {name: steering.closed(self.present[name]) for name in refused if name in self.present}
+        )
+
+    def _reject(self, refused: Mapping[str, str]) -> Iterable[str]:
+        for name, said in refused.items():
+            if (key := self._keys.get(name)) is not None:
+                self._rejected[key] = said
+                self._view(key)
+        return refused
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
         self._sent.update(step.name for step in steps)
-        left = leftovers(steps, wanted, self.present)
+        self._partings.expect(leftovers(steps, wanted, self.present))
         failed = await self._engine.apply(steps)
         cut = {name: addresses for name in wanted if (addresses := self._cut_off(name))}
-        await self._partings.begin(left, cut, time.monotonic())
+        await self._partings.begin(cut, time.monotonic())
         return failed
+
+    def _waits_for_marks(self, key: FarmKey) -> bool:
+        """Whether backends of a large farm are left for which others had the marks until now (``marks``)."""
+        farm = self._farms.get(key)
+        if farm is None or len(farm.spec.backends) <= objects.MARK_LAST // 2:
+            return False
+        seen = self._view(key)
+        return seen is not None and bool(self._unfinished(seen.name, seen))
 
     def _cut_off(self, name: str) -> frozenset[str]:
         farm = self._farms.get(self._keys[name]) if name in self._keys else None
@@ -489,10 +532,24 @@ class Reconciler:
         key = self._keys.get(name)
         if key is None or key not in self._farms or key in self._impossible or key in self._frozen:
             # It stays as it is in nftlb, and so it does here.
-            return self._table.owned(name) or steering.refusal(farm)
+            return self._table.owned(name) or self._as_it_was(name, farm)
         asked = self._farms[key]
         led = view.own_contents(asked, farm, present or objects.Farm(name), self._facts)
         return led | options.contents(asked.spec, farm)
+
+    def _as_it_was(self, name: str, farm: objects.Farm) -> Contents:
+        """What a farm that stays as it is gets from an agent that does not know what it had: rather less than more.
+
+        An agent that was restarted knows the spec of today alone, if it can read that.
+        """
+        key = self._keys.get(name)
+        asked = self._farms.get(key) if key is not None and key not in self._frozen else None
+        if asked is None:
+            return steering.closed(farm) if key in self._guarded else steering.refusal(farm)
+        if key in self._rejected:
+            return steering.closed(farm)
+        possible = asked.spec.model_copy(update={"helper": "none"})
+        return view.own_contents(asked, farm, farm, self._facts) | options.contents(possible, farm)
 
     def _lacking(self, farm: Farm) -> str:
         """In words, what the kernel lacks for a farm; else empty."""
@@ -513,17 +570,23 @@ class Reconciler:
             return None
         if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
             return None
+        if (said := self._rejected.get(key)) is not None:
+            return self._stays(key, "Refused", f"what it needs beside nftlb is refused: {said}; it stays as it was")
         if lacking := self._lacking(farm):
-            self._impossible.add(key)
-            self._fail(key, "KernelLacks", lacking)
-            return self.present.get(name)
+            return self._stays(key, "KernelLacks", lacking)
+        return self._possible_view(key, farm)
+
+    def _possible_view(self, key: FarmKey, farm: Farm) -> objects.Farm | None:
+        name = names.nftlb_farm_name(*key)
         try:
             seen = view.farm_view(farm, self.present.get(name), self._facts)
+            seen, hindrance = modes.shaped(farm, seen, self._segment.links)
         except ValueError as error:
-            self._impossible.add(key)
-            self._fail(key, "NotPossible", str(error))
-            return self.present.get(name)
-        seen, hindrance = modes.shaped(farm, seen, self._segment.links)
+            return self._stays(key, "NotPossible", str(error))
+        except Exception as error:
+            # One farm that nobody thought of must not end the service of all others.
+            _log.exception("cannot tell what nftlb shall have of a farm", **_where(key, farm))
+            return self._stays(key, "NotPossible", f"the agent does not know what to make of it: {error!r}")
         self._hindered.pop(key, None)
         if hindrance is not None:
             self._fail(key, *hindrance)
@@ -534,6 +597,12 @@ class Reconciler:
                 self._fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
                 return None
         return seen
+
+    def _stays(self, key: FarmKey, reason: FailureReason, message: str) -> objects.Farm | None:
+        """A farm that cannot be as it is asked for: nftlb keeps what it has of it, if anything."""
+        self._impossible.add(key)
+        self._fail(key, reason, message)
+        return self.present.get(names.nftlb_farm_name(*key))
 
     def _add_holders(self, wanted: dict[str, objects.Farm | None]) -> None:
         """Farms that still listen, in nftlb, where another one is about to: they come along, and are done first."""
@@ -695,7 +764,7 @@ class Reconciler:
         """Somebody has changed nftables: see that all farms are listened for, and make nftlb write them if not."""
         if fault := await self._engine.own_table_fault(own_table.TABLE, self._table.state):
             self._repaired(fault)
-            await self._table.create()
+            await self._create_table()
         if not (fault := await self._engine.base_fault()):
             return
         await self._engine.sync()

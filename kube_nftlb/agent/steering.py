@@ -72,6 +72,11 @@ def refusal(farm: objects.Farm) -> Contents:
     """
     if farm.options.get("mode") == "local" or any(backend.state == "up" for backend in farm.backends.values()):
         return Contents()
+    return closed(farm)
+
+
+def closed(farm: objects.Farm) -> Contents:
+    """What a farm has that nobody is to reach: its new connections are refused, whatever its backends."""
     claims = farm.claims()
     return Contents(frozenset(own_table.listener(own_table.VERDICTS, claim, own_table.REFUSE) for claim in claims))
 

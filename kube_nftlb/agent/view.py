@@ -24,8 +24,8 @@ def farm_view(
 ) -> objects.Farm:
     """The farm for nftlb on the node of ``facts``.
 
-    It has the backends chosen, with the marks that ``present``, what nftlb has, gave them. Raises ValueError where a
-    farm has more backends than there are marks.
+    It has the backends chosen, with the marks that ``present``, what nftlb has, gave them; not yet those for which no
+    mark is free before others are gone. Raises ValueError where a farm has more backends than there are marks.
     """
     name = names.nftlb_farm_name(farm.metadata.namespace, farm.metadata.name)
     spec = farm.spec
@@ -40,8 +40,9 @@ def farm_view(
         {
             short: objects.Backend(short, given[short], each.state, _wire_values(each.backend, had.get(short, {})))
             for short, each in backends.items()
+            if short in given
         },
-        {session.client: short for session in spec.sessions if (short := _short(session.backend)) in backends},
+        {session.client: short for session in spec.sessions if (short := _short(session.backend)) in given},
     )
 
 
@@ -62,7 +63,9 @@ def own_contents(farm: Farm, seen: objects.Farm, present: objects.Farm, facts: N
     usable = [
         (seen.backends[short].mark, backend.weight)
         for backend in endpoints.cluster
-        if (short := _short(backend.name)) in present.backends and present.backends[short].state != "down"
+        if (short := _short(backend.name)) in seen.backends
+        and short in present.backends
+        and present.backends[short].state != "down"
     ]
     here = sorted({backend.ip for backend in spec.backends if backend.node_name == facts.name and backend.ready})
     return steering.contents(spec, seen, listeners, endpoints, usable, here)

@@ -119,6 +119,11 @@ class FarmSpec(Model):
                 "self.addresses.all(a, !isIP(a.ip) || ip(a.ip).family() == (self.family == 'ipv6' ? 6 : 4))",
                 "every address must be of the farm's family (ipv4 or ipv6)",
             ),
+            Cel(
+                "self.family == 'ipv6' ? self.addresses.all(a, a.sourceRanges.all(r, r.contains(':'))) "
+                ": self.addresses.all(a, a.sourceRanges.all(r, !r.contains(':')))",
+                "every source range must be of the farm's family (ipv4 or ipv6)",
+            ),
             # There may be a thousand, and for each field that a rule asks for the API server lists all that the schema
             # has: so one field of each backend, and nothing of the farm for each backend.
             Cel(
@@ -419,6 +424,7 @@ class FarmSpec(Model):
         version = ":" if self.family == "ipv6" else "."
         named = [
             *(("address", address.ip) for address in self.addresses if address.ip),
+            *(("source range", cidr) for address in self.addresses for cidr in address.source_ranges),
             *(("backend", backend.ip) for backend in self.backends),
             *(("sourceAddress", ip) for ip in self._source_addresses()),
         ]

@@ -1,13 +1,28 @@
 """What an NftlbFarm lets its clients do at most."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
-from kube_nftlb.api.base import Annotation, Model
-from kube_nftlb.api.values import LogPrefix, Rate, Verdict
+from kube_nftlb.api.base import Annotation, Cel, Model, validation
+from kube_nftlb.api.values import RATE_PATTERN, RATE_SECONDS, LogPrefix, Rate, Verdict
 
 Burst = Annotated[int, Field(ge=1, le=1000000)]
+
+_BURST_S = 2**64 // 10**9
+"""How long a whole burst may take at its rate: the kernel counts nanoseconds in 64 bits, and refuses more."""
+_TOO_LONG = (
+    "a burst at this rate takes longer than 584 years, which the kernel cannot count: raise the rate or lower the"
+)
+
+
+def _burst_rule(rate: str, burst: str) -> Cel:
+    seconds = ", ".join(f"'{unit}': {seconds}" for unit, seconds in RATE_SECONDS.items())
+    return Cel(
+        f"!has(self.{rate}) || !self.{rate}.matches('{RATE_PATTERN}') || "
+        f"{{{seconds}}}[self.{rate}.split('/')[1]] * self.{burst} <= int(self.{rate}.split('/')[0]) * {_BURST_S}",
+        f"{_TOO_LONG} {burst}",
+    )
 
 
 class Limits(Model):
@@ -15,6 +30,10 @@ class Limits(Model):
 
     Up to 65,536 client addresses per limit are told apart; the limit does not hold for those beyond.
     """
+
+    model_config = ConfigDict(
+        json_schema_extra=validation(_burst_rule("new", "newBurst"), _burst_rule("reset", "resetBurst"))
+    )
 
     new: Annotated[
         Rate | None,
@@ -96,3 +115,15 @@ class Limits(Model):
         Annotation("verdict"),
         Field(description="What happens to a packet above a limit: it is logged, dropped, or both."),
     ] = "log drop"
+
+    @model_validator(mode="after")
+    def _check_bursts(self) -> Self:
+        for rate, burst, name in (
+            (self.new, self.new_burst, "newBurst"),
+            (self.reset, self.reset_burst, "resetBurst"),
+        ):
+            if rate is not None:
+                number, _, unit = rate.partition("/")
+                if RATE_SECONDS[unit] * burst > int(number) * _BURST_S:
+                    raise ValueError(f"{_TOO_LONG} {name} ({rate}, {burst})")
+        return self

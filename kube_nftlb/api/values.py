@@ -100,7 +100,9 @@ LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
 LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN)]
 """What stands before each line of a log, between quotes in a command, so it must have none itself."""
 
-Rate = Annotated[str, Field(max_length=16, pattern=r"^[1-9][0-9]{0,6}/(second|minute|hour|day|week)$")]
+RATE_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+RATE_PATTERN = rf"^[1-9][0-9]{{0,6}}/({'|'.join(RATE_SECONDS)})$"
+Rate = Annotated[str, Field(max_length=16, pattern=RATE_PATTERN)]
 """A number of events and the time that they may take, such as ``100/second``."""
 
 FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x[1-9a-f][0-9a-f]{0,3}000$")]

@@ -1,12 +1,13 @@
 """What nftlb builds in the kernel is what ``layout`` expects, for every value that a farm can have."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import plan, view
+from kube_nftlb.agent import modes, plan, view
 from kube_nftlb.agent.conntrack import Conntrack
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.nft import Nft
@@ -127,6 +128,20 @@ async def test_a_bystander_keeps_its_rules(
     assert await engine.fault("bystander") == ""
     await bring(engine, before)
     assert await engine.fault("bystander") == ""
+
+
+@pytest.mark.parametrize("first", ["idle", "dsr"])
+async def test_rules_are_written_anew_whatever_farm_comes_first(engine: NftlbEngine, first: str) -> None:
+    """nftlb makes no rules of a farm that is down, and of one in the mode dsr none in these tables."""
+    idle = replace(view.farm_view(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}]), None), backends={})
+    links = modes.Links({}, {"lo": "00:00:00:00:00:00"}, frozenset())
+    odd = replace(idle, options={**idle.options, "state": "down"}) if first == "idle" else modes.keeper(links)
+    assert await engine.apply(plan.steps({}, {odd.name: odd})) == {}
+    await bring(engine, farm(backends=BACKENDS["ipv4"]))
+    assert next(iter(engine.present)) == odd.name
+    await engine.rebuild()
+    assert await engine.fault("web--http") == ""
+    assert await engine.base_fault() == ""
 
 
 async def test_an_address_moves_from_farm_to_farm(engine: NftlbEngine) -> None:

@@ -164,6 +164,32 @@ async def test_a_helper_is_probed_and_set(node: Node, helper: tuple[str, str], f
     await node.bring(farm(**FAMILIES[family], protocol=protocol))
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"new": "1/week", "newBurst": 30500},
+        {"new": "1/second", "newBurst": 1000000},
+        {"reset": "5/day", "resetBurst": 1000000},
+        {"reset": "1000000/week", "resetBurst": 1000000},
+    ],
+)
+async def test_the_kernel_takes_the_longest_bursts(node: Node, limits: dict[str, Any]) -> None:
+    await node.bring(farm(**FAMILIES["ipv4"], limits=limits))
+
+
+async def test_another_helper_takes_the_place_of_one(node: Node) -> None:
+    helpers = ("ftp", "sip")
+    wanted = [farm(**FAMILIES["ipv4"], helper=helper) for helper in helpers]
+    for each in wanted:
+        for feature in features.needed(each.spec):
+            if not await node.table.possible(feature.probe):
+                pytest.skip(feature.lacking)
+    for each in wanted:
+        await node.bring(each)
+        (named,) = [named for named in node.table.state.sets.values() if named.kind == "ct helper"]
+        assert f'"{each.spec.helper}"' in named.declaration
+
+
 async def test_what_no_kernel_has_is_found_lacking(node: Node) -> None:
     """The probe of a kernel that lacks a helper, asked for one that there is nowhere."""
     feature = next(features.needed(farm(**FAMILIES["ipv4"], helper="ftp").spec))

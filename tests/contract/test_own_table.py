@@ -136,6 +136,23 @@ async def test_a_change_of_a_table_that_somebody_removed_makes_it_whole(node: No
     await node.give({"b": refusing("10.96.0.2")})
 
 
+async def test_a_farm_whose_rules_the_kernel_refuses_hurts_no_other(node: Node) -> None:
+    def limited(burst: int) -> Contents:
+        return Contents(chains=(Chain("over", (f"limit rate over 1/week burst {burst} packets drop",)),))
+
+    await node.give({"a": refusing("10.96.0.1"), "odd": limited(30500), "policy:p": guarded("p")})
+    refused = await node.table.update({"a": refusing("10.96.0.2"), "odd": limited(31000), "c": refusing("10.96.0.3")})
+    assert list(refused) == ["odd"]
+    assert "refused" in refused["odd"]
+    assert await node.fault() == ""
+    assert node.table.owned("odd") == limited(30500), "it keeps what it had"
+    assert (node.table.owned("a"), node.table.owned("c")) == (refusing("10.96.0.2"), refusing("10.96.0.3"))
+    node.table.expect({"a": refusing("10.96.0.1"), "odd": limited(31000), "odder": limited(99999)})
+    assert set(await node.table.create()) == {"odd", "odder"}
+    assert await node.fault() == ""
+    assert not node.table.owned("odd")
+
+
 GUARDED = FarmKey("shop", "web--http")
 FARM_NAME = "shop.web--http"
 

@@ -242,13 +242,13 @@ class FakeNft:
         self.chains: dict[str, list[str]] = {}
         self.sets: dict[str, dict[str, str]] = {}
 
-    async def check(self, commands: str) -> bool:
-        return not any(word in commands for word in self.lacks)
+    async def complaint(self, commands: str) -> str:
+        return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), "")
 
     async def run(self, commands: str) -> None:
         self.runs += 1
-        if self.error:
-            raise errors.KernelError(self.error)
+        if said := self.error or await self.complaint(commands):
+            raise errors.KernelError(said)
         self.commands.append(commands)
         for line in commands.splitlines():
             verb, _, rest = line.partition(" ")

@@ -27,6 +27,14 @@ def test_of_two_backends_with_one_mark_the_second_gets_another() -> None:
     assert given["b"] not in (0, 1, 5)
 
 
+def test_backends_wait_for_the_marks_of_those_that_go() -> None:
+    going = {f"old-{number}": number for number in range(MARK_FIRST, MARK_FIRST + 4000)}
+    names = [f"new-{number}" for number in range(2000)]
+    given = marks.allocate(names, going)
+    assert list(given) == names[:94]
+    assert set(given.values()).isdisjoint(going.values())
+
+
 def test_there_are_4094_marks_and_no_more() -> None:
     names = [str(number) for number in range(MARK_LAST - MARK_FIRST + 1)]
     assert len(names) == 4094

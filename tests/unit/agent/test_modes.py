@@ -20,6 +20,7 @@ LINKS = Links(
     {"cni0": "02:00:00:00:01:01", "eth0": "02:00:00:00:01:02"},
     frozenset({"172.31.0.11", "10.244.1.1"}),
 )
+WITH_NODE_PORT = [{"ip": "10.96.0.10", "ports": "80"}, {"type": "NodePort", "ports": "30080"}]
 NEAR = [raw_backend("a", "10.244.1.2", 80), raw_backend("b", "10.244.1.3", 80)]
 
 
@@ -73,6 +74,9 @@ def test_backends_that_are_elsewhere_are_left_out() -> None:
         ({"addresses": [{"ip": "10.96.0.10", "ports": "80,443"}]}, "PortsDiffer"),
         ({"addresses": [{"ip": "172.31.0.11", "ports": "80"}]}, "AddressInUse"),
         ({"addresses": [{"ip": "10.244.1.2", "ports": "80"}]}, "AddressInUse"),
+        ({"addresses": WITH_NODE_PORT}, "AddressInUse"),
+        ({"addresses": WITH_NODE_PORT, "backends": []}, "AddressInUse"),
+        ({"addresses": [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]}, "NotPossible"),
         ({"queue": 1}, "NotPossible"),
         ({"flowOffload": True}, "NotPossible"),
         ({"backends": [raw_backend("a", "10.244.1.2", 80, established=3)]}, "NotPossible"),

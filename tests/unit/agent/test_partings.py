@@ -57,6 +57,11 @@ def test_a_backend_that_gets_another_port_under_its_name_has_moved() -> None:
     assert (found.moved, found.gone) == ({"f": {2}}, {})
 
 
+def test_a_mark_that_becomes_another_backends_has_moved() -> None:
+    found = left(farm("f", backend("old", 5)), farm("f", backend("new", 5)))
+    assert (found.moved, found.gone) == ({"f": {5}}, {})
+
+
 def test_a_backend_that_is_only_put_off_has_not_moved() -> None:
     assert left(farm("f", backend("a", 2)), farm("f", backend("a", 2, state="off"))).moved == {}
 
@@ -81,7 +86,8 @@ def test_a_farm_begins_with_its_first_backend_or_another_address() -> None:
 async def test_what_is_left_is_looked_for_again_until_its_time_is_up() -> None:
     engine = Engine()
     open_ = Partings(engine)
-    await open_.begin(Leftovers([], {}, {"f": {2}}, {"f"}), {"f": frozenset({"10.244.1.2"})}, now=100)
+    open_.expect(Leftovers([], {}, {"f": {2}}, {"f"}))
+    await open_.begin({"f": frozenset({"10.244.1.2"})}, now=100)
     once = [("part", "f", {2}), ("cut", "f", frozenset({"10.244.1.2"})), ("forget untranslated", "f")]
     assert engine.told == once
     await open_.again(101)
@@ -95,13 +101,28 @@ async def test_what_is_left_is_looked_for_again_until_its_time_is_up() -> None:
 async def test_backends_that_go_one_after_the_other_are_all_looked_for() -> None:
     engine = Engine()
     open_ = Partings(engine)
-    await open_.begin(Leftovers([], {}, {"f": {2}}, set()), {}, now=100)
-    await open_.begin(Leftovers([], {}, {"f": {3}}, set()), {}, now=101)
+    open_.expect(Leftovers([], {}, {"f": {2}}, set()))
+    await open_.begin({}, now=100)
+    open_.expect(Leftovers([], {}, {"f": {3}}, set()))
+    await open_.begin({}, now=101)
     await open_.again(101.5)
     assert engine.told[-1] == ("part", "f", {2, 3})
 
 
 async def test_flows_to_what_is_closed_or_moved_are_forgotten_at_once() -> None:
     engine = Engine()
-    await Partings(engine).begin(Leftovers([farm("f")], {"g": {4}}, {}, set()), {}, now=100)
+    open_ = Partings(engine)
+    open_.expect(Leftovers([farm("f")], {"g": {4}}, {}, set()))
+    await open_.begin({}, now=100)
     assert engine.told == [("forget", "f"), ("forget flows", "g", {4})]
+
+
+async def test_what_steps_left_behind_that_broke_off_is_not_lost() -> None:
+    engine = Engine()
+    open_ = Partings(engine)
+    open_.expect(Leftovers([farm("f")], {}, {"g": {2}}, set()))
+    open_.expect(Leftovers([], {}, {"g": {3}}, set()))
+    await open_.begin({}, now=100)
+    assert engine.told == [("forget", "f"), ("part", "g", {2, 3})]
+    await open_.begin({}, now=101)
+    assert len(engine.told) == 2

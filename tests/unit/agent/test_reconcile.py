@@ -405,7 +405,7 @@ async def test_a_farm_that_comes_to_need_what_the_kernel_lacks_stays_as_it_was(n
 async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:
     node.loop.replace_all([farm(limits={"new": "5/second"}, helper="ftp", log="input")], 10)
     await node.settle(10)
-    assert 'ct helper set "helper-web--http"' in node.nft.chains["connections-web--http"]
+    assert any('ct helper set "helper-' in rule for rule in node.nft.chains["connections-web--http"])
     node.loop.remove(KEY_OF_WEB, 11)
     node.loop.seen(11)
     await node.settle(11)
@@ -548,3 +548,96 @@ async def test_a_farm_that_is_not_understood_keeps_its_guard_even_in_an_agent_th
     assert list(node.nftlb.farms) == ["web--http"]
     assert rules_met(node) == DENIES
     assert openings == set()
+
+
+async def test_a_farm_whose_rules_the_kernel_refuses_is_told_so_and_hurts_nobody(node: Node) -> None:
+    node.nft.lacks = ("ct count",)
+    limited = farm("limited--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], limits={"established": 3})
+    node.loop.replace_all([farm("a--http"), limited], 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["a--http"], "without its limit it is not served at all"
+    problem = node.loop.progress.problems[FarmKey("default", "limited--http")]
+    assert (problem.reason, "ct count" in problem.message) == ("Refused", True)
+    node.loop.put(farm("b--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}], version=21))
+    node.loop.seen(21)
+    await node.settle(21)
+    assert "b--http" in node.nftlb.farms
+
+
+async def test_a_farm_keeps_the_rules_it_has_where_the_kernel_refuses_other_ones(node: Node) -> None:
+    ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
+    node.loop.replace_all([farm(addresses=ranges)], 20)
+    await node.settle(20)
+    chains = {name: list(rules) for name, rules in node.nft.chains.items() if "ranges" in name}
+    node.nft.lacks = ("ct count",)
+    node.loop.put(farm(addresses=ranges, limits={"established": 3}, generation=2, version=21))
+    node.loop.seen(21)
+    await node.settle(21)
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "Refused"
+    assert "web--http" in node.nftlb.farms
+    assert chains
+    assert {name: node.nft.chains.get(name) for name in chains} == chains
+    node.loop.put(farm(addresses=ranges, generation=3, version=22))
+    node.loop.seen(22)
+    await node.settle(22)
+    assert KEY_OF_WEB not in node.loop.progress.problems
+
+
+async def test_what_keeps_clients_out_survives_an_agent_that_cannot_do_what_a_farm_asks_for_now(node: Node) -> None:
+    ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
+    node.loop.replace_all([farm(addresses=ranges)], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue",)
+    wanted = farm(addresses=ranges, queue=3, generation=2, version=21)
+    node.loop.put(wanted)
+    node.loop.seen(21)
+    await node.settle(21)
+    await node.restart_agent()
+    node.loop.replace_all([wanted], 21)
+    await node.settle(21)
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert "web--http" in node.nftlb.farms
+    assert node.nft.sets["ranges-ip"]
+
+
+@pytest.mark.parametrize("spec", [{"addresses": [{"sourceRanges": ["10.0.0.0/8"]}]}, {"limits": {"new": "5/second"}}])
+async def test_nobody_gets_to_a_farm_of_which_a_restarted_agent_cannot_read_who_may(
+    node: Node, spec: dict[str, Any]
+) -> None:
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    raw = {"metadata": {"namespace": "default", "name": "web--http"}, "spec": {"mode": "newer", **spec}}
+    node.loop.replace_all([], 21)
+    node.loop.refuse(KEY_OF_WEB, Problem("Invalid", "spec.mode: what"), 21, policies.raw_references(raw))
+    await node.settle(21)
+    assert "web--http" in node.nftlb.farms
+    assert node.nft.sets["verdicts-ip"]
+
+
+async def test_farms_in_the_mode_dsr_that_cannot_be_stop_nothing(node: Node) -> None:
+    odd = farm(
+        "odd--http",
+        mode="dsr",
+        addresses=[{"ip": "10.96.0.11", "ports": "80"}, {"type": "NodePort", "ports": "30080"}],
+        backends=[],
+    )
+    node.loop.replace_all([odd, farm("a--http")], 20)
+    await node.settle(20)
+    assert "a--http" in node.nftlb.farms
+    assert node.loop.progress.problems[FarmKey("default", "odd--http")].reason == "AddressInUse"
+
+
+async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(node: Node) -> None:
+    def backends(number: int) -> list[dict[str, Any]]:
+        return [raw_backend(f"{number}-{each}", f"10.{number}.{each // 250}.{each % 250 + 1}") for each in range(2100)]
+
+    node.loop.replace_all([farm(backends=backends(1))], 20)
+    await node.settle(20)
+    node.loop.put(farm(backends=backends(2), generation=2, version=21))
+    node.loop.seen(21)
+    await node.settle(21)
+    there = node.loop.present["web--http"]
+    assert {name.partition("-")[0] for name in there.backends} == {"2"}
+    assert len(there.backends) == 2100
+    assert not node.loop.progress.problems
