@@ -50,6 +50,8 @@ OperatorEvent = Literal[
     "InvalidEndpoint",
     "ExternalIPRefused",
     "TooManyEndpoints",
+    "TooManyAddresses",
+    "TooManySourceRanges",
     "FarmNameTaken",
     "FarmRefused",
     "AddressConflict",

@@ -28,7 +28,7 @@ from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.agent.segment import Segment
 from kube_nftlb.agent.turns import CHUNK_MAX, fitting_chunk, next_farms
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.conflicts import Claims, FarmKey, rank
+from kube_nftlb.api.conflicts import Claim, Claims, FarmKey, claims_of, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from kube_nftlb.reasons import FailureReason
@@ -95,7 +95,7 @@ class Reconciler:
         self._guarded: set[FarmKey] = set()
         """Of the frozen ones, those that ask for something else than policies that keeps clients out."""
         self._keys: dict[str, FarmKey] = {}
-        self._claims = Claims()
+        self._claims = Claims(self._claims_of)
         self._policies = Policies()
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
@@ -211,7 +211,13 @@ class Reconciler:
             return
         self._learned = True
         self._facts, self._environment = facts, environment
+        for farm in self._farms.values():
+            self._claims.put(farm)
         self._mark(self._farms, self._seen)
+
+    def _claims_of(self, farm: Farm) -> tuple[Claim, ...]:
+        """A node port meets what others claim of this node's own addresses."""
+        return claims_of(farm, self._facts.port_ips.get(farm.spec.family, ()))
 
     def replace_policies(self, raws: Iterable[policies.Json], resource_version: int) -> None:
         """The complete list of policies. Before the first of these nothing is done at all."""
@@ -568,7 +574,10 @@ class Reconciler:
             self._keys.pop(name, None)
             self._policies.refer(key, None)
             return None
-        if self._claims.winner_over(key) is not None or self._refused_until.get(key, 0) > time.monotonic():
+        if (loss := self._claims.winner_over(key)) is not None:
+            self._lose(key, *loss)
+            return None
+        if self._refused_until.get(key, 0) > time.monotonic():
             return None
         if (said := self._rejected.get(key)) is not None:
             return self._stays(key, "Refused", f"what it needs beside nftlb is refused: {said}; it stays as it was")
@@ -597,6 +606,13 @@ class Reconciler:
                 self._fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
                 return None
         return seen
+
+    def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
+        """The operator tells of conflicts, but for those with node ports, which it cannot see."""
+        ip, port, protocol = claim
+        if ip in self._facts.port_ips.get(self._farms[key].spec.family, ()):
+            held = f"{ip} port {port} {protocol}" if port else ip
+            self._fail(key, "AddressHeld", f"the farm {'/'.join(winner)} has {held}, an address of this node")
 
     def _stays(self, key: FarmKey, reason: FailureReason, message: str) -> objects.Farm | None:
         """A farm that cannot be as it is asked for: nftlb keeps what it has of it, if anything."""

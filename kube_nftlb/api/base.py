@@ -114,13 +114,16 @@ def annotation_key(model: type[BaseModel], field: str) -> str | None:
     return None
 
 
+_BROADCAST = "255.255.255.255"
+
+
 def _canonical_ip(value: str) -> str:
     address = ipaddress.ip_address(value)
     if str(address) != value:
         raise ValueError(f"{value!r} must be written {str(address)!r}")
     # On a loopback address a farm would stand between the agent and nftlb.
     own = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-    if own or (isinstance(address, ipaddress.IPv6Address) and address.scope_id):
+    if own or value == _BROADCAST or (isinstance(address, ipaddress.IPv6Address) and address.scope_id):
         raise ValueError(f"{value!r} is not an address that others can connect to")
     return value
 

@@ -6,7 +6,8 @@ accepted when no farm accepted before it has any of its claims, else it is refus
 that its other addresses are free for farms of a lower rank. The verdict depends on nothing but the set of farms.
 """
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kube_nftlb.api.farm import Farm
@@ -17,7 +18,7 @@ Claim = tuple[str, int, str]
 
 _ALL = "All"
 
-Rank = tuple[bool, float, str, str]
+Rank = tuple[bool, bool, float, str, str]
 
 
 class FarmKey(NamedTuple):
@@ -38,23 +39,31 @@ def farm_key(farm: Farm) -> FarmKey:
 
 
 def rank(farm: Farm) -> Rank:
-    """Sorts the winner first: a Service's farm before a hand-written one, older before younger, then by name.
+    """Sorts the winner first: a Service's farm before a hand-written one, then what nobody chose, older, then by name.
 
+    An address of the type ExternalIP whoever writes a Service may choose. Farms with one come after those that have
+    none, or somebody could wait with it for the address that another Service is going to be given.
     A farm is a Service's when its controller ownerReference says so (v1, Service): the operator takes that from farms
     that it has not made. Without a creationTimestamp it is the youngest.
     """
     owned = any(owner.controls_as_service for owner in farm.metadata.owner_references)
     created = farm.metadata.creation_timestamp
     age = created.timestamp() if created is not None else float("inf")
-    return (not owned, age, farm.metadata.namespace, farm.metadata.name)
+    chosen = any(address.type == "ExternalIP" for address in farm.spec.addresses)
+    return (not owned, chosen, age, farm.metadata.namespace, farm.metadata.name)
 
 
-def claims_of(farm: Farm) -> tuple[Claim, ...]:
-    """Everything that a farm listens on, in the order of its spec."""
+def claims_of(farm: Farm, node_ips: Iterable[str] = ()) -> tuple[Claim, ...]:
+    """Everything that a farm listens on, in the order of its spec.
+
+    Where the addresses of a node are known (of the farm's family), a node port is also a port of each of them.
+    """
     protocol = farm.spec.protocol
+    own = list(node_ips)
     return tuple(
-        (address.ip or f"nodes ({farm.spec.family})", port, protocol)
+        (ip, port, protocol)
         for address in farm.spec.addresses
+        for ip in ([address.ip] if address.ip else [f"nodes ({farm.spec.family})", *own])
         for port in expand_ports(address.ports) or (0,)
     )
 
@@ -62,44 +71,49 @@ def claims_of(farm: Farm) -> tuple[Claim, ...]:
 class Claims:
     """All farms' claims, kept up to date one farm at a time.
 
-    A farm that shares no claim costs one dictionary look-up per claim; verdicts are made anew only for the farms that
-    are connected with the changed one through shared claims.
+    A change costs a look at each of the farm's claims, and the verdicts of those farms behind it alone that what is
+    free now, or taken, may concern.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, claims: Callable[[Farm], tuple[Claim, ...]] = claims_of) -> None:
+        """``claims`` tells what a farm listens on."""
+        self._claims_of = claims
         self._entries: dict[FarmKey, _Entry] = {}
         self._claimants: dict[Claim, tuple[FarmKey, ...]] = {}
         self._on_ip: dict[str, set[FarmKey]] = {}
+        self._holders: dict[Claim, FarmKey] = {}
+        self._accepted: set[FarmKey] = set()
         self._losses: dict[FarmKey, tuple[FarmKey, Claim]] = {}
 
     def put(self, farm: Farm) -> set[FarmKey]:
         """Add or replace a farm. Returns the other farms whose verdict changed."""
         key = farm_key(farm)
-        entry = _Entry(rank(farm), claims_of(farm))
+        entry = _Entry(rank(farm), self._claims_of(farm))
         if self._entries.get(key) == entry:
             return set()
-        neighbours = self._drop(key)
+        concerned = self._drop(key)
         self._entries[key] = entry
         for claim in entry.claims:
-            neighbours.update(self._rivals(claim))
             self._claimants[claim] = (*self._claimants.get(claim, ()), key)
             self._on_ip.setdefault(claim[0], set()).add(key)
-        neighbours.discard(key)
-        return self._judge(key, neighbours)
+        return self._judge({key, *concerned}) - {key}
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
         """Forget a farm. Returns the other farms whose verdict changed."""
-        return self._judge(key, self._drop(key))
+        concerned = self._drop(key)
+        self._losses.pop(key, None)
+        return self._judge(concerned)
 
     def winner_over(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
         """None where the farm is accepted, or unknown; else the accepted farm it loses to, and what that farm has."""
         return self._losses.get(key)
 
     def _drop(self, key: FarmKey) -> set[FarmKey]:
-        """Take a farm's claims out; returns those that it shared one with."""
+        """Take a farm's claims out; returns the farms that this concerns."""
         entry = self._entries.pop(key, None)
-        neighbours: set[FarmKey] = set()
-        for claim in entry.claims if entry is not None else ():
+        if entry is None:
+            return set()
+        for claim in entry.claims:
             if others := tuple(other for other in self._claimants[claim] if other != key):
                 self._claimants[claim] = others
             else:
@@ -108,8 +122,22 @@ class Claims:
                 on_ip.discard(key)
                 if not on_ip:
                     del self._on_ip[claim[0]]
-            neighbours.update(self._rivals(claim))
-        return neighbours
+        return self._release(key, entry)
+
+    def _release(self, key: FarmKey, entry: _Entry) -> set[FarmKey]:
+        """What a farm held is free; returns the farms that this concerns."""
+        if key not in self._accepted:
+            return set()
+        self._accepted.discard(key)
+        for claim in entry.claims:
+            if self._holders.get(claim) == key:
+                del self._holders[claim]
+        return self._behind(entry)
+
+    def _behind(self, entry: _Entry) -> set[FarmKey]:
+        """The farms of a lower rank that have a claim which one of these meets."""
+        rivals = {key for claim in entry.claims for key in self._rivals(claim)}
+        return {key for key in rivals if self._entries[key].rank > entry.rank}
 
     def _rivals(self, claim: Claim) -> Iterable[FarmKey]:
         """The farms that have a claim which this one meets."""
@@ -118,36 +146,48 @@ class Claims:
             return self._on_ip.get(ip, ())
         return (*self._claimants.get(claim, ()), *self._claimants.get((ip, 0, _ALL), ()))
 
-    def _judge(self, changed: FarmKey, neighbours: set[FarmKey]) -> set[FarmKey]:
-        if not neighbours:
-            self._losses.pop(changed, None)
-            return set()
-        group = self._connected({changed, *neighbours})
-        before = {key: self._losses.pop(key, None) for key in (*group, changed)}
-        holders: dict[Claim, FarmKey] = {}
-        first_on_ip: dict[str, Claim] = {}
-        for key in sorted(group, key=lambda member: self._entries[member].rank):
-            for claim in self._entries[key].claims:
-                ip, port, _ = claim
-                whole = (ip, 0, _ALL)
-                obstacle = first_on_ip.get(ip, whole) if port == 0 else whole if whole in holders else claim
-                if (holder := holders.get(obstacle)) is not None:
-                    self._losses[key] = (holder, obstacle)
-                    break
-            else:
-                for claim in self._entries[key].claims:
-                    holders[claim] = key
-                    first_on_ip.setdefault(claim[0], claim)
-        return {key for key, verdict in before.items() if key != changed and verdict != self._losses.get(key)}
+    def _judge(self, concerned: set[FarmKey]) -> set[FarmKey]:
+        """Judge these anew, and whom that concerns in turn, the highest rank first; returns whose verdict changed.
 
-    def _connected(self, seeds: set[FarmKey]) -> set[FarmKey]:
-        group: set[FarmKey] = set()
-        todo = [key for key in seeds if key in self._entries]
-        while todo:
-            key = todo.pop()
-            if key in group:
-                continue
-            group.add(key)
-            for claim in self._entries[key].claims:
-                todo.extend(other for other in self._rivals(claim) if other not in group)
-        return group
+        What a verdict depends on has a higher rank, and so is final when its turn comes.
+        """
+        queue = [(self._entries[key].rank, key) for key in concerned]
+        heapq.heapify(queue)
+        queued, changed = set(concerned), set()
+        while queue:
+            _, key = heapq.heappop(queue)
+            before, loss = self._losses.pop(key, None), self._obstacle(key)
+            if loss is not None:
+                self._losses[key] = loss
+            if loss != before:
+                changed.add(key)
+            more = self._release(key, self._entries[key]) if loss is not None else self._accept(key)
+            for other in more - queued:
+                queued.add(other)
+                heapq.heappush(queue, (self._entries[other].rank, other))
+        return changed
+
+    def _obstacle(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
+        """The first that a farm claims and an accepted one of a higher rank has: that one, and what it has."""
+        entry = self._entries[key]
+        for claim in entry.claims:
+            ip, port, _ = claim
+            if port == 0:
+                ahead = [(self._entries[other].rank, other) for other in self._on_ip[ip] if other in self._accepted]
+                if ahead and min(ahead)[0] < entry.rank:
+                    holder = min(ahead)[1]
+                    return holder, next(held for held in self._entries[holder].claims if held[0] == ip)
+            for held in (claim, (ip, 0, _ALL)):
+                holder_of = self._holders.get(held)
+                if holder_of is not None and self._entries[holder_of].rank < entry.rank:
+                    return holder_of, held
+        return None
+
+    def _accept(self, key: FarmKey) -> set[FarmKey]:
+        """A farm has all that it claims; returns the farms that this concerns."""
+        if key in self._accepted:
+            return set()
+        self._accepted.add(key)
+        entry = self._entries[key]
+        self._holders.update(dict.fromkeys(entry.claims, key))
+        return self._behind(entry)

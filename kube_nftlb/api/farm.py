@@ -47,6 +47,8 @@ BACKENDS_MAX = 4094
 """nftlb has 12 bits for the marks of a farm's backends, and 0 and 1 are not ours to give."""
 
 ADDRESSES_MAX = 32
+LISTENERS_MAX = 4096
+"""How many pairs of an address and a port a farm may have; nftlb makes four map elements for each."""
 POLICIES_MAX = 16
 SESSIONS_MAX = 1024
 SOURCE_RANGES_MAX = 256
@@ -443,6 +445,8 @@ class FarmSpec(Model):
         listened = [(address.ip, port) for address in self.addresses for port in expand_ports(address.ports) or [0]]
         if len(set(listened)) != len(listened):
             raise ValueError("two addresses name the same IP and port")
+        if len(listened) > LISTENERS_MAX:
+            raise ValueError(f"its addresses and ports are {len(listened)} pairs, and {LISTENERS_MAX} are the most")
         if len({backend.port is None for backend in self.backends}) > 1:
             raise ValueError("either every backend has a port, or none has")
         if self.protocol == "All" and any(backend.port is not None for backend in self.backends):

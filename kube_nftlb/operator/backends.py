@@ -18,27 +18,37 @@ _PROBLEMS_MAX = 5
 _VALID_NAME = re.compile(BACKEND_NAME_PATTERN)
 
 
+Served = tuple[Slice, int]
+"""A slice, and the number that a Service port has in it."""
+
+
+def by_port(slices: Iterable[Slice]) -> dict[tuple[str, str], list[Served]]:
+    """The slices that serve a Service port, by its name ("" where nameless) and its protocol."""
+    found: dict[tuple[str, str], list[Served]] = {}
+    for each in slices:
+        for entry in dict.fromkeys(each.ports):
+            found.setdefault((entry.name, entry.protocol), []).append((each, entry.port))
+    return found
+
+
 def join(
-    slices: Iterable[Slice],
-    port: str,
-    protocol: str,
+    served: Iterable[Served],
     *,
     keeps_port: bool = False,
     asked: Callable[[str], Fields] = lambda _: {},
 ) -> list[dict[str, Any]]:
-    """The backends of a Service port (name "" where nameless), by name; ``slices`` are all of one family.
+    """The backends of a Service port, by name; all slices are of one family.
 
     An IP and port that several slices have (a pod on its way from one to another) is one backend, told by its best
     entry: ready before serving before neither, then the one that knows its pod and node. With ``keeps_port`` backends
     have no port, and so an IP is one backend. ``asked`` are the fields that a pod, by its name, asks for.
     """
     found: dict[tuple[str, int], Peer] = {}
-    for each in slices:
-        for number in {entry.port for entry in each.ports if entry.name == port and entry.protocol == protocol}:
-            for peer in each.peers:
-                key = (peer.ip, 0 if keeps_port else number)
-                if (other := found.get(key)) is None or _preference(peer) > _preference(other):
-                    found[key] = peer
+    for each, number in served:
+        for peer in each.peers:
+            key = (peer.ip, 0 if keeps_port else number)
+            if (other := found.get(key)) is None or _preference(peer) > _preference(other):
+                found[key] = peer
     taken: set[str] = set()
     backends = []
     for (ip, number), peer in sorted(found.items()):

@@ -9,12 +9,13 @@ from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.service import Service, ServicePort
 from kube_nftlb.api.values import Mode
 from kube_nftlb.operator.annotations import ALL, Listen, Wishes, complaint, wishes
-from kube_nftlb.operator.backends import distinguish, join
+from kube_nftlb.operator.backends import by_port, distinguish, join
 from kube_nftlb.operator.external import (
     ALL_IPS,
     External,
     external_addresses,
     external_policy,
+    fitting,
     internal_policy,
 )
 from kube_nftlb.operator.options import Fields, Given, Refusal, fit, instead, problem
@@ -27,6 +28,9 @@ Pods = Callable[[str], Given]
 """What a Pod's annotations ask for, by its name; nothing for one without any."""
 
 _NAMED_MAX = 3
+
+BACKENDS_OF_SERVICE_MAX = 100_000
+"""How many backends all farms of a Service may have together: while they are made, every other Service waits."""
 
 
 class PortKey(NamedTuple):
@@ -85,7 +89,7 @@ def build(
     asked = wishes(service, tuple(addresses), profile.mode)
     outside = external_addresses(service, profile.external_ips)
     problems = [*asked.problems, *outside.problems]
-    of_family: dict[Family, list[Slice]] = {family: [] for family in FAMILIES}
+    of_family: dict[Family, list[Slice]] = {family: [] for family in addresses}
     for each in sorted(slices):
         if each.family in addresses:
             of_family[each.family].append(each)
@@ -96,28 +100,40 @@ def build(
                 )
                 for text in each.invalid
             )
+    served = {family: by_port(several) for family, several in of_family.items()}
     kinds: dict[tuple[Family, str], _Kind] = {}
-    farms = []
-    for key, port, listened in _ports(service, addresses, outside, asked.listen):
+    farms: list[Wanted] = []
+    room = BACKENDS_OF_SERVICE_MAX
+    for key, port, named in _ports(service, addresses, outside, asked.listen):
+        where = f"port {key.port or port.port}"
         protocol = ALL if asked.listen.all_ports else port.protocol
         kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, asked, pods)
         kinds[key.family, protocol] = kind
         kind.farms.append(key.plain_name)
         peers = join(
-            of_family[key.family],
-            port.name or "",
-            port.protocol,
+            served[key.family].get((port.name or "", port.protocol), ()),
             keeps_port=asked.listen.keeps_port,
             asked=kind.backend_fields,
         )
         problems.extend(distinguish(peers))
         if len(peers) > BACKENDS_MAX:
-            sentence = f"port {key.port or port.port} has {len(peers)} {key.family} endpoints; {BACKENDS_MAX} are used"
+            sentence = f"{where} has {len(peers)} {key.family} endpoints; {BACKENDS_MAX} are used"
             problems.append(Problem("TooManyEndpoints", sentence))
             # False sorts before True, and sorted() keeps the order of names among equals.
             peers = sorted(
                 sorted(peers, key=lambda peer: not peer["ready"])[:BACKENDS_MAX], key=lambda peer: peer["name"]
             )
+        room -= len(peers)
+        if room < 0:
+            sentence = (
+                f"its ports have more than {BACKENDS_OF_SERVICE_MAX} endpoints together: none from {where} on has"
+            )
+            problems.append(Problem("TooManyEndpoints", f"{sentence} a farm; make several Services of it"))
+            break
+        listened = fitting(named)
+        if left_out := [address["ip"] for address in named if address not in listened]:
+            sentence = f"{where} has {len(named)} addresses, which with their ports are more than a farm may have"
+            problems.append(Problem("TooManyAddresses", f"{sentence}: not served is {_some(left_out)}"))
         spec = complete(
             {
                 **kind.fields,

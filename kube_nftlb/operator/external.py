@@ -4,9 +4,9 @@ import ipaddress
 from typing import Any, NamedTuple
 
 from kube_nftlb.api.base import FAMILIES, Family
-from kube_nftlb.api.farm import SOURCE_RANGES_MAX
+from kube_nftlb.api.farm import ADDRESSES_MAX, LISTENERS_MAX, SOURCE_RANGES_MAX
 from kube_nftlb.api.service import Service, ServicePort
-from kube_nftlb.api.values import AddressType, TrafficPolicy
+from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import canonical_ip
 from kube_nftlb.settings import IpNetwork
@@ -53,28 +53,51 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     named = [text.strip() for text in service.spec.external_ips if text.strip()]
     problems = [_refused(text) for text in named if not _note(found, "ExternalIP", text, allowed)]
     own = set(service.spec.cluster_ips)
+    ranges = {family: _source_ranges(service, family) for family in FAMILIES}
+    problems.extend(_cut(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
         service.spec.type in _OUTSIDE_TYPES,
-        {family: _source_ranges(service, family) for family in FAMILIES},
+        {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES},
         tuple(problems),
     )
 
 
+def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As many of these as one farm may have, in their order: the cluster IP, node ports, and then the first others."""
+    kept: list[dict[str, Any]] = []
+    room = LISTENERS_MAX
+    for address in sorted(addresses, key=lambda each: each["type"] not in ("ClusterIP", "NodePort")):
+        ports = len(expand_ports(address["ports"])) or 1
+        if len(kept) < ADDRESSES_MAX and ports <= room:
+            kept.append(address)
+            room -= ports
+    return [address for address in addresses if address in kept]
+
+
 def _source_ranges(service: Service, family: Family) -> tuple[str, ...]:
-    """spec.loadBalancerSourceRanges of a family; nothing where they let everybody in, or none is of this family."""
-    found: set[IpNetwork] = set()
+    """spec.loadBalancerSourceRanges of a family, joined where they touch; nothing where they let everybody in.
+
+    The same where none is of this family.
+    """
+    four: set[ipaddress.IPv4Network] = set()
+    six: set[ipaddress.IPv6Network] = set()
     for text in service.spec.load_balancer_source_ranges:
         try:
             network = ipaddress.ip_network(text.strip(), strict=False)
         except ValueError:
             # The API server takes none that is not a range, and kube-proxy leaves it out as well.
             continue
-        if network.version == (6 if family == "ipv6" else 4):
-            found.add(network)
-    if any(network.prefixlen == 0 for network in found):
-        return ()
-    return tuple(sorted(str(network) for network in found))[:SOURCE_RANGES_MAX]
+        if isinstance(network, ipaddress.IPv6Network):
+            six.add(network)
+        else:
+            four.add(network)
+    joined: list[IpNetwork] = []
+    if family == "ipv6":
+        joined.extend(ipaddress.collapse_addresses(six))
+    else:
+        joined.extend(ipaddress.collapse_addresses(four))
+    return () if any(network.prefixlen == 0 for network in joined) else tuple(map(str, joined))
 
 
 def internal_policy(service: Service) -> TrafficPolicy:
@@ -98,6 +121,15 @@ def _note(
             found[family].setdefault(ip, kind)
             return True
     return False
+
+
+def _cut(ranges: tuple[str, ...]) -> Problem:
+    sentence = (
+        f"spec.loadBalancerSourceRanges has {len(ranges)} ranges that do not touch, and {SOURCE_RANGES_MAX} are the"
+    )
+    return Problem(
+        "TooManySourceRanges", f"{sentence} most: clients of {ranges[SOURCE_RANGES_MAX]} and the rest are kept out"
+    )
 
 
 def _refused(text: str) -> Problem:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,7 @@ from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube import JsonObject, Kube, Resource
 from kube_nftlb.operator import gauges, handlers, health
 from kube_nftlb.operator.build import Profile
-from kube_nftlb.operator.intake import FOLLOWED, Intake
+from kube_nftlb.operator.intake import BY_KOPF, FOLLOWED, KINDS, Intake
 from kube_nftlb.operator.lease import Lease, new_identity
 from kube_nftlb.operator.podwatch import PodWatch
 from kube_nftlb.operator.policies import PolicyStatuses
@@ -96,6 +96,7 @@ class _Operator:
         self._identity = new_identity()
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
+        self._listed_anew = asyncio.Event()
         self._filled = asyncio.Event()
         self._works = asyncio.Event()
         self._intake = Intake(store, datetime.now(UTC))
@@ -175,6 +176,7 @@ class _Operator:
             await self._pods.listed.wait()
             await self._reflector.until_listed()
             self._begun.set()
+            self._listed_anew.set()
             self._filled.set()
             try:
                 await self._watch()
@@ -201,24 +203,34 @@ class _Operator:
         await kopf.run_tasks(tasks, ignored=others)
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
+        if event_type is None:
+            # kopf lists anew where the API server has ended a watch, and does not tell what was deleted meanwhile.
+            self._listed_anew.set()
         self._mark(self._intake.take(resource, event_type, raw))
 
     def _mark(self, dirty: Dirty) -> None:
         # Until there is something to decide nothing waits for it, and then everything is looked at.
         if self._works.is_set():
             self._reconciler.mark(dirty)
+        else:
+            self._reconciler.store.changes.forget()
 
     async def _relist(self) -> None:
         await self._begun.wait()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._relist_s):
-                    await self._begun.wait()
-            if self._begun.is_set():
-                self._begun.clear()
+                    await self._listed_anew.wait()
+            kinds: Iterable[Resource] = KINDS
+            if self._listed_anew.is_set():
                 await asyncio.sleep(_FIRST_RELIST_S)
+                kinds = KINDS if self._begun.is_set() else BY_KOPF
+                self._listed_anew.clear()
+                self._begun.clear()
             try:
-                async for dirty in self._lister.repair():
+                async for dirty in self._lister.repair(kinds):
                     self._mark(dirty)
+                if kinds is KINDS:
+                    metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("the periodic list failed", error=str(error))

@@ -66,6 +66,9 @@ def plan(
     applies: list[Apply] = []
     problems = list(built.problems)
     kept: set[FarmKey] = set()
+    owned: dict[PortKey | None, list[str]] = {}
+    for farm in existing:
+        owned.setdefault(farm.port, []).append(farm.key.name)
     for wanted in built.farms:
         port = wanted.port
 
@@ -76,8 +79,7 @@ def plan(
             # One that this very Service controls has lost its labels by hand: it gets them back.
             return farm.port is not None or farm.owner_uid != service.metadata.uid
 
-        owned = [farm.key.name for farm in existing if farm.port == port]
-        if (name := farm_name(port, owned, contenders(port), taken)) is None:
+        if (name := farm_name(port, owned.get(port, []), contenders(port), taken)) is None:
             sentence = (
                 f"port {port.port or 'default'} has no farm: others are named {port.plain_name} and as its substitute"
             )

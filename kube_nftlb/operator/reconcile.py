@@ -13,7 +13,7 @@ from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.service import Service
 from kube_nftlb.events import Events, Lasting, Subject
 from kube_nftlb.kube import FARMS, SERVICES
-from kube_nftlb.operator.build import Built, Profile, build
+from kube_nftlb.operator.build import Built, PortKey, Profile, build
 from kube_nftlb.operator.plan import Apply, Delete, Plan, plan
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.publish import Outcome, Publisher, RefusedError
@@ -135,17 +135,18 @@ class Reconciler:
         service = self.store.services.get(key)
         todo = self._plan(key, service, self.store.changes.begin(key).made_at)
         problems = list(todo.problems)
-        retry = refused = False
+        retry = False
+        refused: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
         for write in writes:
-            if retry and isinstance(write, Delete):
-                # What is to take its place is not there yet.
-                break
+            # Its addresses go to a farm that is not there yet; where that is refused, it is better than none.
+            if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
+                continue
             try:
                 outcome = await self._write(write)
                 retry = retry or outcome is Outcome.RETRY
             except RefusedError as error:
-                refused = True
+                refused.add(_whole(write.wanted.port) if isinstance(write, Apply) else None)
                 metrics.FARMS_REFUSED.inc()
                 problems.append(Problem("FarmRefused", str(error)))
         if service is not None:
@@ -201,6 +202,7 @@ class Reconciler:
         if (wait_s := self._status_written.get(key, 0) + _STATUS_INTERVAL_S - self._clock()) > 0:
             return wait_s
         self._status_written[key] = self._clock()
+        self._awaited.pop(key, None)
         try:
             outcome, dirty = await self._publisher.write_status(farm, status.model_dump(mode="json", by_alias=True))
         except RefusedError as error:
@@ -253,3 +255,8 @@ class Reconciler:
     def _backoff(self, key: ServiceKey | FarmKey) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         return min(_RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), _RETRY_MAX_S)
+
+
+def _whole(port: PortKey | None) -> PortKey | None:
+    """What the one or two farms of a Service port have in common."""
+    return port and port._replace(external=False)

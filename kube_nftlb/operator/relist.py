@@ -1,7 +1,7 @@
 """Complete lists: the first one, before which nothing is decided, and later ones that repair what a watch missed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import structlog
 
@@ -41,12 +41,12 @@ class Lister:
         metrics.LAST_LIST.set_to_current_time()
         return Dirty(frozenset(services), frozenset(farms))
 
-    async def repair(self) -> AsyncIterator[Dirty]:
-        """List everything once more and take in what no watch told of; yields what each find touched.
+    async def repair(self, kinds: Iterable[Resource] = KINDS) -> AsyncIterator[Dirty]:
+        """List these kinds once more and take in what no watch told of; yields what each find touched.
 
         Raises KubeError, KubeUnreachableError.
         """
-        for resource in KINDS:
+        for resource in kinds:
             suspects: dict[ObjectKey, JsonObject] = {}
             listed: set[ObjectKey] = set()
             version = 0
@@ -67,7 +67,6 @@ class Lister:
                 if (dirty := self._intake.remove(resource, key, version)) != Dirty():
                     self._found(resource, str(key), "deleted")
                     yield dirty
-        metrics.LAST_LIST.set_to_current_time()
 
     async def _patiently(self, resource: Resource) -> list[Dirty]:
         delay_s = 0.1

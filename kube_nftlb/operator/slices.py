@@ -15,7 +15,7 @@ INVALID_SHOWN_MAX = 5
 _IPS_MAX = 1 << 16
 """How many IPv6 addresses are remembered: a change of one endpoint brings all of its slice's once more."""
 
-_ANY = bytes(4)
+_ANY, _BROADCAST = bytes(4), b"\xff" * 4
 _MULTICAST = range(224, 240)
 
 _FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
@@ -102,7 +102,7 @@ def canonical_ip(text: str, family: Family) -> str | None:
             octets = socket.inet_pton(socket.AF_INET, text)
         except (OSError, ValueError):
             return None
-        return None if octets == _ANY or octets[0] in _MULTICAST else sys.intern(text)
+        return None if octets in (_ANY, _BROADCAST) or octets[0] in _MULTICAST else sys.intern(text)
     return _canonical_ipv6(text) if ":" in text else None
 
 

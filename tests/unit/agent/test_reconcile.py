@@ -641,3 +641,37 @@ async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(node: Node)
     assert {name.partition("-")[0] for name in there.backends} == {"2"}
     assert len(there.backends) == 2100
     assert not node.loop.progress.problems
+
+
+async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Node) -> None:
+    node.loop.learn(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
+    squatter = farm("a-squatter", addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30000-30100"}])
+    node.loop.replace_all([squatter, port], 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["port--http"]
+    problem = node.loop.progress.problems[FarmKey("default", "a-squatter")]
+    assert (problem.reason, "default/port--http" in problem.message) == ("AddressHeld", True)
+    node.loop.remove(FarmKey("default", "port--http"), 21)
+    node.loop.seen(21)
+    await node.settle(21)
+    assert list(node.nftlb.farms) == ["a-squatter"]
+    assert not node.loop.progress.problems
+
+
+async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[str] = []
+
+    async def release(farm: objects.Farm, _: set[int]) -> int:
+        released.append(farm.name)
+        return 0
+
+    monkeypatch.setattr(node.conntrack, "release", release)
+    node.loop.replace_all([farm(protocol="UDP")], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    node.loop.replace_all([], 21)
+    await node.settle(21)
+    assert released == ["web--http"]

@@ -30,6 +30,14 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
     [
         ({"addresses": [{"ip": "10.96.0.300", "ports": "80"}]}, "does not appear to be an IPv4 or IPv6 address"),
         ({"addresses": [{"ip": "0.0.0.0", "ports": "80"}]}, "not an address that others can connect to"),
+        ({"addresses": [{"ip": "255.255.255.255", "ports": "80"}]}, "not an address that others can connect to"),
+        ({"addresses": [{"ip": "10.96.0.1", "ports": "80", "sourceRanges": ["fd00::/8"]}]}, "source range fd00::/8"),
+        ({"limits": {"new": "1/week", "newBurst": 30501}}, "raise the rate or lower the newBurst"),
+        ({"limits": {"reset": "1/day", "resetBurst": 1000000}}, "raise the rate or lower the resetBurst"),
+        (
+            {"addresses": [{"ip": f"10.96.0.{number}", "ports": "1-1024"} for number in range(1, 6)]},
+            "5120 pairs, and 4096 are the most",
+        ),
         ({"addresses": [{"ip": "FD00::1", "ports": "80"}], "family": "ipv6"}, "must be written 'fd00::1'"),
         ({"addresses": [{"ip": "fd00::1", "ports": "80"}]}, "is not of the farm's family ipv4"),
         ({"backends": [raw_backend("a", "fd00::1")]}, "is not of the farm's family ipv4"),

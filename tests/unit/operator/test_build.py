@@ -4,7 +4,8 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import BACKENDS_MAX, FarmSpec
 from kube_nftlb.api.limits import Limits
-from kube_nftlb.operator.backends import join
+from kube_nftlb.operator import build as build_module
+from kube_nftlb.operator.backends import by_port, join
 from kube_nftlb.operator.build import build, port_keys
 from kube_nftlb.operator.slices import parse_slice
 from kube_nftlb.operator.specs import blanks, count_backends, digest
@@ -13,8 +14,12 @@ from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
 
 
+def joined(slices, port="http", protocol="TCP", **options):
+    return join(by_port(slices).get((port, protocol), ()), **options)
+
+
 def backend_names(*slices, port="http", protocol="TCP"):
-    return [backend["name"] for backend in join(slices, port, protocol)]
+    return [backend["name"] for backend in joined(slices, port, protocol)]
 
 
 def test_every_port_and_family_is_a_farm_that_the_models_accept():
@@ -78,7 +83,7 @@ def test_no_farm_is_made_of(refused):
 )
 def test_ports_are_matched(ports, port, expected):
     assert [
-        backend["port"] for backend in join([a_slice(endpoint("10.244.0.1"), ports=ports)], port, "TCP")
+        backend["port"] for backend in joined([a_slice(endpoint("10.244.0.1"), ports=ports)], port, "TCP")
     ] == expected
 
 
@@ -93,13 +98,13 @@ def test_an_address_in_two_slices_is_one_backend_and_the_ready_entry_counts():
         a_slice(endpoint("10.244.0.1", "a", ready=True), name="x"),
     ]
     for order in (slices, slices[::-1]):
-        (backend,) = join(order, "http", "TCP")
+        (backend,) = joined(order, "http", "TCP")
         assert backend["ready"] is True
 
 
 def test_slices_may_have_different_numbers_for_one_port_name():
     other = a_slice(endpoint("10.244.0.2", "b"), name="x", ports=[{"name": "http", "port": 9090, "protocol": "TCP"}])
-    assert [b["port"] for b in join([a_slice(endpoint("10.244.0.1", "a")), other], "http", "TCP")] == [8080, 9090]
+    assert [b["port"] for b in joined([a_slice(endpoint("10.244.0.1", "a")), other], "http", "TCP")] == [8080, 9090]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +128,7 @@ def test_backends_of_one_name_are_made_distinct_and_the_lowest_address_keeps_it(
         a_slice(endpoint("10.244.0.2", "a"), endpoint("10.244.0.1", "a"), endpoint("10.244.0.3", "a"))
     )
     assert len(set(found)) == 3
-    again = join([a_slice(endpoint("10.244.0.3", "a"), endpoint("10.244.0.1", "a"))], "http", "TCP")
+    again = joined([a_slice(endpoint("10.244.0.3", "a"), endpoint("10.244.0.1", "a"))], "http", "TCP")
     assert [b["name"] for b in again if b["ip"] == "10.244.0.1"] == ["a"]
     assert {b["name"] for b in again} < set(found)
 
@@ -132,13 +137,13 @@ def test_conditions_are_carried_and_absent_ones_mean_ready():
     slices = [
         a_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b", ready=False, serving=True, terminating=True))
     ]
-    (a, b) = join(slices, "http", "TCP")
+    (a, b) = joined(slices, "http", "TCP")
     assert (a["ready"], a["serving"], a["terminating"], a["nodeName"]) == (True, True, False, "n1")
     assert (b["ready"], b["serving"], b["terminating"]) == (False, True, True)
 
 
 def test_an_endpoint_outside_the_cluster_has_no_node():
-    (backend,) = join([a_slice({"addresses": ["192.0.2.1"]})], "http", "TCP")
+    (backend,) = joined([a_slice({"addresses": ["192.0.2.1"]})], "http", "TCP")
     assert "nodeName" not in backend
 
 
@@ -197,6 +202,16 @@ def test_too_many_endpoints_are_cut_the_ready_ones_first():
         True,
     )
     assert [problem.reason for problem in built.problems] == ["TooManyEndpoints"]
+
+
+def test_a_service_with_very_many_endpoints_has_farms_for_its_first_ports(monkeypatch):
+    monkeypatch.setattr(build_module, "BACKENDS_OF_SERVICE_MAX", 5)
+    ports = [{"name": name, "port": port} for port, name in enumerate(("a", "b", "c"), 80)]
+    some = a_slice(endpoint("10.244.0.1", "p1"), endpoint("10.244.0.2", "p2"), ports=ports)
+    built = build(service(ports=ports), [some])
+    assert [wanted.port.port for wanted in built.farms] == ["a", "b"]
+    (problem,) = built.problems
+    assert (problem.reason, "port c" in problem.message) == ("TooManyEndpoints", True)
 
 
 def test_a_digest_does_not_mind_order_and_defaults():

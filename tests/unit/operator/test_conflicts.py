@@ -5,7 +5,7 @@ from kube_nftlb.api.conflicts import Claims, FarmKey, claims_of, farm_key, rank
 from kube_nftlb.api.farm import Farm
 
 
-def farm(name, *addresses, owned=False, day=1, protocol="TCP"):
+def farm(name, *addresses, owned=False, day=1, protocol="TCP", kind="ClusterIP"):
     owners = [{"apiVersion": "v1", "kind": "Service", "name": "s", "uid": "u", "controller": True}] if owned else []
     return Farm.model_validate(
         {
@@ -15,7 +15,12 @@ def farm(name, *addresses, owned=False, day=1, protocol="TCP"):
                 "creationTimestamp": f"2026-01-{day:02}T00:00:00Z",
                 "ownerReferences": owners,
             },
-            "spec": {"protocol": protocol, "addresses": [{"ip": ip, "ports": ports} for ip, ports in addresses]},
+            "spec": {
+                "protocol": protocol,
+                "addresses": [
+                    {"type": kind if ip else "NodePort", "ip": ip, "ports": ports} for ip, ports in addresses
+                ],
+            },
         }
     )
 
@@ -41,6 +46,21 @@ def test_a_services_farm_beats_an_older_hand_written_one():
 def test_older_beats_younger_and_then_the_name_decides():
     assert verdicts(farm("a", V, day=2), farm("z", V, day=1)) == {"a": "z"}
     assert verdicts(farm("b", V), farm("a", V)) == {"b": "a"}
+
+
+def test_what_the_cluster_gave_beats_an_older_address_that_somebody_chose():
+    squatter = farm("squatter", V, W, owned=True, day=1, kind="ExternalIP")
+    assert verdicts(squatter, farm("service", W, owned=True, day=9)) == {"squatter": "service"}
+    assert verdicts(squatter, farm("hand", W, day=9)) == {"hand": "squatter"}
+
+
+def test_a_node_port_is_a_port_of_each_address_of_a_node_whose_addresses_are_known():
+    node_port, other = farm("port", ("", "30080"), day=2), farm("ip", ("172.31.0.11", "30000-30100"), day=1)
+    assert verdicts(node_port, other) == {}
+    claims = Claims(lambda each: claims_of(each, ["172.31.0.11", "172.31.1.11"]))
+    claims.put(node_port)
+    assert claims.put(other) == {FarmKey("default", "port")}
+    assert claims.winner_over(FarmKey("default", "port")) == (FarmKey("default", "ip"), ("172.31.0.11", 30080, "TCP"))
 
 
 def test_a_farm_that_loses_one_address_loses_all_and_a_third_gets_the_others():
@@ -108,18 +128,20 @@ ADDRESSES = st.lists(
 STEPS = st.lists(
     st.one_of(
         st.builds(
-            lambda name, addresses, owned, day, every: farm(
+            lambda name, addresses, owned, day, every, kind: farm(
                 name,
                 *((ip, "" if every else ports) for ip, ports in addresses),
                 owned=owned,
                 day=day,
                 protocol="All" if every else "TCP",
+                kind=kind,
             ),
             st.sampled_from("abcdefg"),
             ADDRESSES,
             st.booleans(),
             st.integers(1, 3),
             st.sampled_from([False, False, True]),
+            st.sampled_from(["ClusterIP", "ExternalIP"]),
         ),
         st.sampled_from("abcdefg"),
     ),

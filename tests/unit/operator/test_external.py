@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.api.farm import ADDRESSES_MAX, SOURCE_RANGES_MAX, FarmSpec
 from kube_nftlb.api.service import Service
 from kube_nftlb.operator.build import Profile, build
 from tests.unit.operator.objects import a_slice, endpoint, raw_service
@@ -94,6 +95,8 @@ def test_an_external_ip_outside_the_allowed_ranges_is_refused_with_a_sentence(ip
         (["10.0.0.0/8", "0.0.0.0/0"], []),
         (["fd00::/8"], []),
         (["nonsense", "10.0.0.0/8"], ["10.0.0.0/8"]),
+        (["10.0.0.0/9", "10.128.0.0/9", "10.7.0.0/16"], ["10.0.0.0/8"]),
+        (["0.0.0.0/1", "128.0.0.0/1"], []),
     ],
 )
 def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kept: list[str]) -> None:
@@ -102,6 +105,38 @@ def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kep
     )
     guarded = {entry["ip"]: entry.get("sourceRanges", []) for entry in build(asked, []).farms[0].spec["addresses"]}
     assert guarded == {"10.96.0.10": [], "198.51.100.7": kept, "203.0.113.9": []}
+
+
+def test_source_ranges_past_the_most_are_told() -> None:
+    ranges = [f"10.{number}.0.0/17" for number in range(SOURCE_RANGES_MAX - 1)]
+    asked = [*ranges, "192.0.2.0/25", "198.51.100.0/25"]
+    most, over = (
+        build(service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=some), [])
+        for some in (asked[:-1], asked)
+    )
+    assert most.problems == ()
+    (problem,) = over.problems
+    assert problem.reason == "TooManySourceRanges"
+    assert "198.51.100.0/25" in problem.message
+    assert len(over.farms[0].spec["addresses"][1]["sourceRanges"]) == SOURCE_RANGES_MAX
+
+
+def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
+    ips = [f"203.0.113.{number}" for number in range(1, 41)]
+    built = build(service(type="NodePort", ports=PORT, externalIPs=ips), [])
+    spec = FarmSpec.model_validate(built.farms[0].spec)
+    assert len(spec.addresses) == ADDRESSES_MAX
+    assert [spec.addresses[0].type, spec.addresses[-1].type] == ["ClusterIP", "NodePort"]
+    (problem,) = built.problems
+    assert (problem.reason, "203.0.113.31" in problem.message) == ("TooManyAddresses", True)
+
+
+def test_addresses_with_many_ports_are_fewer() -> None:
+    ips = [f"203.0.113.{number}" for number in range(1, 10)]
+    built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}), [])
+    spec = FarmSpec.model_validate(built.farms[0].spec)
+    assert [address.ip for address in spec.addresses] == ["10.96.0.10", *ips[:3]]
+    assert [problem.reason for problem in built.problems] == ["TooManyAddresses"]
 
 
 def test_the_profile_decides_the_mode_of_who_asks_for_none() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb import names
 from kube_nftlb.kube import FARMS, NFTLB_NODES, SERVICES
 from kube_nftlb.operator import reconcile
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.plan import Apply, Delete
-from kube_nftlb.operator.publish import Outcome
+from kube_nftlb.operator.publish import Outcome, RefusedError
 from kube_nftlb.operator.reconcile import Reconciler
 from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import Dirty, Store
@@ -26,9 +27,12 @@ class _Publisher:
     def __init__(self, intake: Intake) -> None:
         self.intake, self.written, self.writes = intake, list[Json](), list[str]()
         self.outcome = Outcome.DONE
+        self.refuses = ""
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
         self.writes.append(f"apply {apply.key.name}")
+        if apply.key.name == self.refuses:
+            raise RefusedError("no")
         return self.outcome, Dirty()
 
     async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
@@ -144,3 +148,32 @@ async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
     worker.cancel()
     assert operator.publisher.writes[: len(expected)] == expected
     assert ("delete web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
+
+
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        ("web--http", ["apply web--http", "delete web--old"]),
+        ("", ["apply web--http", "delete web--http--external", "delete web--old"]),
+    ],
+)
+async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
+    operator: Operator, refused: str, expected: list[str]
+) -> None:
+    operator.publisher.refuses = refused
+    operator.intake.take(FARMS, "DELETED", raw_farm(port=None, owner="", version=11))
+    outer = raw_farm("web--http--external", version=11)
+    outer["metadata"]["labels"][names.LABEL_TRAFFIC] = "external"
+    for there in (outer, raw_farm("web--old", port=("web", "old", "ipv4"), version=12)):
+        operator.intake.take(FARMS, None, there)
+    operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.05)
+    worker.cancel()
+    assert sorted(operator.publisher.writes) == expected
+
+
+async def test_farms_that_are_long_told_of_do_not_delay_the_others(operator: Operator) -> None:
+    await asyncio.sleep(0.4)
+    assert operator.programmed() == ["0/2"]
+    assert operator.loop._awaited == {}  # noqa: SLF001 - seen from outside only with hundreds of farms
