@@ -16,7 +16,7 @@ from tests.functional.cluster import Cluster, client_pod
 
 NAME = f"functional-{os.getpid()}"
 _SIZES = pytest.StashKey[dict[Path, int]]()
-_LINES = 40
+_LINES, _WIDTH = 40, 300
 
 
 def _logs() -> Iterator[Path]:
@@ -39,8 +39,8 @@ def pytest_runtest_makereport(
         for log in sorted(_logs()):
             with log.open(errors="replace") as opened:
                 opened.seek(item.stash[_SIZES].get(log, 0))
-                if lines := opened.readlines()[-_LINES:]:
-                    report.sections.append((f"the end of {log.stem} of {log.parent.parent.name}", "".join(lines)))
+                if lines := [line[:_WIDTH] for line in opened.read().splitlines()[-_LINES:]]:
+                    report.sections.append((f"the end of {log.stem} of {log.parent.parent.name}", "\n".join(lines)))
     return report
 
 

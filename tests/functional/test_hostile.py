@@ -171,3 +171,43 @@ def test_hostile_annotations_leave_every_service_working(
         for each in hostile:
             vip = cluster.vip(each["metadata"]["name"], namespace)
             eventually(lambda vip=vip: bool(cluster.answers(client, vip, number=3)), f"{each} works")  # type: ignore[misc]  # bound now
+
+
+def test_services_that_ask_for_what_cannot_be_stop_no_other(
+    cluster: Cluster, namespace: str, client: str, bystander: str
+) -> None:
+    """Each of these has once stopped every change on every node."""
+    odd = [
+        service("dsr-port", namespace, {"mode": "dsr"}, type="NodePort"),
+        service(
+            "long-burst",
+            namespace,
+            {"new-rtlimit": "1/week", "new-rtlimit-burst": "1000000"},
+            selector={"app": "web"},
+        ),
+    ]
+    with undisturbed(cluster, client, bystander):
+        assert create(cluster, odd) == len(odd)
+        cluster.apply(service("late", namespace, selector={"app": "web"}))
+        cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("late", namespace))
+
+    def told() -> str:
+        return " ".join(event["message"] for event in cluster.events("Service", "long-burst", namespace))
+
+    eventually(lambda: "lower the newBurst" in told(), "its Service says what is wrong")
+
+
+def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
+    cluster: Cluster, namespace: str, client: str, bystander: str
+) -> None:
+    node_ip, port = str(cluster.lab.nodes[0].addresses[0].ip), 30123
+    cluster.apply(
+        service("thief", namespace, externalIPs=[node_ip], ports=[{"name": "http", "port": port, "targetPort": 80}])
+    )
+    cluster.run("thief", 1, namespace)
+    cluster.reaches(client, cluster.pods("thief", namespace), node_ip, port)
+    with undisturbed(cluster, client, bystander):
+        ports = [{"name": "http", "port": 80, "nodePort": port}]
+        cluster.apply(service("port", namespace, type="NodePort", ports=ports, selector={"app": "web"}))
+        cluster.reaches(client, cluster.pods("web", namespace), node_ip, port)
+    eventually(lambda: "AddressHeld" in cluster.farm("thief--http", namespace)["status"]["reason"], "it says why")
