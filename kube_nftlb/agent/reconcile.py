@@ -8,7 +8,7 @@ anybody else has changed nftables, and repairs.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -65,7 +65,7 @@ FARM_STATES = ("programmed", "pending", "failed", "refused")
 _GENERATIONS = 2**32
 """Where the kernel's number of transactions begins anew."""
 
-_SEE_HOLDER = "that farm stays as it is since this agent cannot read its spec; mend or delete it"
+_SEE_HOLDER = "that farm stays as it is since this agent cannot make it what its spec says; mend or delete it"
 _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
 
 
@@ -477,15 +477,16 @@ class Reconciler:
         before = {name: self._contents(name, wanted[name], self.present.get(name)) for name in own}
         before |= self._guards(wanted)
         before = {name: self._table.owned(name) | contents for name, contents in before.items()}
-        for name in await self._update_table(before):
-            wanted[name] = self.present.get(name)
-            own.pop(name, None)
+        if refused := await self._update_table(before):
+            own = {name: contents for name, contents in own.items() if name not in refused}
+            # They stay as they are, and so another one may not get an address of theirs.
+            wanted = {name: self._view(key) if (key := self._keys.get(name)) else None for name in wanted}
         failed = await self._apply(wanted)
         done = {name: farm for name, farm in wanted.items() if name not in failed}
         await self._update_table(own | self._guards(done))
         return failed
 
-    async def _update_table(self, owners: Mapping[str, Contents]) -> Iterable[str]:
+    async def _update_table(self, owners: Mapping[str, Contents]) -> Collection[str]:
         """Update the own table; the farms whose contents the kernel refuses, by their names in nftlb."""
         return self._reject(await self._table.update(owners))
 
@@ -496,7 +497,7 @@ class Reconciler:
             {name: steering.closed(self.present[name]) for name in refused if name in self.present}
         )
 
-    def _reject(self, refused: Mapping[str, str]) -> Iterable[str]:
+    def _reject(self, refused: Mapping[str, str]) -> Collection[str]:
         for name, said in refused.items():
             if (key := self._keys.get(name)) is not None:
                 self._rejected[key] = said
@@ -601,11 +602,20 @@ class Reconciler:
             self._fail(key, *hindrance)
             self._hindered[key] = self.progress.problems[key]
         for holder in self._engine.holders(seen):
-            if self._keys.get(holder) in self._frozen:
-                # It stays as it is, because we do not understand what it is to become.
+            if self._cannot_give(self._keys.get(holder)):
                 self._fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
+                self._refused_until[key] = time.monotonic() + REFUSED_RETRY_S
                 return None
         return seen
+
+    def _cannot_give(self, key: FarmKey | None) -> bool:
+        """Whether a farm stays as it is in nftlb, because nobody can read what it is to become, or make it that."""
+        if key in self._frozen:
+            return True
+        farm = self._farms.get(key) if key is not None else None
+        if key is None or farm is None or self._claims.winner_over(key) is not None:
+            return False
+        return key in self._rejected or bool(self._lacking(farm))
 
     def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
         """The operator tells of conflicts, but for those with node ports, which it cannot see."""

@@ -675,3 +675,24 @@ async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
     node.loop.replace_all([], 21)
     await node.settle(21)
     assert released == ["web--http"]
+
+
+async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "REFUSED_RETRY_S", 0.2)
+    monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
+    other = [{"ip": "10.96.0.11", "ports": "80"}]
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue",)
+    node.loop.put(farm(addresses=other, queue=3, generation=2, version=21))
+    node.loop.put(farm("late--http", version=22))
+    node.loop.seen(22)
+    await node.settle(22)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressHeld"
+    node.loop.put(farm(addresses=other, generation=3, version=23))
+    node.loop.seen(23)
+    await until(lambda: set(node.nftlb.farms) == {"web--http", "late--http"})
+    await until(lambda: not node.loop.progress.problems)
