@@ -2,9 +2,11 @@
 
 import time
 from collections import Counter
+from typing import get_args
 
 from kube_nftlb import metrics
-from kube_nftlb.agent.reconcile import FARM_STATES, Reconciler
+from kube_nftlb.agent.farms import FarmState
+from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.nftlb import objects
 
 
@@ -19,10 +21,10 @@ class Gauges:
         """Set them all."""
         progress, backlog = self._reconciler.progress, self._reconciler.progress.backlog
         now = time.monotonic()
-        metrics.set_states(metrics.NODE_FARMS, self._reconciler.states(), FARM_STATES)
+        metrics.set_states(metrics.NODE_FARMS, self._reconciler.states(), get_args(FarmState))
         metrics.set_states(metrics.NODE_BACKENDS, self._backends(), ("up", "off"))
         metrics.NODE_POLICIES.set(self._reconciler.policy_count)
-        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.without_local_backends())
+        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.farms.without_local_backends())
         metrics.NFTLB_UP.set(not progress.nftlb_error)
         metrics.BACKLOG_SECONDS.set(now - backlog.waiting_since if backlog.waiting_since is not None else 0)
         metrics.LAST_SYNC.set(time.time() - (now - backlog.done_at) if backlog.done_at is not None else 0)

@@ -15,23 +15,23 @@ from datetime import UTC, datetime
 import structlog
 
 from kube_nftlb import errors, metrics, names
-from kube_nftlb.agent import choice, features, modes, options, own_table, plan, policies, steering, view
+from kube_nftlb.agent import modes, own_table, plan, policies, steering
 from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.features import Feature
+from kube_nftlb.agent.farms import Farms
 from kube_nftlb.agent.latency import ProgrammingLatency
 from kube_nftlb.agent.nftables import Contents
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
 from kube_nftlb.agent.partings import Partings, leftovers
 from kube_nftlb.agent.policies import Policies, PolicyKey
+from kube_nftlb.agent.problems import Problems, where
 from kube_nftlb.agent.progress import Problem, Progress
 from kube_nftlb.agent.segment import Segment
 from kube_nftlb.agent.turns import CHUNK_MAX, fitting_chunk, next_farms
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.conflicts import Claim, Claims, FarmKey, claims_of, rank
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
-from kube_nftlb.reasons import FailureReason
 
 _log = structlog.get_logger()
 
@@ -55,17 +55,9 @@ SAVE_EVERY_S = 2
 """How often the start-up file is written at most."""
 RETRY_S = 0.2
 """How long the loop waits when nftlb does not answer."""
-REFUSED_RETRY_S = 60
-"""How long a farm that nftlb or the kernel refused is left alone, unless it changes."""
-
-
-FARM_STATES = ("programmed", "pending", "failed", "refused")
-"""What ``Reconciler.states`` tells apart."""
-
 _GENERATIONS = 2**32
 """Where the kernel's number of transactions begins anew."""
 
-_SEE_HOLDER = "that farm stays as it is since this agent cannot make it what its spec says; mend or delete it"
 _SEE_NFTLB = "it is tried again in a minute, and nftlb's log on this node says more"
 
 
@@ -86,17 +78,12 @@ class Reconciler:
         self._engine = engine
         self._table = table
         self._segment = segment
-        self._hindered: dict[FarmKey, Problem] = {}
         self._linked_at = 0.0
         self._on_progress = on_progress
         self.progress = Progress()
-        self._farms: dict[FarmKey, Farm] = {}
-        self._frozen: set[FarmKey] = set()
-        self._guarded: set[FarmKey] = set()
-        """Of the frozen ones, those that ask for something else than policies that keeps clients out."""
-        self._keys: dict[str, FarmKey] = {}
-        self._claims = Claims(self._claims_of)
+        self._problems = Problems(self.progress.problems)
         self._policies = Policies()
+        self.farms = Farms(engine, table, segment, self._policies, self._problems)
         self._dirty: dict[FarmKey, int] = {}
         self._in_work: dict[FarmKey, int] = {}
         self._unchecked: dict[FarmKey, _Unchecked] = {}
@@ -108,13 +95,7 @@ class Reconciler:
         self._applied: dict[str, objects.Farm] = {}
         self._late: dict[str, Contents] = {}
         self._learned = False
-        self._facts = NodeFacts()
         self._environment = own_table.environment({}, {})
-        self._kernel_has: dict[Feature, bool] = {}
-        self._impossible: set[FarmKey] = set()
-        self._rejected: dict[FarmKey, str] = {}
-        """Farms whose contents of the own table the kernel does not take, and what is said; until they change."""
-        self._refused_until: dict[FarmKey, float] = {}
         self._generation = 0
         self._doings = engine.doings
         self._foreign_change = False
@@ -127,7 +108,6 @@ class Reconciler:
         self._saved_at = 0.0
         self._latency = ProgrammingLatency(datetime.now(UTC))
         self._sent: set[str] = set()
-        self._told: dict[FarmKey, Problem] = {}
         self._told_troubles: tuple[int, str, str] | None = None
 
     # What the watch tells. These return at once.
@@ -137,23 +117,12 @@ class Reconciler:
 
         ``since`` is the resourceVersion before which it may have been so; the farm's own where nothing else is known.
         """
-        key = FarmKey(farm.metadata.namespace, farm.metadata.name)
-        known = self._farms.get(key)
-        # Who controls a farm decides about its addresses, and does not count as a generation.
-        if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
+        if not (concerned := self.farms.put(farm)):
             return
-        self._farms[key] = farm
-        _log.debug("farm seen", **_where(key, farm), generation=farm.metadata.generation)
+        key = FarmKey(farm.metadata.namespace, farm.metadata.name)
+        _log.debug("farm seen", **where(key, farm), generation=farm.metadata.generation)
         self._latency.changed(key, farm)
-        self._frozen.discard(key)
-        self._guarded.discard(key)
-        self._keys[names.nftlb_farm_name(*key)] = key
-        self._refused_until.pop(key, None)
-        self._rejected.pop(key, None)
-        self.progress.problems.pop(key, None)
-        self._policies.refer(key, policies.references(farm))
-        since = int(farm.metadata.resource_version or 0) if since is None else since
-        self._mark({key, *self._claims.put(farm)}, since)
+        self._mark(concerned, int(farm.metadata.resource_version or 0) if since is None else since)
 
     def refuse(
         self,
@@ -167,32 +136,20 @@ class Reconciler:
         What nftlb has of it stays as it is, and the problem is reported. ``refers`` is what is to be believed of a farm
         that was never understood.
         """
-        if key not in self._farms:
-            self._policies.refer(key, refers)
-        self._frozen.add(key)
-        if refers is not None and refers.unread:
-            self._guarded.add(key)
-        self._keys[names.nftlb_farm_name(*key)] = key
-        self._tell(key, problem)
+        self.farms.freeze(key, problem, refers)
         self._mark([key], resource_version)
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         """A farm was deleted."""
         self._latency.gone(key)
-        self._told.pop(key, None)
-        self._hindered.pop(key, None)
-        self._rejected.pop(key, None)
-        self.progress.problems.pop(key, None)
-        if self._farms.pop(key, None) is not None or key in self._frozen:
-            self._frozen.discard(key)
-            self._guarded.discard(key)
-            self._mark({key, *self._claims.remove(key)}, resource_version)
+        if concerned := self.farms.remove(key):
+            self._mark(concerned, resource_version)
 
     def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
         """The complete list: what is not on it is gone. Only after the first of these is anything deleted."""
         present = {FarmKey(farm.metadata.namespace, farm.metadata.name): farm for farm in farms}
         before = self._seen
-        for key in (self._farms.keys() | self._frozen) - present.keys():
+        for key in self.farms.all() - present.keys():
             self.remove(key, before + 1)
         for farm in present.values():
             self.put(farm, before + 1)
@@ -207,17 +164,12 @@ class Reconciler:
     def learn(self, facts: NodeFacts, service_ranges: Mapping[Family, Iterable[str]]) -> None:
         """The node, or the cluster's ranges for Services, have changed; every farm is looked at again."""
         environment = own_table.environment(facts.pod_cidrs, service_ranges)
-        if self._learned and (facts, environment) == (self._facts, self._environment):
+        if self._learned and (facts, environment) == (self.farms.facts, self._environment):
             return
         self._learned = True
-        self._facts, self._environment = facts, environment
-        for farm in self._farms.values():
-            self._claims.put(farm)
-        self._mark(self._farms, self._seen)
-
-    def _claims_of(self, farm: Farm) -> tuple[Claim, ...]:
-        """A node port meets what others claim of this node's own addresses."""
-        return claims_of(farm, self._facts.port_ips.get(farm.spec.family, ()))
+        self._environment = environment
+        self.farms.learn(facts)
+        self._mark(self.farms, self._seen)
 
     def replace_policies(self, raws: Iterable[policies.Json], resource_version: int) -> None:
         """The complete list of policies. Before the first of these nothing is done at all."""
@@ -247,32 +199,18 @@ class Reconciler:
     @property
     def served(self) -> Mapping[str, objects.Farm]:
         """What nftlb has for a farm that there is; farms that were retired are not among it."""
-        return {name: farm for name, farm in self.present.items() if name in self._keys}
+        return self.farms.served()
 
     # What is counted for the metrics.
 
     def states(self) -> Counter[str]:
-        """How many farms there are in each of FARM_STATES."""
-        open_ = self._dirty.keys() | self._in_work.keys() | self._unchecked.keys()
-        return Counter(self._state(key, pending=key in open_) for key in self._farms.keys() | self._frozen)
-
-    def _state(self, key: FarmKey, *, pending: bool) -> str:
-        if self._claims.winner_over(key) is not None:
-            return "refused"
-        if (problem := self.progress.problems.get(key)) is not None and not problem.harmless:
-            return "failed"
-        return "pending" if pending else "programmed"
+        """How many farms there are in each state."""
+        return self.farms.states(self._dirty.keys() | self._in_work.keys() | self._unchecked.keys())
 
     @property
     def policy_count(self) -> int:
         """How many policies there are."""
         return self._policies.count
-
-    def without_local_backends(self) -> int:
-        """How many farms drop connections because their traffic policy is Local, and their backends are elsewhere."""
-        local = (farm.spec for farm in self._farms.values() if farm.spec.traffic_policy == "Local")
-        candidates = (choice.candidates(spec, self._facts) for spec in local)
-        return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
 
     @property
     def settled(self) -> bool:
@@ -348,25 +286,25 @@ class Reconciler:
     async def _adopt(self) -> None:
         """Begin with what nftlb has; what is as wanted already is not touched."""
         await self._engine.sync()
-        await self._look_at_links(self._stateless())
+        await self._look_at_links(self.farms.stateless())
         # Before the guards of farms that are gone go with them.
         orphans: dict[str, objects.Farm | None] = {
-            name: None for name in self.present if name not in self._keys and name != modes.KEEPER
+            name: None for name in self.present if self.farms.key(name) is None and name != modes.KEEPER
         }
         await self._apply(orphans)
+        self._sent -= orphans.keys()
         self._late = {}
         await self._take_policies()
-        await self._probe(list(self._farms))
-        known = [(name, key) for name, key in self._keys.items() if key in self._farms or key in self._frozen]
-        wanted = {name: self._view(key) for name, key in known}
-        own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
-        guards = self._guards(dict.fromkeys(self.present) | wanted)
+        await self.farms.probe(list(self.farms))
+        wanted = {name: self.farms.view(key) for name, key in self.farms.named().items()}
+        own = {name: self.farms.contents(name, farm, farm) for name, farm in wanted.items()}
+        guards = self.farms.guards(dict.fromkeys(self.present) | wanted)
         self._table.expect({own_table.ENVIRONMENT: self._environment, **own, **self._policies.sets(), **guards})
         if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
             await self._create_table()
         self._policies.done()
         lost = self._applied.keys() - self.present.keys()
-        self._mark(self._farms, 0 if lost else self._seen)
+        self._mark(self.farms, 0 if lost else self._seen)
         await self._notice()
         # Whatever has happened to nftables while nobody looked is looked for once all farms are as they should be.
         self._foreign_change = self._maybe_retired = True
@@ -418,17 +356,8 @@ class Reconciler:
         # A dirty farm may still have a guard that asks a policy which is gone, and which it no longer refers to.
         farms = {names.nftlb_farm_name(*key): None for key in turned | self._dirty.keys()}
         gone = dict.fromkeys(sets, Contents())
-        await self._table.update(gone | self._policies.sets() | self._guards(farms))
+        await self._table.update(gone | self._policies.sets() | self.farms.guards(farms))
         self._policies.done()
-
-    def _guards(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, Contents]:
-        """What keeps clients from farms, by its owner, wherever nftlb listens for them now and is going to."""
-        guards = {}
-        for name, farm in wanted.items():
-            key = self._keys.get(name)
-            contents = self._policies.guards(key, farm, self.present.get(name)) if key is not None else Contents()
-            guards[policies.guards_owner(name)] = contents
-        return guards
 
     def _overdue(self) -> bool:
         oldest = next(iter(self._unchecked.values()))
@@ -459,206 +388,79 @@ class Reconciler:
         """Apply; what failed, by the farm's name in nftlb."""
         keys = list(keys)
         await self._table.update({own_table.ENVIRONMENT: self._environment})
-        await self._probe(keys)
-        await self._look_at_links(key for key in keys if key in self._farms and modes.is_stateless(self._farms[key]))
-        await self._segment.provide({names.nftlb_farm_name(*key): self._pod_vips(key) for key in keys})
-        wanted = {names.nftlb_farm_name(*key): self._view(key) for key in keys}
-        self._add_holders(wanted)
+        await self.farms.probe(keys)
+        await self._look_at_links(self.farms.stateless(keys))
+        await self._segment.provide({names.nftlb_farm_name(*key): self.farms.pod_vips(key) for key in keys})
+        wanted = self.farms.with_holders({names.nftlb_farm_name(*key): self.farms.view(key) for key in keys})
         self._maybe_retired = self._maybe_retired or None in wanted.values()
         if any(farm is not None and farm.ingress for farm in wanted.values()):
             await self._keep_ingress()
-        own = {name: self._contents(name, farm, farm) for name, farm in wanted.items()}
+        own = {name: self.farms.contents(name, farm, farm) for name, farm in wanted.items()}
         # Nobody has been served at the addresses of a new farm, so that it has no backend need not be told at once:
         # often the first is already on its way.
         late = {name for name in own if name not in self.present and own[name] and own_table.can_wait(own[name])}
         self._late = {name: contents for name, contents in self._late.items() if name not in own}
         self._late.update({name: own.pop(name) for name in late})
         # What keeps connections from a farm is there before the farm changes, and goes after that.
-        before = {name: self._contents(name, wanted[name], self.present.get(name)) for name in own}
-        before |= self._guards(wanted)
+        before = {name: self.farms.contents(name, wanted[name], self.present.get(name)) for name in own}
+        before |= self.farms.guards(wanted)
         before = {name: self._table.owned(name) | contents for name, contents in before.items()}
         if refused := await self._update_table(before):
             own = {name: contents for name, contents in own.items() if name not in refused}
             # They stay as they are, and so another one may not get an address of theirs.
-            wanted = {name: self._view(key) if (key := self._keys.get(name)) else None for name in wanted}
+            wanted = {name: self.farms.view(key) if (key := self.farms.key(name)) else None for name in wanted}
         failed = await self._apply(wanted)
         done = {name: farm for name, farm in wanted.items() if name not in failed}
-        await self._update_table(own | self._guards(done))
+        await self._update_table(own | self.farms.guards(done))
         return failed
 
     async def _update_table(self, owners: Mapping[str, Contents]) -> Collection[str]:
         """Update the own table; the farms whose contents the kernel refuses, by their names in nftlb."""
-        return self._reject(await self._table.update(owners))
+        refused = await self._table.update(owners)
+        self.farms.reject(refused)
+        return refused
 
     async def _create_table(self) -> None:
         """Make the own table anew; nobody gets to a farm whose contents the kernel refuses."""
-        refused = self._reject(await self._table.create())
-        await self._table.update(
-            {name: steering.closed(self.present[name]) for name in refused if name in self.present}
-        )
-
-    def _reject(self, refused: Mapping[str, str]) -> Collection[str]:
-        for name, said in refused.items():
-            if (key := self._keys.get(name)) is not None:
-                self._rejected[key] = said
-                self._view(key)
-        return refused
+        refused = await self._table.create()
+        self.farms.reject(refused)
+        served = {name: self.present[name] for name in refused if name in self.present}
+        await self._table.update({name: steering.closed(farm) for name, farm in served.items()})
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
         self._sent.update(step.name for step in steps)
         self._partings.expect(leftovers(steps, wanted, self.present))
         failed = await self._engine.apply(steps)
-        cut = {name: addresses for name in wanted if (addresses := self._cut_off(name))}
+        cut = {name: addresses for name in wanted if (addresses := self.farms.cut_off(name))}
         await self._partings.begin(cut, time.monotonic())
         return failed
 
     def _waits_for_marks(self, key: FarmKey) -> bool:
         """Whether backends of a large farm are left for which others had the marks until now (``marks``)."""
-        farm = self._farms.get(key)
+        farm = self.farms.get(key)
         if farm is None or len(farm.spec.backends) <= objects.MARK_LAST // 2:
             return False
-        seen = self._view(key)
+        seen = self.farms.view(key)
         return seen is not None and bool(self._unfinished(seen.name, seen))
-
-    def _cut_off(self, name: str) -> frozenset[str]:
-        farm = self._farms.get(self._keys[name]) if name in self._keys else None
-        return choice.cut_off(farm.spec) if farm is not None else frozenset()
-
-    async def _probe(self, keys: Iterable[FarmKey]) -> None:
-        """Find out what the kernel has of what these farms need; once for as long as the agent runs."""
-        for key in keys:
-            for feature in features.needed(self._farms[key].spec) if key in self._farms else ():
-                if feature not in self._kernel_has:
-                    self._kernel_has[feature] = await self._table.possible(feature.probe)
-
-    def _contents(self, name: str, farm: objects.Farm | None, present: objects.Farm | None) -> Contents:
-        """What a farm has in the agent's own table while nftlb has of it what is ``present``."""
-        if farm is None:
-            return Contents()
-        key = self._keys.get(name)
-        if key is None or key not in self._farms or key in self._impossible or key in self._frozen:
-            # It stays as it is in nftlb, and so it does here.
-            return self._table.owned(name) or self._as_it_was(name, farm)
-        asked = self._farms[key]
-        led = view.own_contents(asked, farm, present or objects.Farm(name), self._facts)
-        return led | options.contents(asked.spec, farm)
-
-    def _as_it_was(self, name: str, farm: objects.Farm) -> Contents:
-        """What a farm that stays as it is gets from an agent that does not know what it had: rather less than more.
-
-        An agent that was restarted knows the spec of today alone, if it can read that.
-        """
-        key = self._keys.get(name)
-        asked = self._farms.get(key) if key is not None and key not in self._frozen else None
-        if asked is None:
-            return steering.closed(farm) if key in self._guarded else steering.refusal(farm)
-        if key in self._rejected:
-            return steering.closed(farm)
-        possible = asked.spec.model_copy(update={"helper": "none"})
-        return view.own_contents(asked, farm, farm, self._facts) | options.contents(possible, farm)
-
-    def _lacking(self, farm: Farm) -> str:
-        """In words, what the kernel lacks for a farm; else empty."""
-        return "; ".join(
-            feature.lacking for feature in features.needed(farm.spec) if not self._kernel_has.get(feature, False)
-        )
-
-    def _view(self, key: FarmKey) -> objects.Farm | None:
-        """What nftlb shall have of a farm: nothing where it is gone, loses an address, or failed a short while ago."""
-        name = names.nftlb_farm_name(*key)
-        self._impossible.discard(key)
-        if key in self._frozen:
-            return self.present.get(name)
-        farm = self._farms.get(key)
-        if farm is None:
-            self._keys.pop(name, None)
-            self._policies.refer(key, None)
-            return None
-        if (loss := self._claims.winner_over(key)) is not None:
-            self._lose(key, *loss)
-            return None
-        if self._refused_until.get(key, 0) > time.monotonic():
-            return None
-        if (said := self._rejected.get(key)) is not None:
-            return self._stays(key, "Refused", f"what it needs beside nftlb is refused: {said}; it stays as it was")
-        if lacking := self._lacking(farm):
-            return self._stays(key, "KernelLacks", lacking)
-        return self._possible_view(key, farm)
-
-    def _possible_view(self, key: FarmKey, farm: Farm) -> objects.Farm | None:
-        name = names.nftlb_farm_name(*key)
-        try:
-            seen = view.farm_view(farm, self.present.get(name), self._facts)
-            seen, hindrance = modes.shaped(farm, seen, self._segment.links)
-        except ValueError as error:
-            return self._stays(key, "NotPossible", str(error))
-        except Exception as error:
-            # One farm that nobody thought of must not end the service of all others.
-            _log.exception("cannot tell what nftlb shall have of a farm", **_where(key, farm))
-            return self._stays(key, "NotPossible", f"the agent does not know what to make of it: {error!r}")
-        self._hindered.pop(key, None)
-        if hindrance is not None:
-            self._fail(key, *hindrance)
-            self._hindered[key] = self.progress.problems[key]
-        for holder in self._engine.holders(seen):
-            if self._cannot_give(self._keys.get(holder)):
-                self._fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
-                self._refused_until[key] = time.monotonic() + REFUSED_RETRY_S
-                return None
-        return seen
-
-    def _cannot_give(self, key: FarmKey | None) -> bool:
-        """Whether a farm stays as it is in nftlb, because nobody can read what it is to become, or make it that."""
-        if key in self._frozen:
-            return True
-        farm = self._farms.get(key) if key is not None else None
-        if key is None or farm is None or self._claims.winner_over(key) is not None:
-            return False
-        return key in self._rejected or bool(self._lacking(farm))
-
-    def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
-        """The operator tells of conflicts, but for those with node ports, which it cannot see."""
-        ip, port, protocol = claim
-        if ip in self._facts.port_ips.get(self._farms[key].spec.family, ()):
-            held = f"{ip} port {port} {protocol}" if port else ip
-            self._fail(key, "AddressHeld", f"the farm {'/'.join(winner)} has {held}, an address of this node")
-
-    def _stays(self, key: FarmKey, reason: FailureReason, message: str) -> objects.Farm | None:
-        """A farm that cannot be as it is asked for: nftlb keeps what it has of it, if anything."""
-        self._impossible.add(key)
-        self._fail(key, reason, message)
-        return self.present.get(names.nftlb_farm_name(*key))
-
-    def _add_holders(self, wanted: dict[str, objects.Farm | None]) -> None:
-        """Farms that still listen, in nftlb, where another one is about to: they come along, and are done first."""
-        todo = [farm for farm in wanted.values() if farm is not None]
-        while todo:
-            for name in self._engine.holders(todo.pop()) - wanted.keys():
-                key = self._keys.get(name)
-                wanted[name] = self._view(key) if key else None
-                if (farm := wanted[name]) is not None:
-                    todo.append(farm)
 
     async def _check(self, key: FarmKey, fault: str) -> None:
         """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
         name = names.nftlb_farm_name(*key)
-        farm = self._view(key)
+        farm = self.farms.view(key)
         if farm is None:
             self._latency.dropped(key)
             self._applied.pop(name, None)
             if name in self._sent and name not in self.present:
                 self._sent.discard(name)
-                _log.info("farm removed", **_where(key, self._farms.get(key)))
+                _log.info("farm removed", **where(key, self.farms.get(key)))
             return
         if not (fault := fault or self._unfinished(name, farm) or await self._engine.fault(name)):
             self._succeed(key, farm)
             return
-        _log.warning("farm is not in the kernel as planned", **_where(key, self._farms.get(key)), fault=fault)
+        _log.warning("farm is not in the kernel as planned", **where(key, self.farms.get(key)), fault=fault)
         await self._engine.sync()
-        wanted: dict[str, objects.Farm | None] = {name: farm}
-        self._add_holders(wanted)
-        await self._apply(wanted)
+        await self._apply(self.farms.with_holders({name: farm}))
         if name in self.present and await self._engine.fault(name):
             await self._engine.reload(name)
         if not (fault := self._unfinished(name, farm) or await self._engine.fault(name)):
@@ -666,9 +468,9 @@ class Reconciler:
             return
         await self._engine.apply(plan.steps(self.present, {name: None}))
         self._applied.pop(name, None)
-        self._refused_until[key] = time.monotonic() + REFUSED_RETRY_S
+        self.farms.leave(key)
         self._latency.dropped(key)
-        self._fail(key, "Refused", f"nftlb or the kernel refused it: {fault}; {_SEE_NFTLB}")
+        self.farms.fail(key, "Refused", f"nftlb or the kernel refused it: {fault}; {_SEE_NFTLB}")
         await self._repair_base()
 
     def _unfinished(self, name: str, farm: objects.Farm) -> str:
@@ -681,35 +483,16 @@ class Reconciler:
         present = self.present.get(farm.name)
         self._applied[farm.name] = farm if present is None or present != farm else present
         # It may have been deleted while it was compared.
-        if key in self._frozen or key in self._impossible or key not in self._farms:
+        if (asked := self.farms.succeed(key)) is None:
             self._latency.dropped(key)
             return
         self._latency.programmed(key)
-        asked = self._farms[key]
-        if key in self._hindered:
-            self.progress.problems[key] = self._hindered[key]
-            return
-        self.progress.problems.pop(key, None)
-        if trouble := self._policies.trouble(key):
-            self._fail(key, *trouble)
-            return
-        if remark := choice.remarks(asked.spec):
-            self.progress.problems[key] = Problem("NoEffect", remark, asked.metadata.generation)
-        if farm.name in self._sent or key in self._told:
+        if self.farms.remark(key) and (self._problems.solved(key) or farm.name in self._sent):
             self._sent.discard(farm.name)
-            self._told.pop(key, None)
             generation, backends = asked.metadata.generation, len(farm.backends)
-            _log.info("farm programmed", **_where(key, asked), generation=generation, backends=backends)
+            _log.info("farm programmed", **where(key, asked), generation=generation, backends=backends)
 
     # The modes that need more of the node than nftlb.
-
-    def _stateless(self) -> list[FarmKey]:
-        return [key for key, farm in self._farms.items() if modes.is_stateless(farm)]
-
-    def _pod_vips(self, key: FarmKey) -> frozenset[modes.PodVip]:
-        farm = self._farms.get(key)
-        loses = self._claims.winner_over(key) is not None
-        return frozenset() if farm is None or loses else modes.pod_vips(farm, self._segment.links)
 
     async def _keep_ingress(self) -> None:
         keeper = modes.keeper(self._segment.links)
@@ -727,7 +510,7 @@ class Reconciler:
     async def _look_after_links(self, now: float) -> None:
         if now - self._linked_at > LINKS_EVERY_S:
             self._linked_at = now
-            if (keys := self._stateless()) and await self._look_at_links(keys):
+            if (keys := self.farms.stateless()) and await self._look_at_links(keys):
                 self._mark(keys, self._seen)
         if not self._todo:
             await self._segment.tidy()
@@ -762,10 +545,7 @@ class Reconciler:
             await self._bury_retired()
         await self._partings.again(now)
         await self._notice()
-        retry = [key for key, until in self._refused_until.items() if until <= now]
-        for key in retry:
-            del self._refused_until[key]
-        self._mark(retry, self._seen)
+        self._mark(self.farms.to_retry(now), self._seen)
 
     async def _audit(self, now: float) -> None:
         """Compare some farms more, when their time has come."""
@@ -783,7 +563,7 @@ class Reconciler:
         """When no IPv6 farm is wanted any more, those that were retired can be removed without harm."""
         self._maybe_retired = False
         ipv6 = [name for name, farm in self.present.items() if farm.ipv6]
-        if ipv6 and not any(name in self._keys for name in ipv6):
+        if ipv6 and not any(self.farms.key(name) for name in ipv6):
             await self._engine.apply(plan.steps(self.present, dict.fromkeys(ipv6)))
 
     async def _repair_base(self) -> None:
@@ -794,7 +574,8 @@ class Reconciler:
         if not (fault := await self._engine.base_fault()):
             return
         await self._engine.sync()
-        lost = [key for name, key in self._keys.items() if name in self._applied and name not in self.present]
+        gone = (self.farms.key(name) for name in self._applied if name not in self.present)
+        lost = [key for key in gone if key is not None]
         if lost:
             self._mark(lost, self._seen)
         if fault := await self._engine.base_fault():
@@ -804,15 +585,15 @@ class Reconciler:
     async def _repair_farm(self, name: str, fault: str) -> None:
         self._repaired(fault, name)
         await self._engine.reload(name)
-        if await self._engine.fault(name) and name in self._keys:
-            self._mark([self._keys[name]], self._seen)
+        if await self._engine.fault(name) and (key := self.farms.key(name)) is not None:
+            self._mark([key], self._seen)
 
     def _repaired(self, fault: str, name: str = "") -> None:
         self.progress.drift_repaired += 1
         metrics.DRIFT_REPAIRED.inc()
-        key = self._keys.get(name)
-        where = _where(key, self._farms.get(key)) if key is not None else {}
-        _log.warning("repaired a difference in the kernel", **where, fault=fault)
+        key = self.farms.key(name)
+        whose = where(key, self.farms.get(key)) if key is not None else {}
+        _log.warning("repaired a difference in the kernel", **whose, fault=fault)
 
     # What is told to others.
 
@@ -827,20 +608,7 @@ class Reconciler:
 
     def _comes_or_goes(self, key: FarmKey) -> bool:
         """Whether a farm is not served yet, or is gone: somebody waits for it, more than for one backend more."""
-        return key not in self._farms or names.nftlb_farm_name(*key) not in self.present
-
-    def _fail(self, key: FarmKey, reason: FailureReason, message: str) -> None:
-        if (farm := self._farms.get(key)) is not None:
-            self._tell(key, Problem(reason, message, farm.metadata.generation))
-
-    def _tell(self, key: FarmKey, problem: Problem) -> None:
-        """A problem is counted and logged once for as long as it lasts, however often it is met."""
-        if self._told.get(key) != problem:
-            self._told[key] = problem
-            metrics.FARMS_FAILED.labels(problem.reason).inc()
-            where = _where(key, self._farms.get(key))
-            _log.warning("farm failed", **where, reason=problem.reason, message=problem.message)
-        self.progress.problems[key] = problem
+        return key not in self.farms or names.nftlb_farm_name(*key) not in self.present
 
     def _report(self) -> None:
         unchecked = (entry.since for entry in self._unchecked.values())
@@ -876,13 +644,3 @@ class Reconciler:
             except OSError as error:
                 self.progress.last_error = f"cannot write nftlb's start-up file: {error}"
                 _log.warning("cannot write nftlb's start-up file", error=str(error))
-
-
-def _where(key: FarmKey, farm: Farm | None) -> dict[str, str]:
-    """What a log line calls a farm, and the Service that it was made from."""
-    service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
-    return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
-
-
-def _generation(farm: Farm) -> tuple[str, int]:
-    return farm.metadata.uid, farm.metadata.generation

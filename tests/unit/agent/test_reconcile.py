@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import partings, policies, reconcile, view
+from kube_nftlb.agent import farms, partings, policies, reconcile, view
 from kube_nftlb.agent.engine import NftlbEngine
 from kube_nftlb.agent.node_facts import NodeFacts
 from kube_nftlb.agent.own_table import OwnTable
@@ -164,7 +164,7 @@ async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: No
 
 
 async def test_a_farm_that_recovers_is_no_longer_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "REFUSED_RETRY_S", 0.1)
+    monkeypatch.setattr(farms, "RETRY_S", 0.1)
     node.kernel.refused.add("web--http")
     node.loop.replace_all([farm()], 20)
     await until(lambda: bool(node.loop.progress.problems))
@@ -680,7 +680,7 @@ async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
 async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "REFUSED_RETRY_S", 0.2)
+    monkeypatch.setattr(farms, "RETRY_S", 0.2)
     monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
     other = [{"ip": "10.96.0.11", "ports": "80"}]
     node.loop.replace_all([farm()], 20)
