@@ -60,8 +60,9 @@ class Farms:
         self._impossible: set[FarmKey] = set()
         """Those that cannot be as they are asked for, as far as was found out when they were last looked at."""
         self._rejected: dict[FarmKey, str] = {}
-        """Those whose contents of the own table the kernel does not take, and what is said; until they change."""
+        """Those whose contents of the own table the kernel does not take, and what is said."""
         self._hindered: dict[FarmKey, Problem] = {}
+        self._short: set[FarmKey] = set()
         self._left_until: dict[FarmKey, float] = {}
 
     # What the watch tells. Whom it concerns is to be looked at.
@@ -97,6 +98,7 @@ class Farms:
         self._problems.gone(key)
         self._hindered.pop(key, None)
         self._rejected.pop(key, None)
+        self._short.discard(key)
         if self._farms.pop(key, None) is None and key not in self._frozen:
             return set()
         self._thaw(key)
@@ -196,10 +198,10 @@ class Farms:
         if (loss := self._claims.winner_over(key)) is not None:
             self._lose(key, *loss)
             return None
-        if self._left_until.get(key, 0) > time.monotonic():
-            return None
         if (said := self._rejected.get(key)) is not None:
             return self._stays(key, "Refused", f"what it needs beside nftlb is refused: {said}; it stays as it was")
+        if self._left_until.get(key, 0) > time.monotonic():
+            return None
         if lacking := self._lacking(farm):
             return self._stays(key, "KernelLacks", lacking)
         return self._possible(key, farm)
@@ -207,7 +209,9 @@ class Farms:
     def _possible(self, key: FarmKey, farm: Farm) -> objects.Farm | None:
         name = names.nftlb_farm_name(*key)
         try:
-            seen = view.farm_view(farm, self._engine.present.get(name), self._facts)
+            before = self._engine.present.get(name)
+            seen = view.farm_view(farm, before, self._facts)
+            (self._short.add if self._lacks_marks(farm, before, seen) else self._short.discard)(key)
             seen, hindrance = modes.shaped(farm, seen, self._segment.links)
         except ValueError as error:
             return self._stays(key, "NotPossible", str(error))
@@ -226,6 +230,17 @@ class Farms:
                 return None
         return seen
 
+    def _lacks_marks(self, farm: Farm, before: objects.Farm | None, seen: objects.Farm) -> bool:
+        had = len(before.backends) if before is not None else 0
+        # Looking for it takes time, and few farms are so large.
+        if had + len(farm.spec.backends) <= objects.MARK_LAST - objects.MARK_FIRST:
+            return False
+        return len(seen.backends) < sum(1 for _ in choice.chosen(farm.spec, self._facts))
+
+    def is_short(self, key: FarmKey) -> bool:
+        """Whether there are backends without a mark in a farm's view, for others have it until they are gone."""
+        return key in self._short
+
     def _cannot_give(self, key: FarmKey | None) -> bool:
         """Whether a farm stays as it is in nftlb, because nobody can read what it is to become, or make it that."""
         if key in self._frozen:
@@ -233,7 +248,8 @@ class Farms:
         farm = self._farms.get(key) if key is not None else None
         if key is None or farm is None or self._claims.winner_over(key) is not None:
             return False
-        return key in self._rejected or bool(self._lacking(farm))
+        lacks = any(self._kernel_has.get(feature) is False for feature in features.needed(farm.spec))
+        return key in self._rejected or lacks
 
     def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
         """The operator tells of conflicts, but for those with node ports, which it cannot see."""
@@ -324,14 +340,25 @@ class Farms:
         retry = [key for key, until in self._left_until.items() if until <= now]
         for key in retry:
             del self._left_until[key]
+            self._rejected.pop(key, None)
         return retry
 
-    def reject(self, refused: Mapping[str, str]) -> None:
-        """The kernel does not take the contents of these, by their names in nftlb, and says so."""
+    def reject(self, refused: Mapping[str, str], asked: Mapping[str, Farm]) -> None:
+        """The kernel does not take the contents of these, by their names in nftlb, and says so.
+
+        ``asked`` are the farms that they were made from: one that has changed meanwhile is looked at anew.
+        """
         for name, said in refused.items():
-            if (key := self._keys.get(name)) is not None:
+            key = self._keys.get(name)
+            if key is not None and self._farms.get(key) is asked.get(name):
                 self._rejected[key] = said
                 self.view(key)
+                self.leave(key)
+
+    def asked(self, names_: Iterable[str]) -> dict[str, Farm]:
+        """The farms of these names in nftlb, as far as there are any."""
+        keys = {name: key for name in names_ if (key := self._keys.get(name)) is not None}
+        return {name: self._farms[key] for name, key in keys.items() if key in self._farms}
 
     def succeed(self, key: FarmKey) -> Farm | None:
         """nftlb and the kernel have what a farm's view says; the farm, where that is what it asks for."""

@@ -37,6 +37,12 @@ def needed(spec: FarmSpec) -> Iterator[Feature]:
             f"add table inet {_TABLE}\nadd ct helper inet {_TABLE} probe {{ {helper_declaration(spec)} }}\n",
             f"the helper {spec.helper} needs a kernel with CONFIG_{option} (module {option.lower()})",
         )
+    if spec.limits.established is not None or any(backend.established is not None for backend in spec.backends):
+        yield Feature(
+            f"add table inet {_TABLE}\nadd chain inet {_TABLE} probe\n"
+            f"add rule inet {_TABLE} probe ct count over 1 drop\n",
+            "limits of established connections need a kernel with CONFIG_NFT_CONNLIMIT (module nft_connlimit)",
+        )
     if spec.queue is not None:
         yield Feature(
             f"add table inet {_TABLE}\nadd chain inet {_TABLE} probe\n"

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import ipaddress
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from kube_nftlb import errors
 from kube_nftlb.agent.nft import Nft
@@ -324,24 +324,18 @@ class OwnTable:
         """Whether the kernel would take these commands; nothing is changed."""
         return not await self._nft.complaint(commands)
 
-    async def create(self) -> dict[str, str]:
+    async def create(self, otherwise: Callable[[str], Contents] = lambda _: Contents()) -> dict[str, str]:
         """Make the table anew, with all that it is to have, in one transaction.
 
-        Farms whose contents the kernel does not take have nothing in it afterwards. Returns these, by their names in
-        nftlb, with what is said against them. Raises KernelError where the kernel refuses what is not a farm's.
+        Farms whose contents the kernel does not take have what ``otherwise`` says of them. Returns these, by their
+        names in nftlb, with what is said against them. Raises KernelError where the kernel refuses what is no farm's.
         """
-        return await self._create({})
-
-    async def _create(self, earlier: Mapping[str, Contents]) -> dict[str, str]:
-        """As ``create``; what is refused is what it was ``earlier`` instead."""
         try:
             await self._nft.run(creation(TABLE, self.state))
         except errors.KernelError:
-            if not (refused := await self._refused()):
+            if not (refused := await self._refused([owner for owner in self._owners if _is_farm(owner)])):
                 raise
-            for owner in refused:
-                self._release(owner)
-                self._hold(owner, earlier.get(owner, Contents()))
+            self._swap({owner: otherwise(owner) for owner in refused})
             await self._nft.run(creation(TABLE, self.state))
             return refused
         return {}
@@ -352,7 +346,9 @@ class OwnTable:
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 
-    async def update(self, owners: Mapping[str, Contents]) -> dict[str, str]:
+    async def update(
+        self, owners: Mapping[str, Contents], otherwise: Callable[[str], Contents] = lambda _: Contents()
+    ) -> dict[str, str]:
         """Give these owners these contents, in one transaction; none is sent where nothing changes.
 
         Farms whose new contents the kernel does not take keep what they have. Returns and raises as ``create`` does.
@@ -361,25 +357,31 @@ class OwnTable:
         if not changed:
             return {}
         earlier = {owner: self.owned(owner) for owner in changed}
-        keys = {key for owner in changed for key in _keys(self.owned(owner)) | _keys(owners[owner])}
+        keys = {key for owner in changed for key in _keys(earlier[owner]) | _keys(changed[owner])}
         before = self._part(keys, changed)
-        for owner, contents in changed.items():
-            self._release(owner)
-            self._hold(owner, contents)
+        self._swap(changed)
+
         try:
             await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
         except errors.KernelError:
-            # Somebody has touched the table: the difference cannot be applied, the whole can.
-            return await self._create(earlier)
+            refused = await self._refused([owner for owner in changed if _is_farm(owner)])
+            self._swap({owner: earlier[owner] for owner in refused})
+            try:
+                await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
+            except errors.KernelError:
+                # Somebody has touched the table: the difference cannot be applied, the whole can.
+                refused |= await self.create(lambda owner: earlier[owner] if owner in earlier else otherwise(owner))
+            return refused
         return {}
 
-    async def _refused(self) -> dict[str, str]:
-        """The farms whose contents the kernel does not take, each with what is said; none where that is not it."""
-        farms = [owner for owner in self._owners if _is_farm(owner)]
-        return await self._among(farms) if not await self._complaint([]) else {}
+    async def _refused(self, farms: list[str]) -> dict[str, str]:
+        """Those of these farms whose contents the kernel does not take, in a table of their own, and what is said."""
+        if not farms or await self._complaint([]):
+            return {}
+        return await self._among(farms)
 
     async def _among(self, farms: list[str]) -> dict[str, str]:
-        if not farms or not (said := await self._complaint(farms)):
+        if not (said := await self._complaint(farms)):
             return {}
         if len(farms) == 1:
             return {farms[0]: said}
@@ -387,10 +389,9 @@ class OwnTable:
         return await self._among(farms[:half]) | await self._among(farms[half:])
 
     async def _complaint(self, farms: list[str]) -> str:
-        """What is said against the table with these farms alone."""
-        contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)] + [
-            self._owners[owner] for owner in farms
-        ]
+        """What is said against a table with these farms, and with what belongs to none."""
+        contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)]
+        contents.extend(self._owners[owner] for owner in farms if owner in self._owners)
         used = frozenset(entry.set for each in contents for entry in each.elements)
         return await self._nft.complaint(creation(TABLE, combined([base(used), *contents])))
 
@@ -402,6 +403,11 @@ class OwnTable:
         values = {key: self._present[key] for key in keys if key in self._present}
         # Where several owners have one element, it is as the last of them wants it, and stays until the last has gone.
         return State({key: list(held.values())[-1] for key, held in values.items()}, own.chains, own.sets)
+
+    def _swap(self, owners: Mapping[str, Contents]) -> None:
+        for owner, contents in owners.items():
+            self._release(owner)
+            self._hold(owner, contents)
 
     def _hold(self, owner: str, contents: Contents) -> None:
         if contents:

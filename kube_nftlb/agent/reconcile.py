@@ -324,7 +324,7 @@ class Reconciler:
             earlier = self._unchecked.get(key, _Unchecked(since, started, ""))
             fault = failed.get(names.nftlb_farm_name(*key), "")
             self._unchecked[key] = replace(earlier, fault=fault)
-            if not fault and self._waits_for_marks(key):
+            if not fault and self.farms.is_short(key):
                 self._dirty.setdefault(key, since)
         self._in_work = {}
         self._chunk = fitting_chunk(chunk, time.perf_counter() - started, self._chunk)
@@ -356,7 +356,7 @@ class Reconciler:
         # A dirty farm may still have a guard that asks a policy which is gone, and which it no longer refers to.
         farms = {names.nftlb_farm_name(*key): None for key in turned | self._dirty.keys()}
         gone = dict.fromkeys(sets, Contents())
-        await self._table.update(gone | self._policies.sets() | self.farms.guards(farms))
+        await self._update_table(gone | self._policies.sets() | self.farms.guards(farms))
         self._policies.done()
 
     def _overdue(self) -> bool:
@@ -387,7 +387,7 @@ class Reconciler:
     async def _reconcile(self, keys: Iterable[FarmKey]) -> dict[str, str]:
         """Apply; what failed, by the farm's name in nftlb."""
         keys = list(keys)
-        await self._table.update({own_table.ENVIRONMENT: self._environment})
+        await self._update_table({own_table.ENVIRONMENT: self._environment})
         await self.farms.probe(keys)
         await self._look_at_links(self.farms.stateless(keys))
         await self._segment.provide({names.nftlb_farm_name(*key): self.farms.pod_vips(key) for key in keys})
@@ -406,9 +406,10 @@ class Reconciler:
         before |= self.farms.guards(wanted)
         before = {name: self._table.owned(name) | contents for name, contents in before.items()}
         if refused := await self._update_table(before):
-            own = {name: contents for name, contents in own.items() if name not in refused}
             # They stay as they are, and so another one may not get an address of theirs.
             wanted = {name: self.farms.view(key) if (key := self.farms.key(name)) else None for name in wanted}
+            own = {name: self.farms.contents(name, wanted[name], wanted[name]) for name in own if name not in refused}
+            self._late = {name: late for name, late in self._late.items() if wanted.get(name, late) is not None}
         failed = await self._apply(wanted)
         done = {name: farm for name, farm in wanted.items() if name not in failed}
         await self._update_table(own | self.farms.guards(done))
@@ -416,16 +417,18 @@ class Reconciler:
 
     async def _update_table(self, owners: Mapping[str, Contents]) -> Collection[str]:
         """Update the own table; the farms whose contents the kernel refuses, by their names in nftlb."""
-        refused = await self._table.update(owners)
-        self.farms.reject(refused)
+        asked = self.farms.asked(owners)
+        refused = await self._table.update(owners, self._closed)
+        self.farms.reject(refused, asked)
         return refused
 
     async def _create_table(self) -> None:
         """Make the own table anew; nobody gets to a farm whose contents the kernel refuses."""
-        refused = await self._table.create()
-        self.farms.reject(refused)
-        served = {name: self.present[name] for name in refused if name in self.present}
-        await self._table.update({name: steering.closed(farm) for name, farm in served.items()})
+        asked = self.farms.asked(self.farms.named())
+        self.farms.reject(await self._table.create(self._closed), asked)
+
+    def _closed(self, name: str) -> Contents:
+        return steering.closed(self.present[name]) if name in self.present else Contents()
 
     async def _apply(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, str]:
         steps = plan.steps(self.present, wanted)
@@ -435,14 +438,6 @@ class Reconciler:
         cut = {name: addresses for name in wanted if (addresses := self.farms.cut_off(name))}
         await self._partings.begin(cut, time.monotonic())
         return failed
-
-    def _waits_for_marks(self, key: FarmKey) -> bool:
-        """Whether backends of a large farm are left for which others had the marks until now (``marks``)."""
-        farm = self.farms.get(key)
-        if farm is None or len(farm.spec.backends) <= objects.MARK_LAST // 2:
-            return False
-        seen = self.farms.view(key)
-        return seen is not None and bool(self._unfinished(seen.name, seen))
 
     async def _check(self, key: FarmKey, fault: str) -> None:
         """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
@@ -535,7 +530,7 @@ class Reconciler:
                 self._foreign_change = False
                 await self._repair_base()
                 self._audit_at = now
-        await self._table.update(self._late)
+        await self._update_table(self._late)
         self._late = {}
         # What is dirty, or was not compared yet, is no damage.
         if not self._dirty and not self._unchecked:

@@ -60,12 +60,14 @@ def claims_of(farm: Farm, node_ips: Iterable[str] = ()) -> tuple[Claim, ...]:
     """
     protocol = farm.spec.protocol
     own = list(node_ips)
-    return tuple(
+    claims = (
         (ip, port, protocol)
         for address in farm.spec.addresses
         for ip in ([address.ip] if address.ip else [f"nodes ({farm.spec.family})", *own])
         for port in expand_ports(address.ports) or (0,)
     )
+    # A farm may name a node's address and have a node port of the same number.
+    return tuple(dict.fromkeys(claims))
 
 
 class Claims:
@@ -83,6 +85,7 @@ class Claims:
         self._on_ip: dict[str, set[FarmKey]] = {}
         self._holders: dict[Claim, FarmKey] = {}
         self._accepted: set[FarmKey] = set()
+        self._accepted_on_ip: dict[str, set[FarmKey]] = {}
         self._losses: dict[FarmKey, tuple[FarmKey, Claim]] = {}
 
     def put(self, farm: Farm) -> set[FarmKey]:
@@ -129,6 +132,10 @@ class Claims:
         if key not in self._accepted:
             return set()
         self._accepted.discard(key)
+        for ip in {claim[0] for claim in entry.claims}:
+            self._accepted_on_ip[ip].discard(key)
+            if not self._accepted_on_ip[ip]:
+                del self._accepted_on_ip[ip]
         for claim in entry.claims:
             if self._holders.get(claim) == key:
                 del self._holders[claim]
@@ -173,9 +180,9 @@ class Claims:
         for claim in entry.claims:
             ip, port, _ = claim
             if port == 0:
-                ahead = [(self._entries[other].rank, other) for other in self._on_ip[ip] if other in self._accepted]
-                if ahead and min(ahead)[0] < entry.rank:
-                    holder = min(ahead)[1]
+                others = self._accepted_on_ip.get(ip, set()) - {key}
+                first, holder = min(((self._entries[other].rank, other) for other in others), default=(None, key))
+                if first is not None and first < entry.rank:
                     return holder, next(held for held in self._entries[holder].claims if held[0] == ip)
             for held in (claim, (ip, 0, _ALL)):
                 holder_of = self._holders.get(held)
@@ -190,4 +197,6 @@ class Claims:
         self._accepted.add(key)
         entry = self._entries[key]
         self._holders.update(dict.fromkeys(entry.claims, key))
+        for ip in {claim[0] for claim in entry.claims}:
+            self._accepted_on_ip.setdefault(ip, set()).add(key)
         return self._behind(entry)

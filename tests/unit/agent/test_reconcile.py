@@ -551,13 +551,13 @@ async def test_a_farm_that_is_not_understood_keeps_its_guard_even_in_an_agent_th
 
 
 async def test_a_farm_whose_rules_the_kernel_refuses_is_told_so_and_hurts_nobody(node: Node) -> None:
-    node.nft.lacks = ("ct count",)
-    limited = farm("limited--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], limits={"established": 3})
+    node.nft.lacks = ("limit rate over 3/",)
+    limited = farm("limited--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], limits={"new": "3/second"})
     node.loop.replace_all([farm("a--http"), limited], 20)
     await node.settle(20)
     assert list(node.nftlb.farms) == ["a--http"], "without its limit it is not served at all"
     problem = node.loop.progress.problems[FarmKey("default", "limited--http")]
-    assert (problem.reason, "ct count" in problem.message) == ("Refused", True)
+    assert (problem.reason, "limit rate" in problem.message) == ("Refused", True)
     node.loop.put(farm("b--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}], version=21))
     node.loop.seen(21)
     await node.settle(21)
@@ -569,8 +569,8 @@ async def test_a_farm_keeps_the_rules_it_has_where_the_kernel_refuses_other_ones
     node.loop.replace_all([farm(addresses=ranges)], 20)
     await node.settle(20)
     chains = {name: list(rules) for name, rules in node.nft.chains.items() if "ranges" in name}
-    node.nft.lacks = ("ct count",)
-    node.loop.put(farm(addresses=ranges, limits={"established": 3}, generation=2, version=21))
+    node.nft.lacks = ("limit rate over 3/",)
+    node.loop.put(farm(addresses=ranges, limits={"new": "3/second"}, generation=2, version=21))
     node.loop.seen(21)
     await node.settle(21)
     assert node.loop.progress.problems[KEY_OF_WEB].reason == "Refused"
@@ -581,6 +581,18 @@ async def test_a_farm_keeps_the_rules_it_has_where_the_kernel_refuses_other_ones
     node.loop.seen(22)
     await node.settle(22)
     assert KEY_OF_WEB not in node.loop.progress.problems
+
+
+async def test_rules_that_the_kernel_refuses_are_tried_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(farms, "RETRY_S", 0.2)
+    monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
+    node.nft.lacks = ("limit rate over 3/",)
+    node.loop.replace_all([farm(limits={"new": "3/second"})], 20)
+    await node.settle(20)
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "Refused"
+    node.nft.lacks = ()
+    await until(lambda: not node.loop.progress.problems)
+    assert "web--http" in node.nftlb.farms
 
 
 async def test_what_keeps_clients_out_survives_an_agent_that_cannot_do_what_a_farm_asks_for_now(node: Node) -> None:
@@ -641,6 +653,19 @@ async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(node: Node)
     assert {name.partition("-")[0] for name in there.backends} == {"2"}
     assert len(there.backends) == 2100
     assert not node.loop.progress.problems
+
+
+async def test_most_backends_of_a_full_farm_can_be_exchanged_for_fewer(node: Node) -> None:
+    def backends(number: int, count: int) -> list[dict[str, Any]]:
+        return [raw_backend(f"{number}-{each}", f"10.{number}.{each // 250}.{each % 250 + 1}") for each in range(count)]
+
+    node.loop.replace_all([farm(backends=backends(1, 4094))], 20)
+    await node.settle(20)
+    node.loop.put(farm(backends=backends(2, 5), generation=2, version=21))
+    node.loop.seen(21)
+    await node.settle(21)
+    assert set(node.loop.present["web--http"].backends) == {f"2-{each}" for each in range(5)}
+    assert not node.nft.sets.get("verdicts-ip"), "nobody is refused any more"
 
 
 async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Node) -> None:

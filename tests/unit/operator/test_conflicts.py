@@ -63,6 +63,14 @@ def test_a_node_port_is_a_port_of_each_address_of_a_node_whose_addresses_are_kno
     assert claims.winner_over(FarmKey("default", "port")) == (FarmKey("default", "ip"), ("172.31.0.11", 30080, "TCP"))
 
 
+def test_a_farm_may_name_a_nodes_address_with_the_number_of_its_own_node_port():
+    claims = Claims(lambda each: claims_of(each, ["172.31.0.11"]))
+    both = farm("both", ("", "30080"), ("172.31.0.11", "30080"), day=1)
+    claims.put(both)
+    claims.put(farm("other", ("172.31.0.11", "30080"), day=2))
+    assert claims.remove(FarmKey("default", "both")) == {FarmKey("default", "other")}
+
+
 def test_a_farm_that_loses_one_address_loses_all_and_a_third_gets_the_others():
     assert verdicts(farm("first", V, day=1), farm("second", V, W, day=2), farm("third", W, day=3)) == {
         "second": "first"
