@@ -142,7 +142,8 @@ _CLOSES: Mapping[str, str] = {
         "each later packet nftlb looks into its map of listeners once more, where kube-proxy looks at none."
     ),
     "meanwhile": (
-        "It waits for the two farms that nftlb is busy with, at 0.1 s each and more. The engine of maps of "
+        "It waits for the two farms that nftlb is busy with, at 0.1 to 0.5 s each, and for the API server, which is as "
+        "busy. The engine of maps of "
         "[scaling.md](scaling.md) would close it; it is not written."
     ),
     "intake": (
