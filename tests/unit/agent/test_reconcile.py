@@ -677,8 +677,19 @@ async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Nod
     assert not node.loop.progress.problems
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol": "UDP"},
+        {
+            "protocol": "All",
+            "addresses": [{"ip": "10.96.0.10", "ports": ""}],
+            "backends": [{"name": "a", "ip": "10.244.1.2"}],
+        },
+    ],
+)
 async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     released: list[str] = []
 
@@ -687,7 +698,7 @@ async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
         return 0
 
     monkeypatch.setattr(node.conntrack, "release", release)
-    node.loop.replace_all([farm(protocol="UDP")], 20)
+    node.loop.replace_all([farm(**changes)], 20)
     await node.settle(20)
     await node.restart_agent()
     node.loop.replace_all([], 21)
