@@ -360,18 +360,15 @@ class OwnTable:
         keys = {key for owner in changed for key in _keys(earlier[owner]) | _keys(changed[owner])}
         before = self._part(keys, changed)
         self._swap(changed)
-
         try:
             await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
         except errors.KernelError:
-            refused = await self._refused([owner for owner in changed if _is_farm(owner)])
-            self._swap({owner: earlier[owner] for owner in refused})
-            try:
-                await self._nft.run(changes(TABLE, before, self._part(keys, changed)))
-            except errors.KernelError:
-                # Somebody has touched the table: the difference cannot be applied, the whole can.
-                refused |= await self.create(lambda owner: earlier[owner] if owner in earlier else otherwise(owner))
-            return refused
+            if refused := await self._refused([owner for owner in changed if _is_farm(owner)]):
+                self._swap(earlier)
+                others = {owner: new for owner, new in changed.items() if owner not in refused}
+                return refused | await self.update(others, otherwise)
+            # Somebody has touched the table: the difference cannot be applied, the whole can.
+            return await self.create(lambda owner: earlier[owner] if owner in earlier else otherwise(owner))
         return {}
 
     async def _refused(self, farms: list[str]) -> dict[str, str]:
