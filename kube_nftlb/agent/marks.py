@@ -18,8 +18,8 @@ def allocate(wanted: Iterable[str], taken: Mapping[str, int], asked: Mapping[str
     used = {*taken.values(), *given.values()}
     kept: set[int] = set(given.values())
     names = list(wanted)
-    if len(names) > MARK_LAST - MARK_FIRST + 1:
-        raise ValueError(f"a farm has at most {MARK_LAST - MARK_FIRST + 1} backends, not {len(names)}")
+    if len(names) > (most := MARK_LAST - MARK_FIRST + 1):
+        raise ValueError(f"a farm has at most {most} backends, not {len(names)}")
     for name in names:
         mark = taken.get(name)
         if name not in given and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in kept:

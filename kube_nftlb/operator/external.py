@@ -53,7 +53,7 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     named = [text.strip() for text in service.spec.external_ips if text.strip()]
     problems = [_refused(text) for text in named if not _note(found, "ExternalIP", text, allowed)]
     own = set(service.spec.cluster_ips)
-    ranges = {family: _source_ranges(service, family) for family in FAMILIES}
+    ranges = _source_ranges(service)
     problems.extend(_cut(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
@@ -75,11 +75,8 @@ def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [address for address in addresses if address in kept]
 
 
-def _source_ranges(service: Service, family: Family) -> tuple[str, ...]:
-    """spec.loadBalancerSourceRanges of a family, joined where they touch; nothing where they let everybody in.
-
-    The same where none is of this family.
-    """
+def _source_ranges(service: Service) -> dict[Family, tuple[str, ...]]:
+    """spec.loadBalancerSourceRanges by family, joined where they touch; nothing of a family that they let in whole."""
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
     for text in service.spec.load_balancer_source_ranges:
@@ -92,12 +89,14 @@ def _source_ranges(service: Service, family: Family) -> tuple[str, ...]:
             six.add(network)
         else:
             four.add(network)
-    joined: list[IpNetwork] = []
-    if family == "ipv6":
-        joined.extend(ipaddress.collapse_addresses(six))
-    else:
-        joined.extend(ipaddress.collapse_addresses(four))
-    return () if any(network.prefixlen == 0 for network in joined) else tuple(map(str, joined))
+    joined: dict[Family, list[IpNetwork]] = {
+        "ipv4": [*ipaddress.collapse_addresses(four)],
+        "ipv6": [*ipaddress.collapse_addresses(six)],
+    }
+    return {
+        family: () if any(network.prefixlen == 0 for network in networks) else tuple(map(str, networks))
+        for family, networks in joined.items()
+    }
 
 
 def internal_policy(service: Service) -> TrafficPolicy:
