@@ -53,6 +53,8 @@ class Farms:
         self._claims = Claims(lambda farm: claims_of(farm, self._facts.port_ips.get(farm.spec.family, ())))
         self._facts = NodeFacts()
         self._kernel_has: dict[Feature, bool] = {}
+        self._unprobed: set[FarmKey] = set()
+        """Those that came or changed since the kernel was last asked what it has."""
         self._frozen: set[FarmKey] = set()
         """Those whose spec is not understood."""
         self._guarded: set[FarmKey] = set()
@@ -75,6 +77,7 @@ class Farms:
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return set()
         self._farms[key] = farm
+        self._unprobed.add(key)
         self._thaw(key)
         self._keys[names.nftlb_farm_name(*key)] = key
         self._left_until.pop(key, None)
@@ -99,6 +102,7 @@ class Farms:
         self._hindered.pop(key, None)
         self._rejected.pop(key, None)
         self._short.discard(key)
+        self._unprobed.discard(key)
         if self._farms.pop(key, None) is None and key not in self._frozen:
             return set()
         self._thaw(key)
@@ -114,12 +118,17 @@ class Farms:
         for farm in self._farms.values():
             self._claims.put(farm)
 
-    async def probe(self, keys: Iterable[FarmKey]) -> None:
-        """Find out what the kernel has of what these farms need; once for as long as the agent runs."""
-        for key in keys:
-            for feature in features.needed(self._farms[key].spec) if key in self._farms else ():
+    async def probe(self) -> None:
+        """Find out what the kernel has of what farms need, before any of them is viewed; once while the agent runs."""
+        while self._unprobed:
+            key = next(iter(self._unprobed))
+            farm = self._farms[key]
+            for feature in features.needed(farm.spec):
                 if feature not in self._kernel_has:
                     self._kernel_has[feature] = await self._table.possible(feature.probe)
+            # It may have changed, or gone, meanwhile.
+            if self._farms.get(key) is farm:
+                self._unprobed.discard(key)
 
     # What there is.
 
@@ -248,8 +257,7 @@ class Farms:
         farm = self._farms.get(key) if key is not None else None
         if key is None or farm is None or self._claims.winner_over(key) is not None:
             return False
-        lacks = any(self._kernel_has.get(feature) is False for feature in features.needed(farm.spec))
-        return key in self._rejected or lacks
+        return key in self._rejected or bool(self._lacking(farm))
 
     def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
         """The operator tells of conflicts, but for those with node ports, which it cannot see."""

@@ -295,7 +295,7 @@ class Reconciler:
         self._sent -= orphans.keys()
         self._late = {}
         await self._take_policies()
-        await self.farms.probe(list(self.farms))
+        await self.farms.probe()
         wanted = {name: self.farms.view(key) for name, key in self.farms.named().items()}
         own = {name: self.farms.contents(name, farm, farm) for name, farm in wanted.items()}
         guards = self.farms.guards(dict.fromkeys(self.present) | wanted)
@@ -388,9 +388,9 @@ class Reconciler:
         """Apply; what failed, by the farm's name in nftlb."""
         keys = list(keys)
         await self._update_table({own_table.ENVIRONMENT: self._environment})
-        await self.farms.probe(keys)
         await self._look_at_links(self.farms.stateless(keys))
         await self._segment.provide({names.nftlb_farm_name(*key): self.farms.pod_vips(key) for key in keys})
+        await self.farms.probe()
         wanted = self.farms.with_holders({names.nftlb_farm_name(*key): self.farms.view(key) for key in keys})
         self._maybe_retired = self._maybe_retired or None in wanted.values()
         if any(farm is not None and farm.ingress for farm in wanted.values()):
@@ -407,6 +407,7 @@ class Reconciler:
         before = {name: self._table.owned(name) | contents for name, contents in before.items()}
         if refused := await self._update_table(before):
             # They stay as they are, and so another one may not get an address of theirs.
+            await self.farms.probe()
             wanted = {name: self.farms.view(key) if (key := self.farms.key(name)) else None for name in wanted}
             own = {name: self.farms.contents(name, wanted[name], wanted[name]) for name in own if name not in refused}
             self._late = {name: late for name, late in self._late.items() if wanted.get(name, late) is not None}
@@ -455,6 +456,7 @@ class Reconciler:
             return
         _log.warning("farm is not in the kernel as planned", **where(key, self.farms.get(key)), fault=fault)
         await self._engine.sync()
+        await self.farms.probe()
         await self._apply(self.farms.with_holders({name: farm}))
         if name in self.present and await self._engine.fault(name):
             await self._engine.reload(name)

@@ -706,6 +706,26 @@ async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
     assert released == ["web--http"]
 
 
+async def test_an_address_is_not_given_away_by_a_farm_of_which_nobody_has_looked_yet_whether_it_can_change(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "fitting_chunk", lambda *_: 2)
+    first = farm("a--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}])
+    node.loop.replace_all([first, farm()], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue",)
+    # A pass has two, the new one and the first: that which has the address comes along because of it.
+    node.loop.put(farm("a--http", addresses=[{"ip": "10.96.0.13", "ports": "80"}], generation=2, version=21))
+    node.loop.put(farm(addresses=[{"ip": "10.96.0.11", "ports": "80"}], queue=3, generation=2, version=22))
+    node.loop.put(farm("late--http", version=23))
+    node.loop.seen(23)
+    await node.settle(23)
+    assert sorted(node.nftlb.farms) == ["a--http", "web--http"]
+    assert ("DELETE", "/farms/late--http") not in node.nftlb.changes, "for a moment two farms had one address"
+    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressHeld"
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+
+
 async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
