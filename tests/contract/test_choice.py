@@ -140,6 +140,32 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     assert await remembered() == []
 
 
+async def test_a_client_that_comes_back_while_clients_are_remembered_again_keeps_none_of_them_out(
+    engine: NftlbEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bring(engine, farm(persistence="srcip", backends=BACKENDS["ipv4"]))
+    first, second = (engine.present["web--http"].backends[name].mark for name in ("a", "b"))
+    run, map_ = engine._nft.run, "ip nftlb persist-web--http"  # noqa: SLF001 - as a packet would
+    await run(f"add element {map_} {{ 10.1.0.7 : {0x80000000 + first:#x}, 10.1.0.8 : {0x80000000 + first:#x} }}")
+    added = []
+
+    async def run_beside_a_packet(commands: str) -> None:
+        if commands.startswith("add element"):
+            if not added:
+                await run(f"add element {map_} {{ 10.1.0.8 : {0x80000000 + second:#x} }}")
+            added.append(commands)
+        await run(commands)
+
+    monkeypatch.setattr(engine._nft, "run", run_beside_a_packet)  # noqa: SLF001 - the moment matters
+    await engine.reload("web--http")
+    assert len(added) == 2, "the first time the kernel refuses it"
+    found = await engine._kernel.sessions("ip", "persist-web--http")  # noqa: SLF001 - the last word is the kernel's
+    assert {layout.session_text("srcip", "ip", key): mark for key, mark in found.items()} == {
+        "10.1.0.7": first,
+        "10.1.0.8": second,
+    }
+
+
 def _ruleset() -> str:
     return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
 
