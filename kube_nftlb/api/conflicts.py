@@ -6,6 +6,7 @@ accepted when no farm accepted before it has any of its claims, else it is refus
 that its other addresses are free for farms of a lower rank. The verdict depends on nothing but the set of farms.
 """
 
+import bisect
 import heapq
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -85,7 +86,8 @@ class Claims:
         self._on_ip: dict[str, set[FarmKey]] = {}
         self._holders: dict[Claim, FarmKey] = {}
         self._accepted: set[FarmKey] = set()
-        self._accepted_on_ip: dict[str, set[FarmKey]] = {}
+        self._accepted_on_ip: dict[str, list[tuple[Rank, FarmKey]]] = {}
+        """The highest rank first: who claims every port of an IP asks for nothing but the first."""
         self._losses: dict[FarmKey, tuple[FarmKey, Claim]] = {}
 
     def put(self, farm: Farm) -> set[FarmKey]:
@@ -133,8 +135,9 @@ class Claims:
             return set()
         self._accepted.discard(key)
         for ip in {claim[0] for claim in entry.claims}:
-            self._accepted_on_ip[ip].discard(key)
-            if not self._accepted_on_ip[ip]:
+            on_ip = self._accepted_on_ip[ip]
+            del on_ip[bisect.bisect_left(on_ip, (entry.rank, key))]
+            if not on_ip:
                 del self._accepted_on_ip[ip]
         for claim in entry.claims:
             if self._holders.get(claim) == key:
@@ -180,9 +183,8 @@ class Claims:
         for claim in entry.claims:
             ip, port, _ = claim
             if port == 0:
-                others = self._accepted_on_ip.get(ip, set()) - {key}
-                first, holder = min(((self._entries[other].rank, other) for other in others), default=(None, key))
-                if first is not None and first < entry.rank:
+                first, holder = next(iter(self._accepted_on_ip.get(ip, ())), (entry.rank, key))
+                if first < entry.rank:
                     return holder, next(held for held in self._entries[holder].claims if held[0] == ip)
             for held in (claim, (ip, 0, _ALL)):
                 holder_of = self._holders.get(held)
@@ -198,5 +200,5 @@ class Claims:
         entry = self._entries[key]
         self._holders.update(dict.fromkeys(entry.claims, key))
         for ip in {claim[0] for claim in entry.claims}:
-            self._accepted_on_ip.setdefault(ip, set()).add(key)
+            bisect.insort(self._accepted_on_ip.setdefault(ip, []), (entry.rank, key))
         return self._behind(entry)
