@@ -114,7 +114,7 @@ PROBES = _counter(
     "kube_nftlb_probes_total",
     "Answers to probes.",
     *PROGRAMS,
-    path="/healthz, /livez, /readyz",
+    path="/healthz, /livez, /alive, /readyz",
     code="200, 503",
 )
 EVENTS = _counter(

@@ -1,7 +1,8 @@
-"""What the agent answers to probes, with kube-proxy's meaning. No I/O.
+"""What the agent answers to probes. No I/O.
 
-/healthz is for load balancers that send to all nodes, /livez for the kubelet: it must not end the agent of a Node that
-is being drained. /readyz tells whether the node is served at all.
+/healthz is for load balancers that send to all nodes, and /livez for who looks at one: they mean what they mean with
+kube-proxy. /readyz tells whether the node is served at all. /alive is for the kubelet: it must not end an agent that
+has thousands of farms to do, and would have to begin anew with all of them.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,10 @@ TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 """What the cluster autoscaler puts on a Node that it is about to remove."""
 
 
+STUCK_AFTER_S = 900
+"""How long a pass may take: nftlb has a minute for each answer, and minutes pass while it loads thousands of farms."""
+
+
 class Health(NamedTuple):
     """The state of the agent at one moment."""
 
@@ -24,6 +29,8 @@ class Health(NamedTuple):
     """How many seconds ago changes were all programmed for the last time; None where they never were."""
     node_eligible: bool
     """Whether load balancers shall send to this node."""
+    began_s_ago: float
+    """How many seconds ago the loop began its last pass."""
     nftlb_error: str
     """Why nftlb cannot be reached; empty where it can."""
 
@@ -51,6 +58,12 @@ def healthz(health: Health) -> Answer:
 def livez(health: Health) -> Answer:
     """200 where changes are programmed in time."""
     return Answer(_status(not health.overdue), _proxy(health))
+
+
+def alive(health: Health) -> Answer:
+    """200 where the loop gets on, however much there is to do."""
+    gets_on = health.began_s_ago < STUCK_AFTER_S
+    return Answer(_status(gets_on), {"currentTime": _text(health.now), "alive": gets_on})
 
 
 def readyz(health: Health) -> Answer:

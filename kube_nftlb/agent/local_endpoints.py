@@ -31,7 +31,7 @@ class Check(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A port that an object does not get, because it is an older one's."""
+    """A port that an object does not get, because it is another one's."""
 
     subject: Subject
     port: int
@@ -57,13 +57,16 @@ def claim(farm: Farm, node: str) -> Claim | None:
 
 
 def decide(claims: Iterable[Claim]) -> tuple[dict[int, Check], list[Refused]]:
-    """What is answered on each port: for all farms of a Service together, and for the older one of two Services."""
+    """What is answered on each port: for all farms of a Service together.
+
+    Of two Services the older one has it, and any Service before a farm that somebody wrote by hand.
+    """
     by_port: defaultdict[int, list[Claim]] = defaultdict(list)
     for entry in claims:
         by_port[entry.port].append(entry)
     checks, refused = dict[int, Check](), list[Refused]()
     for port, wanted in by_port.items():
-        holder = min(wanted, key=lambda entry: (entry.created, entry.subject)).subject
+        holder = min(wanted, key=_rank).subject
         checks[port] = Check(holder, _count(entry for entry in wanted if entry.subject == holder))
         losers = {entry.subject for entry in wanted} - {holder}
         refused.extend(Refused(loser, port, holder) for loser in sorted(losers))
@@ -85,10 +88,13 @@ def answer(check: Check, *, proxy_healthy: bool) -> Answer:
 
 def _subject(farm: Farm) -> Subject:
     metadata = farm.metadata
-    for owner in metadata.owner_references:
-        if owner.kind == SERVICES.kind:
-            return Subject(SERVICES, metadata.namespace, owner.name, owner.uid)
+    if (owner := metadata.service) is not None:
+        return Subject(SERVICES, metadata.namespace, owner.name, owner.uid)
     return Subject(FARMS, metadata.namespace, metadata.name, metadata.uid)
+
+
+def _rank(entry: Claim) -> tuple[bool, float, Subject]:
+    return entry.subject.resource != SERVICES, entry.created, entry.subject
 
 
 def _count(claims: Iterable[Claim]) -> int:

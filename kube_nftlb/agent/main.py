@@ -15,7 +15,7 @@ from kube_nftlb.agent.node_events import NodeEvents
 from kube_nftlb.agent.own_daemon_set import OwnDaemonSet
 from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
+from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts, serve_health
 from kube_nftlb.agent.reconcile import Reconciler
 from kube_nftlb.agent.segment import Segment
 from kube_nftlb.agent.status import NodeReporter
@@ -82,8 +82,9 @@ async def _run(settings: AgentSettings) -> None:
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
         page = metrics.Page("agent", Gauges(reconciler).refresh)
-        metrics_server = await serve(page.answer, settings.metrics_address, "metrics")
-        health_server = await serve(health.answer, settings.health_address)
+        metrics_server = await serve(
+            lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
+        )
         surroundings = Surroundings(kube, reconciler, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
         tasks = [
@@ -92,6 +93,7 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(watch_policies(kube, reconciler), name="watch-policies"),
             asyncio.create_task(reconciler.run(), name="reconcile"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
+            asyncio.create_task(serve_health(health, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
             asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
@@ -109,7 +111,6 @@ async def _run(settings: AgentSettings) -> None:
         for task in (stopped, *tasks):
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
-        health_server.close()
         metrics_server.close()
         await client.close()
         kernel.close()

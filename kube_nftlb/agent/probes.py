@@ -1,6 +1,7 @@
-"""The agent's /healthz, /livez and /readyz, and the ports that farms have for load balancers in front of the nodes."""
+"""The agent's answers to probes, and the ports that farms have for load balancers in front of the nodes."""
 
 import asyncio
+import errno
 import resource
 import time
 from collections import defaultdict
@@ -8,7 +9,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kube_nftlb import metrics
+import structlog
+
+from kube_nftlb import errors, metrics
 from kube_nftlb.agent import health, local_endpoints
 from kube_nftlb.agent.local_endpoints import Check, Claim
 from kube_nftlb.agent.own_node import OwnNode
@@ -18,6 +21,9 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.events import Events, Subject
 from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer
 from kube_nftlb.reasons import AgentEvent
+from kube_nftlb.settings import ListenAddress
+
+_log = structlog.get_logger()
 
 SETTLE_S = 0.1
 """Changes that come together are taken together."""
@@ -50,24 +56,58 @@ class AgentHealth:
         return self._progress.backlog.overdue(self._sync_overdue_s, time.monotonic())
 
     def answer(self, path: str) -> Answer:
-        """What is answered to a request."""
+        """What is answered on the port that is known as kube-proxy's."""
         if path == "/proxyMode":
             return Answer(200, {"mode": "nftlb"})
-        probe = {"/healthz": health.healthz, "/livez": health.livez, "/readyz": health.readyz}.get(path)
-        if probe is None:
+        probes = {"/healthz": health.healthz, "/livez": health.livez, "/readyz": health.readyz}
+        if path not in probes:
             return Answer(404, {"error": "ask for /healthz, /livez, /readyz or /proxyMode"})
+        return self._probe(path, probes[path])
+
+    def answer_kubelet(self, path: str) -> Answer | None:
+        """What is answered where the kubelet asks, which must be nobody else's port; None for what is no probe."""
+        probes = {"/alive": health.alive, "/readyz": health.readyz}
+        return self._probe(path, probes[path]) if path in probes else None
+
+    def _probe(self, path: str, probe: Callable[[health.Health], Answer]) -> Answer:
         done_at = self._progress.backlog.done_at
+        now = time.monotonic()
         answer = probe(
             health.Health(
                 now=datetime.now(UTC),
                 overdue=self._overdue,
-                done_s_ago=time.monotonic() - done_at if done_at is not None else None,
+                done_s_ago=now - done_at if done_at is not None else None,
+                began_s_ago=now - self._progress.began_at,
                 node_eligible=health.node_eligible(self._own_node.current, known=self._own_node.known),
                 nftlb_error=self._progress.nftlb_error,
             )
         )
         metrics.PROBES.labels(path, str(answer.status)).inc()
         return answer
+
+
+async def serve_health(state: AgentHealth, address: ListenAddress) -> None:
+    """Answer at the address where load balancers ask, as soon as nobody else does: kube-proxy may still be there.
+
+    Ends only when cancelled. Raises UsageError where it cannot be listened on for another reason.
+    """
+    server = HttpServer(state.answer)
+    told = False
+    try:
+        while True:
+            try:
+                await server.listen([address.host], address.port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise errors.UsageError(f"the health address {address.host}:{address.port}: {error}") from error
+                if not told:
+                    _log.warning("somebody else answers to load balancers' probes", port=address.port)
+                told = True
+                await asyncio.sleep(RETRY_S)
+            else:
+                await asyncio.Event().wait()
+    finally:
+        server.close()
 
 
 class HealthCheckPorts:
@@ -145,7 +185,7 @@ class HealthCheckPorts:
             if port not in self._servers and (trouble := await self._open(port)):
                 problems[check.subject].append(self._problem(port, trouble))
         for subject, port, holder in refused:
-            trouble = f"it is the port of the {holder.resource.kind} {holder.namespace}/{holder.name}, which is older"
+            trouble = f"it is the port of the {holder.resource.kind} {holder.namespace}/{holder.name}"
             problems[subject].append(self._problem(port, trouble))
         return problems
 

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -223,6 +224,7 @@ class Reconciler:
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
+            self.progress.began_at = time.monotonic()
             try:
                 await self._pass()
                 self.progress.nftlb_error = ""
@@ -251,7 +253,8 @@ class Reconciler:
     async def _pass(self) -> None:
         if not (self._listed and self._learned and self._policies.listed):
             self._wake.clear()
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LOOK_EVERY_S)
             return
         if not self._adopted:
             await self._adopt()

@@ -55,6 +55,16 @@ class Metadata(ForeignModel):
     annotations: dict[str, str] = Field(default_factory=dict)
     owner_references: tuple[OwnerReference, ...] = ()
 
+    @property
+    def service(self) -> OwnerReference | None:
+        """The Service that controls the object.
+
+        One that is being deleted nobody controls: edits of it are not undone any more, and a finalizer may keep it.
+        """
+        if self.deletion_timestamp is not None:
+            return None
+        return next((owner for owner in self.owner_references if owner.controls_as_service), None)
+
 
 class Condition(Model):
     """One of status.conditions, as Kubernetes' metav1.Condition."""

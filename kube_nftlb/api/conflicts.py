@@ -47,7 +47,7 @@ def rank(farm: Farm) -> Rank:
     A farm is a Service's when its controller ownerReference says so (v1, Service): the operator takes that from farms
     that it has not made. Without a creationTimestamp it is the youngest.
     """
-    owned = any(owner.controls_as_service for owner in farm.metadata.owner_references)
+    owned = farm.metadata.service is not None
     created = farm.metadata.creation_timestamp
     age = created.timestamp() if created is not None else float("inf")
     chosen = any(address.type == "ExternalIP" for address in farm.spec.addresses)

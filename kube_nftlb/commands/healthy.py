@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kube_nftlb import errors
 from kube_nftlb.nftlb import alive
-from kube_nftlb.settings import AgentSettings, CommonSettings, NftlbSettings, OperatorSettings
+from kube_nftlb.settings import AgentSettings, ListenAddress, NftlbSettings, OperatorSettings
 
 _FIRST_PROCESS = Path("/proc/1/cmdline")
 _TIMEOUT_S = 5
@@ -23,9 +23,10 @@ def check(environ: Mapping[str, str], program: str = "") -> None:
         settings = NftlbSettings.from_environment(environ)
         alive.ask(settings.port, settings.key_file)
     elif program == "operator":
-        _ask(OperatorSettings.from_environment(environ))
+        _ask(OperatorSettings.from_environment(environ).health_address, "/livez")
     elif program == "agent":
-        _ask(AgentSettings.from_environment(environ))
+        # Its health address may still be kube-proxy's.
+        _ask(AgentSettings.from_environment(environ).metrics_address, "/alive")
     else:
         raise errors.UsageError("say whether to ask the operator, the agent or nftlb-daemon")
 
@@ -38,11 +39,11 @@ def program_of(command_line: bytes) -> str:
     return next((word for word in words if word in ("operator", "agent", "nftlb-daemon")), "")
 
 
-def _ask(settings: CommonSettings) -> None:
-    host, port = settings.health_address
+def _ask(address: ListenAddress, path: str) -> None:
+    host, port = address
     connection = http.client.HTTPConnection(_EVERYWHERE.get(host, host), port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", "/livez")
+        connection.request("GET", path)
         answer = connection.getresponse()
         said = answer.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:

@@ -188,3 +188,31 @@ def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(clu
     assert as_tenant(ownerReferences=[{**owners[0], "controller": False}]) == ""
     edit = cluster.try_kubectl("label", "--as=tenant", "farm", "own--http", "-n", guarded, "colour=green")
     assert edit.returncode == 0, "what the operator has said may stay in an edit of another's"
+
+    def patched(part: dict[str, Any]) -> str:
+        patch = ("patch", "--as=tenant", "farm", "own--http", "-n", guarded, "--type=merge", "-p", json.dumps(part))
+        return cluster.try_kubectl(*patch).stderr
+
+    stolen = {"addresses": [{"ip": CLAIMED, "ports": "80"}]}
+    assert "only kube-nftlb's operator may change its spec; change the Service" in patched({"spec": stolen})
+    assert "only kube-nftlb's operator may give it finalizers" in patched({"metadata": {"finalizers": ["a.b/c"]}})
+    assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
+
+
+def test_the_address_of_a_service_that_is_gone_is_free_though_a_finalizer_keeps_its_farm(
+    cluster: Cluster, namespace: str, client: str
+) -> None:
+    for app in ("evil", "web"):
+        cluster.run(app, 1, namespace)
+    cluster.apply(service("own", namespace, selector={"app": "evil"}, clusterIP=CLAIMED))
+    cluster.farm_has("own--http", namespace, 1)
+    patch = json.dumps({"metadata": {"finalizers": ["example.com/kept"]}})
+    cluster.kubectl("patch", "farm", "own--http", "-n", namespace, "--type=merge", "-p", patch)
+    try:
+        cluster.delete("service", "own", namespace)
+        cluster.apply(service("web", namespace, clusterIP=CLAIMED))
+        cluster.reaches(client, cluster.pods("web", namespace), CLAIMED)
+        assert cluster.farm("own--http", namespace) is not None
+    finally:
+        patch = json.dumps({"metadata": {"finalizers": None}})
+        cluster.kubectl("patch", "farm", "own--http", "-n", namespace, "--type=merge", "-p", patch)

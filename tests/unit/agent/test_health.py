@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.health import Health, healthz, livez, node_eligible, readyz
+from kube_nftlb.agent.health import STUCK_AFTER_S, Health, alive, healthz, livez, node_eligible, readyz
 from kube_nftlb.api.core_node import CoreNode
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -18,6 +18,7 @@ def health(**changes: Any) -> Health:
         "overdue": False,
         "done_s_ago": 20.0,
         "node_eligible": True,
+        "began_s_ago": 1.0,
         "nftlb_error": "",
     }
     return Health(**{**good, **changes})
@@ -58,6 +59,12 @@ def test_who_is_late_tells_since_when() -> None:
 def test_readiness_tells_what_is_missing() -> None:
     body = readyz(health(nftlb_error="refused")).body
     assert body == {"currentTime": STAMP, "synced": True, "nftlbReachable": False, "ready": False}
+
+
+def test_the_kubelet_ends_no_agent_that_is_only_late() -> None:
+    late = health(overdue=True, done_s_ago=None, nftlb_error="refused", node_eligible=False)
+    assert alive(late).status == 200
+    assert alive(health(began_s_ago=STUCK_AFTER_S + 1)).status == 503
 
 
 def node(**changes: Any) -> CoreNode:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.agent import probes
 from kube_nftlb.agent.own_node import OwnNode
 from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts
@@ -17,6 +18,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.core_node import CoreNode
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.events import Subject
+from kube_nftlb.settings import ListenAddress
 from tests.builders import farm, raw_backend
 
 KEY = FarmKey("default", "web--http")
@@ -186,3 +188,23 @@ def test_the_agent_answers_from_its_progress_and_its_node() -> None:
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 200, 200]
     progress.backlog.queued(2, time.monotonic() - 61)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 503, 200]
+    answers = [state.answer_kubelet(path) for path in ("/alive", "/readyz", "/metrics")]
+    assert [answer and answer.status for answer in answers] == [200, 200, None]
+
+
+async def test_the_agent_answers_to_load_balancers_as_soon_as_kube_proxy_does_not(agent: Agent) -> None:
+    state = AgentHealth(agent.progress, OwnNode("node-1"), 60)
+    with socket.create_server(("127.0.0.1", 0)) as kube_proxy:
+        port = kube_proxy.getsockname()[1]
+        task = asyncio.create_task(probes.serve_health(state, ListenAddress("127.0.0.1", port)))
+        await asyncio.sleep(0.1)
+        assert not task.done()
+    await agent.until_status(port, 404)
+    task.cancel()
+    await agent.until_status(port, 0)
+
+
+async def test_a_health_address_that_no_interface_has_is_told() -> None:
+    state = AgentHealth(Progress(), OwnNode("node-1"), 60)
+    with pytest.raises(errors.UsageError, match=r"the health address 198\.51\.100\.1:1:"):
+        await probes.serve_health(state, ListenAddress("198.51.100.1", 1))

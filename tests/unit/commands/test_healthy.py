@@ -25,10 +25,13 @@ def test_the_program_is_found_in_the_command_line_of_the_first_process(command_l
     assert healthy.program_of(command_line.encode()) == program
 
 
+_ADDRESS = {"operator": "KUBE_NFTLB_HEALTH_ADDRESS", "agent": "KUBE_NFTLB_METRICS_ADDRESS"}
+
+
 async def ask(answer: Answer, unused_tcp_port: int, program: str = "operator") -> None:
     server = await http_server.serve(lambda _: answer, ListenAddress("127.0.0.1", unused_tcp_port))
     environment: Mapping[str, str] = {
-        "KUBE_NFTLB_HEALTH_ADDRESS": f"127.0.0.1:{unused_tcp_port}",
+        _ADDRESS[program]: f"127.0.0.1:{unused_tcp_port}",
         "KUBE_NFTLB_NODE_NAME": "a",
     }
     try:

@@ -5,7 +5,7 @@ from kube_nftlb.api.conflicts import Claims, FarmKey, claims_of, farm_key, rank
 from kube_nftlb.api.farm import Farm
 
 
-def farm(name, *addresses, owned=False, day=1, protocol="TCP", kind="ClusterIP"):
+def farm(name, *addresses, owned=False, day=1, protocol="TCP", kind="ClusterIP", **metadata):
     owners = [{"apiVersion": "v1", "kind": "Service", "name": "s", "uid": "u", "controller": True}] if owned else []
     return Farm.model_validate(
         {
@@ -14,6 +14,7 @@ def farm(name, *addresses, owned=False, day=1, protocol="TCP", kind="ClusterIP")
                 "namespace": "default",
                 "creationTimestamp": f"2026-01-{day:02}T00:00:00Z",
                 "ownerReferences": owners,
+                **metadata,
             },
             "spec": {
                 "protocol": protocol,
@@ -52,6 +53,15 @@ def test_what_the_cluster_gave_beats_an_older_address_that_somebody_chose():
     squatter = farm("squatter", V, W, owned=True, day=1, kind="ExternalIP")
     assert verdicts(squatter, farm("service", W, owned=True, day=9)) == {"squatter": "service"}
     assert verdicts(squatter, farm("hand", W, day=9)) == {"hand": "squatter"}
+
+
+def test_a_services_farm_that_a_finalizer_keeps_wins_nothing_any_more():
+    kept = farm("kept", V, owned=True, day=1, deletionTimestamp="2026-01-02T00:00:00Z", finalizers=["a/b"])
+    assert verdicts(kept, farm("service", V, owned=True, day=9)) == {"kept": "service"}
+    claims = Claims()
+    claims.put(farm("kept", V, owned=True, day=1))
+    claims.put(farm("service", V, owned=True, day=9))
+    assert claims.put(kept) == {FarmKey("default", "service")}
 
 
 def test_a_node_port_is_a_port_of_each_address_of_a_node_whose_addresses_are_known():
