@@ -4,6 +4,7 @@ An object that has new problems all the time gets 25 Events, and then one in fiv
 """
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections import OrderedDict
@@ -21,6 +22,7 @@ from kube_nftlb.reasons import EventReason
 _REMEMBERED_MAX = 4096
 _WAITING_MAX = 1024
 _MESSAGE_MAX = 1024
+_PROBLEMS_MAX = 32
 _BURST = 25
 _REFILL_S = 300.0
 
@@ -121,11 +123,11 @@ class Events:
         self._waiting: asyncio.Queue[Told] = asyncio.Queue(_WAITING_MAX)
 
     def tell(self, subject: Subject, problems: Iterable[Problem], about: str = "") -> None:
-        """These are all problems that an object has now; each new one is logged and becomes a Warning.
+        """These are all problems that an object has now; each new one of the first 32 is logged and becomes a Warning.
 
         With ``about`` they are all that it has of one part of it, such as a farm of a Service.
         """
-        for problem in self._memory.news(f"{subject.uid}/{about}", problems):
+        for problem in self._memory.news(f"{subject.uid}/{about}", itertools.islice(problems, _PROBLEMS_MAX)):
             if not about:
                 # Of a part the part's own line tells.
                 _log.warning("problem", reason=problem.reason, message=problem.message, **_where(subject))

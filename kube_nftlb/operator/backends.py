@@ -3,10 +3,11 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import BACKEND_NAME_PATTERN
+from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.operator import options
 from kube_nftlb.operator.options import Fields
 from kube_nftlb.operator.problems import Problem
@@ -20,6 +21,13 @@ _VALID_NAME = re.compile(BACKEND_NAME_PATTERN)
 
 Served = tuple[Slice, int]
 """A slice, and the number that a Service port has in it."""
+
+
+class Joined(NamedTuple):
+    """The backends of a Service port, by name, and how many there would be without a limit."""
+
+    backends: list[dict[str, Any]]
+    total: int
 
 
 def by_port(slices: Iterable[Slice]) -> dict[tuple[str, str], list[Served]]:
@@ -36,8 +44,9 @@ def join(
     *,
     keeps_port: bool = False,
     asked: Callable[[str], Fields] = lambda _: {},
-) -> list[dict[str, Any]]:
-    """The backends of a Service port, by name; all slices are of one family.
+    most: int = BACKENDS_MAX,
+) -> Joined:
+    """The backends of a Service port, ``most`` of them, the ready ones first; all slices are of one family.
 
     An IP and port that several slices have (a pod on its way from one to another) is one backend, told by its best
     entry: ready before serving before neither, then the one that knows its pod and node. With ``keeps_port`` backends
@@ -49,14 +58,16 @@ def join(
             key = (peer.ip, 0 if keeps_port else number)
             if (other := found.get(key)) is None or _preference(peer) > _preference(other):
                 found[key] = peer
+    # Whatever is done for each of them is not done for those that are left out, of which there may be very many.
+    chosen = sorted(found.items(), key=_choice)[:most] if len(found) > most else found.items()
     taken: set[str] = set()
     backends = []
-    for (ip, number), peer in sorted(found.items()):
+    for (ip, number), peer in sorted(chosen):
         name = _name(ip, number, peer.pod, taken)
         taken.add(name)
         backends.append({**_backend(name, ip, number, peer), **(asked(peer.pod) if peer.pod else {})})
     backends.sort(key=lambda backend: str(backend["name"]))
-    return backends
+    return Joined(backends, len(found))
 
 
 def distinguish(backends: list[dict[str, Any]]) -> list[Problem]:
@@ -70,6 +81,12 @@ def distinguish(backends: list[dict[str, Any]]) -> list[Problem]:
             sentence = f"the backends {first} and {backend['name']} both ask for {mark}; {first} has it"
             problems.append(options.problem("mark", sentence))
     return problems[:_PROBLEMS_MAX]
+
+
+def _choice(entry: tuple[tuple[str, int], Peer]) -> tuple[bool, str, tuple[str, int]]:
+    # False sorts before True.
+    address, peer = entry
+    return not peer.ready, peer.pod, address
 
 
 def _preference(peer: Peer) -> tuple[bool, bool, bool, str, str]:

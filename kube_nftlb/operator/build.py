@@ -29,8 +29,10 @@ Pods = Callable[[str], Given]
 
 _NAMED_MAX = 3
 
-BACKENDS_OF_SERVICE_MAX = 100_000
+BACKENDS_OF_SERVICE_MAX = 50_000
 """How many backends all farms of a Service may have together: while they are made, every other Service waits."""
+ENDPOINTS_OF_SERVICE_MAX = 200_000
+"""How many endpoints are looked at for them, each once for each port."""
 
 
 class PortKey(NamedTuple):
@@ -103,33 +105,26 @@ def build(
     served = {family: by_port(several) for family, several in of_family.items()}
     kinds: dict[tuple[Family, str], _Kind] = {}
     farms: list[Wanted] = []
-    room = BACKENDS_OF_SERVICE_MAX
+    room, looks = BACKENDS_OF_SERVICE_MAX, ENDPOINTS_OF_SERVICE_MAX
     for key, port, named in _ports(service, addresses, outside, asked.listen):
         where = f"port {key.port or port.port}"
         protocol = ALL if asked.listen.all_ports else port.protocol
         kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, asked, pods)
         kinds[key.family, protocol] = kind
         kind.farms.append(key.plain_name)
-        peers = join(
-            served[key.family].get((port.name or "", port.protocol), ()),
-            keeps_port=asked.listen.keeps_port,
-            asked=kind.backend_fields,
-        )
-        problems.extend(distinguish(peers))
-        if len(peers) > BACKENDS_MAX:
-            sentence = f"{where} has {len(peers)} {key.family} endpoints; {BACKENDS_MAX} are used"
-            problems.append(Problem("TooManyEndpoints", sentence))
-            # False sorts before True, and sorted() keeps the order of names among equals.
-            peers = sorted(
-                sorted(peers, key=lambda peer: not peer["ready"])[:BACKENDS_MAX], key=lambda peer: peer["name"]
-            )
-        room -= len(peers)
-        if room < 0:
-            sentence = (
-                f"its ports have more than {BACKENDS_OF_SERVICE_MAX} endpoints together: none from {where} on has"
-            )
-            problems.append(Problem("TooManyEndpoints", f"{sentence} a farm; make several Services of it"))
+        of_port = served[key.family].get((port.name or "", port.protocol), [])
+        endpoints = sum(len(each.peers) for each, _ in of_port)
+        looks -= endpoints
+        room -= min(endpoints, BACKENDS_MAX)
+        if looks < 0 or room < 0:
+            sentence = f"its ports have too many endpoints together: none from {where} on has a farm"
+            problems.append(Problem("TooManyEndpoints", f"{sentence}; make several Services of it"))
             break
+        peers, total = join(of_port, keeps_port=asked.listen.keeps_port, asked=kind.backend_fields)
+        problems.extend(distinguish(peers))
+        if total > len(peers):
+            sentence = f"{where} has {total} {key.family} endpoints; {len(peers)} are used"
+            problems.append(Problem("TooManyEndpoints", sentence))
         listened = fitting(named)
         if left_out := [address["ip"] for address in named if address not in listened]:
             sentence = f"{where} has {len(named)} addresses, which with their ports are more than a farm may have"

@@ -159,6 +159,7 @@ class _Operator:
         await self._filled.wait()
         if self._lease is not None:
             await self._lease.leading.wait()
+            await self._lister.fill_services()
         self._works.set()
         self._reconciler.store.changes.forget()
         self._reconciler.mark(self._reconciler.store.everything())

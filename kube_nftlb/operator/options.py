@@ -21,6 +21,7 @@ from kube_nftlb.operator.problems import Problem
 Fields = dict[str, Any]
 """A part of a farm's or a backend's fields, as the API server has them."""
 
+_UNKNOWN_MAX = 3
 _SHOWN_MAX = 100
 _TRUTHS: Final = {"on": True, "true": True, "off": False, "false": False}
 _NOTHING = frozenset(("0", "0/second", "0x0", "-1"))
@@ -181,10 +182,13 @@ def problem(key: str, sentence: str) -> Problem:
 
 
 def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Problem]:
-    """That there is no annotation of such a key."""
+    """That there is no annotation of such a key; an object may have thousands of them, and then the first are told."""
     keys = list(known)
-    sentence = f"unknown; the annotations of kube-nftlb on a {kind} are: {', '.join(keys)}"
-    return [problem(key, sentence) for key in texts if key not in keys]
+    strange = [key for key in texts if key not in keys]
+    rest = len(strange) - _UNKNOWN_MAX
+    more = f" (and so are {rest} others)" if rest > 0 else ""
+    sentence = f"unknown{more}; the annotations of kube-nftlb on a {kind} are: {', '.join(keys)}"
+    return [problem(key, sentence) for key in strange[:_UNKNOWN_MAX]]
 
 
 def instead(option: Option, fields: Fields) -> str:

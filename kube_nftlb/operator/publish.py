@@ -23,7 +23,7 @@ class Outcome(Enum):
     RETRY = "retry"
     """It failed in a way that passes: the API server is away, overloaded, or has another state than we know."""
     OBSOLETE = "obsolete"
-    """There is nothing to write to any more: the namespace is going."""
+    """There is nothing to write to any more: the namespace is going, or the CustomResourceDefinition has gone."""
 
 
 class RefusedError(errors.KubeNftlbError):
@@ -118,12 +118,22 @@ class Publisher:
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
     """What a failed write means. Raises RefusedError for one that is useless to repeat as it is."""
-    if isinstance(error, errors.KubeUnreachableError) or error.status >= 500 or error.status in (409, 429):
+    if isinstance(error, errors.KubeUnreachableError):
+        return Outcome.RETRY
+    if error.status >= 500 and not _too_large(error):
+        _log.warning("write failed", error=str(error))
+        return Outcome.RETRY
+    if error.status in (409, 429):
         return Outcome.RETRY
     # 403 also has this cause; the message is all that Kube keeps of it.
     if isinstance(error, errors.NotFoundError) or (error.status == 403 and "is being terminated" in error.message):
         return Outcome.OBSOLETE
     raise RefusedError(error.message or str(error)) from error
+
+
+def _too_large(error: errors.KubeError) -> bool:
+    """Whether etcd refuses an object for its size, which the API server tells as an error of its own."""
+    return "request is too large" in error.message or "message larger than max" in error.message
 
 
 def _join(one: Dirty, other: Dirty) -> Dirty:

@@ -67,6 +67,7 @@ class Reconciler:
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._status_written: dict[FarmKey, float] = {}
         self._awaited: dict[FarmKey, tuple[int, float]] = {}
+        self._deciding = asyncio.Lock()
 
     def mark(self, dirty: Dirty) -> None:
         """Have everything that may be out of date looked at."""
@@ -132,10 +133,13 @@ class Reconciler:
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
-        service = self.store.services.get(key)
-        todo = self._plan(key, service, self.store.changes.begin(key).made_at)
+        async with self._deciding:
+            # A plan may take half a second. What the API server and the kubelet say is heard between two of them.
+            await asyncio.sleep(0)
+            service = self.store.services.get(key)
+            todo = self._plan(key, service, self.store.changes.begin(key).made_at)
         problems = list(todo.problems)
-        retry = False
+        retry = obsolete = False
         refused: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
         for write in writes:
@@ -145,6 +149,7 @@ class Reconciler:
             try:
                 outcome = await self._write(write)
                 retry = retry or outcome is Outcome.RETRY
+                obsolete = obsolete or outcome is Outcome.OBSOLETE
             except RefusedError as error:
                 refused.add(_whole(write.wanted.port) if isinstance(write, Apply) else None)
                 metrics.FARMS_REFUSED.inc()
@@ -156,7 +161,9 @@ class Reconciler:
             return self._backoff(key)
         self.store.changes.done(key)
         self._failures.pop(key, None)
-        return _REFUSED_RETRY_S if refused else None
+        # Where not the namespace but the CustomResourceDefinition has gone, it may come back.
+        waits = obsolete and self.store.services.get(key) is not None
+        return _REFUSED_RETRY_S if refused or waits else None
 
     def _plan(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Plan:
         store = self.store
@@ -192,7 +199,7 @@ class Reconciler:
         accepted = not farm.invalid and loss is None
         (self.store.refused.discard if accepted else self.store.refused.add)(key)
         if accepted and status.programmed_nodes < status.total_nodes:
-            self.store.unfinished.add(key)
+            self.store.unfinished.add(key, farm.since)
         else:
             self.store.unfinished.discard(key)
         if status_digest(status) == farm.status.digest:

@@ -62,6 +62,11 @@ class FarmRecord(NamedTuple):
     status: SeenStatus
 
     @property
+    def made_as(self) -> tuple[object, ...]:
+        """All by which it is decided whether a farm has to be written anew."""
+        return self.uid, self.port, self.owner, self.digest, self.terminating
+
+    @property
     def owner_uid(self) -> str:
         """The uid of its controller, "" where it has none."""
         return self.owner.uid if self.owner is not None else ""

@@ -7,7 +7,7 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube import JsonObject, Kube, Resource
+from kube_nftlb.kube import SERVICES, JsonObject, Kube, Resource
 from kube_nftlb.operator.intake import BY_KOPF, KINDS, Intake, ObjectKey
 from kube_nftlb.operator.slices import ServiceKey
 from kube_nftlb.operator.store import Dirty
@@ -40,6 +40,13 @@ class Lister:
                 farms |= dirty.farms
         metrics.LAST_LIST.set_to_current_time()
         return Dirty(frozenset(services), frozenset(farms))
+
+    async def fill_services(self) -> None:
+        """List the Services once more, however long the API server takes.
+
+        Who begins to lead may know farms of a Service that it has not heard of yet: another has made them a moment ago.
+        """
+        await self._patiently(SERVICES)
 
     async def repair(self, kinds: Iterable[Resource] = KINDS) -> AsyncIterator[Dirty]:
         """List these kinds once more and take in what no watch told of; yields what each find touched.

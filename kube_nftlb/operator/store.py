@@ -16,8 +16,8 @@ from kube_nftlb.operator.naming import Contender
 from kube_nftlb.operator.options import Given
 from kube_nftlb.operator.pods import PodKey, PodRecord
 from kube_nftlb.operator.records import FarmRecord, NodeRecord
+from kube_nftlb.operator.since import Since
 from kube_nftlb.operator.slices import ServiceKey, Slice
-from kube_nftlb.operator.status import programmed
 from kube_nftlb.operator.table import Table
 
 SliceKey = tuple[str, str]
@@ -58,7 +58,7 @@ class Store:
         """How many farms refer to each policy, by its namespace and name."""
         self.revision = 0
         """Goes up with each change of a farm or a node."""
-        self.unfinished: set[FarmKey] = set()
+        self.unfinished: Since[FarmKey] = Since()
         """Accepted farms that some node does not have: those whose status a node's progress can change."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
@@ -158,7 +158,7 @@ class Store:
         self.revision += 1
         if before is None or before.ready != node.ready or node.watermark < before.watermark:
             return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
-        farms = {key for key in self.unfinished if self._differs(key, before, node)}
+        farms = set(self.unfinished.within(before.watermark, node.watermark))
         if before.failed != node.failed:
             farms.update(key for (key, _), _ in before.failed.items() ^ node.failed.items())
         return Dirty(farms=frozenset(farms))
@@ -169,10 +169,6 @@ class Store:
             return NOTHING
         self.revision += 1
         return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
-
-    def _differs(self, key: FarmKey, before: NodeRecord, after: NodeRecord) -> bool:
-        farm = self.farms.get(key)
-        return farm is not None and programmed(farm, before) != programmed(farm, after)
 
     def _contend(self, before: Service | None, after: Service | None) -> None:
         for service, join in ((before, False), (after, True)):
@@ -221,6 +217,9 @@ class Store:
                 service = ServiceKey(record.port.namespace, record.port.service)
                 _index(self._farms_of, service, key, join=join)
                 services.add(service)
+        if before is not None and after is not None and before.made_as == after.made_as:
+            # Such as a status, which is of no concern to who writes farms.
+            services.clear()
         return Dirty(frozenset(services), frozenset({key, *others}))
 
 

@@ -15,7 +15,7 @@ DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
 
 
 def joined(slices, port="http", protocol="TCP", **options):
-    return join(by_port(slices).get((port, protocol), ()), **options)
+    return join(by_port(slices).get((port, protocol), ()), **options).backends
 
 
 def backend_names(*slices, port="http", protocol="TCP"):

@@ -81,6 +81,12 @@ def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(annotations, w
     assert all(word in problem.message for word in words), problem.message
 
 
+def test_of_thousands_of_unknown_annotations_the_first_are_told():
+    record = pod({f"unknown-{number}": "" for number in range(5000)})
+    assert len(record.problems) == 3
+    assert all("unknown (and so are 4997 others);" in problem.message for problem in record.problems)
+
+
 def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it():
     found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
     assert [backend.get("mark") for backend in found.farms[0].spec["backends"]] == [16, None]

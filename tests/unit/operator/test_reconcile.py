@@ -173,6 +173,23 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     assert sorted(operator.publisher.writes) == expected
 
 
+async def test_farms_come_back_with_their_custom_resource_definition(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "_REFUSED_RETRY_S", 0.05)
+    operator.publisher.outcome = Outcome.OBSOLETE
+    operator.take(SERVICES, raw_service("other"))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.2)
+    assert len(operator.publisher.writes) > 1
+    operator.publisher.outcome = Outcome.DONE
+    await asyncio.sleep(0.1)
+    tried = len(operator.publisher.writes)
+    await asyncio.sleep(0.1)
+    worker.cancel()
+    assert len(operator.publisher.writes) == tried
+
+
 async def test_farms_that_are_long_told_of_do_not_delay_the_others(operator: Operator) -> None:
     await asyncio.sleep(0.4)
     assert operator.programmed() == ["0/2"]

@@ -82,6 +82,17 @@ def test_a_farm_that_loses_its_labels_makes_its_service_dirty(store, intake):
     assert store.farms_of(WEB) == []
 
 
+def test_a_farms_status_is_no_reason_to_look_at_its_service(intake):
+    intake.take(FARMS, None, raw_farm())
+    told = intake.take(FARMS, "MODIFIED", raw_farm(version=11, status={"observedGeneration": 1}))
+    assert told == Dirty(farms=frozenset({FARM}))
+    edited = raw_farm(version=12, generation=2, scheduler="weight")
+    assert intake.take(FARMS, "MODIFIED", edited).services == {WEB}
+    gone = raw_farm(version=13, generation=3, scheduler="weight")
+    gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert intake.take(FARMS, "MODIFIED", gone).services == {WEB}
+
+
 def test_the_loser_of_an_address_is_told_of_when_the_winner_comes_and_goes(store, intake):
     intake.take(FARMS, None, raw_farm("hand", port=None, owner=""))
     hand = FarmKey("default", "hand")
@@ -125,7 +136,7 @@ def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(store, intake, befor
         None,
         raw_farm("done", version=10, port=("web", "done", "ipv4"), addresses=[{"ip": "10.96.0.11", "ports": "80"}]),
     )
-    store.unfinished.add(FARM)
+    store.unfinished.add(FARM, 10)
     intake.take(NFTLB_NODES, None, raw_node(**before))
     assert {key.name for key in intake.take(NFTLB_NODES, "MODIFIED", raw_node(version=2, **after)).farms} == dirty
 
