@@ -302,6 +302,12 @@ class Farms:
         led = view.own_contents(asked, farm, present or objects.Farm(name), self._facts)
         return led | options.contents(asked.spec, farm)
 
+    def leaving(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, Contents]:
+        """What keeps clients from where nftlb listens and no farm is to: an agent that begins knows no more of it."""
+        news = {claim for farm in wanted.values() if farm is not None for claim in farm.claims()}
+        left = {name: set(farm.claims()) - news for name, farm in self._engine.present.items()}
+        return {name: steering.refused(claims) for name, claims in left.items() if claims}
+
     def _as_it_was(self, name: str, farm: objects.Farm) -> Contents:
         """What a farm that stays as it is gets from an agent that does not know what it had: rather less than more.
 

@@ -30,6 +30,8 @@ from kube_nftlb.nftlb.requests import Request
 from kube_nftlb.settings import AgentSettings
 
 _COMPONENT = "kube-nftlb-agent"
+_LAST_PASS_S = 5
+"""How long the loop may take to end what it is at: what is broken off half-way leaves connections to what has gone."""
 
 _log = structlog.get_logger()
 
@@ -87,11 +89,12 @@ async def _run(settings: AgentSettings) -> None:
         )
         surroundings = Surroundings(kube, reconciler, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
+        reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
         tasks = [
+            reconciling,
             asyncio.create_task(surroundings.run(), name="surroundings"),
             asyncio.create_task(watch_farms(kube, reconciler, health_checks), name="watch"),
             asyncio.create_task(watch_policies(kube, reconciler), name="watch-policies"),
-            asyncio.create_task(reconciler.run(), name="reconcile"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(serve_health(health, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
@@ -108,6 +111,8 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        reconciler.stop()
+        await asyncio.wait([reconciling], timeout=_LAST_PASS_S)
         for task in (stopped, *tasks):
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)

@@ -342,7 +342,8 @@ class OwnTable:
 
     def expect(self, owners: Mapping[str, Contents]) -> None:
         """These are all owners there are, and this is what they are to have; the kernel is not touched."""
-        self._owners, self._present, self._elements, self._digest = {}, {}, Counter(), 0
+        # Another version of the agent may have made it of other rules.
+        self._owners, self._present, self._elements, self._digest = {}, {}, Counter(), _digest("", base(SET_NAMES))
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 

@@ -12,7 +12,7 @@ addresses: it is left without backends, which for a client is the same. nftlb 1.
 IPv6 farm is removed (docs/nftlb-defects.md).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import (
@@ -72,6 +72,11 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
         )
         last.extend(RemoveBackend(name, backend) for backend in before.backends if backend not in farm.backends)
     return first + middle + last
+
+
+def burial(present: Mapping[str, objects.Farm], retired: Iterable[str]) -> list[Step]:
+    """The steps that remove farms which were retired; nftlb drops the table ip6 with the first."""
+    return [step for name in retired for step in _removal(present[name])]
 
 
 def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:

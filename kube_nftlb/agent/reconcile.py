@@ -52,8 +52,12 @@ AUDIT_STEP = 4
 """Farms compared per poll in the background."""
 LINKS_EVERY_S = 5
 """How often the node's interfaces and pods are looked at while a farm depends on them."""
+RETIRED_MAX = 64
+"""So many IPv6 farms may be retired, and more where they are less than half of all."""
 SAVE_EVERY_S = 2
 """How often the start-up file is written at most."""
+SAVE_WITHIN_S = 60
+"""And how often at the least, while changes come without pause."""
 RETRY_S = 0.2
 """How long the loop waits when nftlb does not answer."""
 _GENERATIONS = 2**32
@@ -91,6 +95,7 @@ class Reconciler:
         self._chunk = CHUNK_MAX
         self._seen = 0
         self._wake = asyncio.Event()
+        self._stopping = False
         self._listed = False
         self._adopted = False
         self._applied: dict[str, objects.Farm] = {}
@@ -106,7 +111,7 @@ class Reconciler:
         self._partings = Partings(engine)
         self._unsaved = False
         self._maybe_retired = False
-        self._saved_at = 0.0
+        self._saved_at = time.monotonic()
         self._latency = ProgrammingLatency(datetime.now(UTC))
         self._sent: set[str] = set()
         self._told_troubles: tuple[int, str, str] | None = None
@@ -222,8 +227,8 @@ class Reconciler:
     # The loop.
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        while True:
+        """Work until it is told to stop, or cancelled."""
+        while not self._stopping:
             self.progress.began_at = time.monotonic()
             try:
                 await self._pass()
@@ -237,6 +242,13 @@ class Reconciler:
                 # One farm that nobody thought of must not end the service of all others.
                 _log.exception("pass failed")
                 await self._pause(f"unexpected: {error!r}", 1)
+        # Nobody finds it later: the next agent does not know which backends have gone.
+        await self._partings.again(time.monotonic())
+
+    def stop(self) -> None:
+        """Have ``run`` end with the pass that it is at."""
+        self._stopping = True
+        self._wake.set()
 
     async def _pause(self, message: str, seconds: float) -> None:
         """After a failure nothing is taken for granted: what was in work is done again, after a new look at nftlb."""
@@ -265,6 +277,7 @@ class Reconciler:
         if self._todo and self._adopted:
             await self._work()
         if self._todo or self._unchecked:
+            self._save_meanwhile()
             return
         self._save()
         self._report_news()
@@ -300,7 +313,9 @@ class Reconciler:
         await self._take_policies()
         await self.farms.probe()
         wanted = {name: self.farms.view(key) for name, key in self.farms.named().items()}
-        own = {name: self.farms.contents(name, farm, farm) for name, farm in wanted.items()}
+        # What nftlb does not have yet is told when it has it.
+        own = {name: self.farms.contents(name, farm, self.present.get(name)) for name, farm in wanted.items()}
+        own |= {name: own.get(name, Contents()) | more for name, more in self.farms.leaving(wanted).items()}
         guards = self.farms.guards(dict.fromkeys(self.present) | wanted)
         self._table.expect({own_table.ENVIRONMENT: self._environment, **own, **self._policies.sets(), **guards})
         if await self._engine.own_table_fault(own_table.TABLE, self._table.state):
@@ -466,7 +481,7 @@ class Reconciler:
         if not (fault := self._unfinished(name, farm) or await self._engine.fault(name)):
             self._succeed(key, farm)
             return
-        await self._engine.apply(plan.steps(self.present, {name: None}))
+        await self._apply({name: None})
         self._applied.pop(name, None)
         self.farms.leave(key)
         self._latency.dropped(key)
@@ -530,6 +545,7 @@ class Reconciler:
                 # Its start-up file may be older than the last changes.
                 self._adopted = False
                 return
+            await self._repair_own_table()
             # What is dirty, or was not compared yet, is no damage: it is not in the kernel yet.
             if not self._dirty and not self._unchecked:
                 self._foreign_change = False
@@ -549,7 +565,8 @@ class Reconciler:
 
     async def _audit(self, now: float) -> None:
         """Compare some farms more, when their time has come."""
-        if self._audit_at is not None and now >= self._audit_at:
+        # A round is ended first, or only its first farms would ever be compared.
+        if self._audit_at is not None and now >= self._audit_at and not self._to_audit:
             await self._repair_base()
             self._to_audit, self._audit_at = list(self.present), None
         for name in self._to_audit[:AUDIT_STEP]:
@@ -560,17 +577,23 @@ class Reconciler:
         del self._to_audit[:AUDIT_STEP]
 
     async def _bury_retired(self) -> None:
-        """When no IPv6 farm is wanted any more, those that were retired can be removed without harm."""
+        """Remove those that were retired: without harm when no IPv6 farm is wanted any more.
+
+        Else nftlb's rules are made anew, which interrupts new connections, and is done only where there are many.
+        """
         self._maybe_retired = False
         ipv6 = [name for name, farm in self.present.items() if farm.ipv6]
         if ipv6 and not any(self.farms.key(name) for name in ipv6):
             await self._engine.apply(plan.steps(self.present, dict.fromkeys(ipv6)))
+            return
+        retired = [name for name in ipv6 if self.farms.key(name) is None]
+        if len(retired) > max(RETIRED_MAX, len(self.present) // 2) and not self._dirty and not self._unchecked:
+            _log.warning("removing retired farms", farms=len(retired))
+            await self._engine.apply(plan.burial(self.present, retired))
 
     async def _repair_base(self) -> None:
         """Somebody has changed nftables: see that all farms are listened for, and make nftlb write them if not."""
-        if fault := await self._engine.own_table_fault(own_table.TABLE, self._table.state):
-            self._repaired(fault)
-            await self._create_table()
+        await self._repair_own_table()
         if not (fault := await self._engine.base_fault()):
             return
         await self._engine.sync()
@@ -581,6 +604,11 @@ class Reconciler:
         if fault := await self._engine.base_fault():
             self._repaired(fault)
             await self._engine.rebuild()
+
+    async def _repair_own_table(self) -> None:
+        if fault := await self._engine.own_table_fault(own_table.TABLE, self._table.state):
+            self._repaired(fault)
+            await self._create_table()
 
     async def _repair_farm(self, name: str, fault: str) -> None:
         self._repaired(fault, name)
@@ -633,6 +661,15 @@ class Reconciler:
 
     def _troubles(self) -> tuple[int, str, str]:
         return self.progress.drift_repaired, self.progress.last_error, self.progress.nftlb_error
+
+    def _save_meanwhile(self) -> None:
+        """While changes come without pause: a file that lacks the newest farms is better than one of an hour ago.
+
+        But not one that lacks most, as it would after the agent's start, until all have been compared.
+        """
+        if time.monotonic() - self._saved_at >= SAVE_WITHIN_S and len(self._applied) * 10 >= len(self.present) * 9:
+            self._save()
+            self._unsaved = True
 
     def _save(self) -> None:
         now = time.monotonic()

@@ -57,8 +57,8 @@ def contents(
     backends that run on this node.
     """
     guards = _guards(farm, listeners) | _listened(listeners)
-    if refused := refusal(farm):
-        return guards | refused
+    if nobody := refusal(farm):
+        return guards | nobody
     masqueraded = Contents(frozenset(_masquerading(spec, listeners, here)))
     if spec.traffic_policy == "Cluster" or endpoints.cluster == endpoints.local:
         return guards | masqueraded
@@ -77,7 +77,11 @@ def refusal(farm: objects.Farm) -> Contents:
 
 def closed(farm: objects.Farm) -> Contents:
     """What a farm has that nobody is to reach: its new connections are refused, whatever its backends."""
-    claims = farm.claims()
+    return refused(farm.claims())
+
+
+def refused(claims: Iterable[objects.Claim]) -> Contents:
+    """What refuses new connections to these."""
     return Contents(frozenset(own_table.listener(own_table.VERDICTS, claim, own_table.REFUSE) for claim in claims))
 
 
@@ -136,6 +140,8 @@ def _pick(spec: FarmSpec, farm: objects.Farm, table: str, marks: Sequence[tuple[
     choice = ", ".join(f"{number} : {mark:#x}" for number, mark in enumerate(slots))
     order = "inc" if spec.scheduler == "rr" else "random"
     schedule = f"ct mark set numgen {order} mod {len(slots)} map {{ {choice} }}"
+    # A flow is new until it is answered. Its backend is the first packet's, whatever mark the others would get.
+    yield "ct status dnat return"
     if spec.persistence != "srcip":
         yield schedule
         return

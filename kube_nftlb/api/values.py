@@ -114,6 +114,9 @@ The highest bit asks for masquerading, and nftlb has no room for the eighth digi
 
 def _canonical_cidr(text: str) -> str:
     network = ipaddress.ip_network(text)
+    if "%" in text:
+        # Whatever stands there until the slash, Python takes for an interface's name.
+        raise ValueError(f"{text!r} names an interface, which a range of addresses has not")
     if str(network) != text:
         raise ValueError(f"{text!r} must be written {str(network)!r}")
     return text

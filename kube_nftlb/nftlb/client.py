@@ -35,6 +35,8 @@ class NftlbClient:
         """``on_request`` is told each request and its duration in seconds; ``transport`` is for tests."""
         self._key_file = key_file
         self._key = ""
+        self._another = False
+        """Whether the daemon of ``_key`` is another one than that whose farms were asked for last."""
         self._lock = asyncio.Lock()
         self._on_request = on_request
         self.changes = 0
@@ -52,15 +54,16 @@ class NftlbClient:
         await self._http.aclose()
 
     def restarted(self) -> bool:
-        """Whether the daemon has been started anew since it was last asked: each start makes a new key."""
+        """Whether the daemon has been started anew since its farms were last asked for: each start makes a new key."""
         try:
-            return self._key_file.read_text().strip() != self._key
+            return self._another or self._key_file.read_text().strip() != self._key
         except OSError:
             return True
 
     async def farms(self) -> dict[str, objects.Farm]:
         """All farms that nftlb has, by name."""
         body: dict[str, Any] = json.loads(await self.send(Request("GET", "/farms")))
+        self._another = False
         return objects.parse(body)
 
     async def change(self, request: Request) -> None:
@@ -114,5 +117,6 @@ class NftlbClient:
         except OSError as error:
             raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {error}") from error
         changed = key != self._key
+        self._another = self._another or (changed and bool(self._key))
         self._key = key
         return changed

@@ -52,6 +52,28 @@ async def bring(engine: NftlbEngine, wanted: model.Farm | None, name: str = "web
     assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
 
 
+async def test_a_farm_may_have_no_address_on_a_node(engine: NftlbEngine) -> None:
+    ported = [{"type": "NodePort", "ports": "30080"}]
+    await bring(engine, farm(addresses=ported, backends=BACKENDS["ipv4"]))
+    assert engine.present["web--http"].addresses == {}
+    await bring(engine, farm(addresses=ported, backends=BACKENDS["ipv4"][1:]))
+    await bring(engine, None)
+
+
+async def test_farms_that_were_retired_can_be_removed_and_the_others_stay(engine: NftlbEngine) -> None:
+    for number, name in enumerate(("web--http", "b", "c"), 1):
+        address = {"ip": f"fd00:96::{number}", "ports": "80"}
+        await bring(engine, farm(name, **{**IPV6, "addresses": [address]}, backends=BACKENDS["ipv6"]), name)
+    await bring(engine, farm("four", addresses=[{"ip": "10.96.0.1", "ports": "80"}], backends=BACKENDS["ipv4"]), "four")
+    for name in ("b", "c"):
+        assert await engine.apply(plan.steps(engine.present, {name: None})) == {}
+    assert engine.present.keys() == {"web--http", "b", "c", "four"}
+    assert await engine.apply(plan.burial(engine.present, ["b", "c"])) == {}
+    assert engine.present.keys() == {"web--http", "four"}
+    assert [await engine.fault(name) for name in engine.present] == ["", ""]
+    assert await engine.base_fault() == ""
+
+
 @pytest.mark.parametrize("base", [IPV4, IPV6], ids=["ipv4", "ipv6"])
 async def test_a_farm_lives_through_all_changes(engine: NftlbEngine, base: dict[str, Any]) -> None:
     a, b, c = BACKENDS[base.get("family", "ipv4")]

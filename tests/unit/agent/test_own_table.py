@@ -1,10 +1,13 @@
 """What the agent's own table has, whatever farms put into it."""
 
 import re
+from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.own_table import SET_NAMES, base
+from kube_nftlb.agent import own_table
+from kube_nftlb.agent.nftables import Chain, Contents
+from kube_nftlb.agent.own_table import SET_NAMES, OwnTable, base
 
 ALWAYS = {f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6")}
 """The sets that are looked into with each new connection, used or not."""
@@ -32,6 +35,17 @@ def test_every_chain_that_a_rule_leads_to_is_there() -> None:
         }
         assert led_to <= chains.keys()
         assert all(chain.rules or chain.hook for chain in chains.values())
+
+
+def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seals() -> set[str]:
+        nft: Any = None
+        return {name for name in OwnTable(nft).state.chains if name.startswith("state-")}
+
+    ours = seals()
+    assert seals() == ours
+    monkeypatch.setattr(own_table, "base", lambda _: Contents(chains=(Chain("refuse", ("drop",)),)))
+    assert seals() != ours
 
 
 def test_a_plain_farm_costs_a_packet_of_an_open_connection_one_rule() -> None:

@@ -313,6 +313,106 @@ async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None
     await until(lambda: [entry["name"] for entry in saved()] == ["web--http"])
 
 
+async def test_the_own_table_is_made_again_while_changes_come_without_pause(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
+    node.loop.replace_all([farm()], 20)
+    await node.settle(20)
+
+    async def change() -> None:
+        for version in range(21, 10_000):
+            backends = [raw_backend("pod-a", f"10.244.{version // 250}.{version % 250 + 1}")]
+            node.loop.put(farm(backends=backends, generation=version, version=version))
+            node.loop.seen(version)
+            await asyncio.sleep(0.002)
+
+    changing = asyncio.create_task(change())
+    await until(lambda: node.loop.progress.watermark > 25)
+    node.nft.damage()
+    node.kernel.foreign_changes += 1
+    await until(lambda: node.nft.chains.keys() >= {"refuse", "not-served"})
+    assert not changing.done()
+    changing.cancel()
+    await asyncio.gather(changing, return_exceptions=True)
+
+
+async def test_all_farms_are_compared_though_others_change_nftables_all_the_time(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "AUDIT_STEP", 1)
+    node.loop.replace_all(
+        [farm(name, addresses=[{"ip": f"10.96.0.{number}", "ports": "80"}]) for number, name in enumerate("abcdef", 1)],
+        20,
+    )
+    await node.settle(20)
+
+    async def meddle() -> None:
+        while True:
+            node.kernel.foreign_changes += 1
+            await asyncio.sleep(0.002)
+
+    compared = list[str]()
+    fault = NftlbEngine.fault
+
+    async def noted(self: NftlbEngine, name: str) -> str:
+        compared.append(name)
+        return await fault(self, name)
+
+    await until(lambda: node.loop.settled)
+    monkeypatch.setattr(NftlbEngine, "fault", noted)
+    meddling = asyncio.create_task(meddle())
+    await until(lambda: len(compared) >= 18)
+    meddling.cancel()
+    await asyncio.gather(meddling, return_exceptions=True)
+    assert {name[:1] for name in compared} == set("abcdef")
+
+
+async def test_an_agent_that_begins_keeps_clients_from_an_address_that_leaves_until_nftlb_has_left_it(
+    node: Node,
+) -> None:
+    ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
+    node.loop.replace_all([farm(addresses=ranges)], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    before = len(node.nft.commands)
+    node.loop.replace_all([farm(addresses=[{"ip": "10.96.0.11", "ports": "80"}], generation=2, version=21)], 21)
+    await node.settle(21)
+    assert "tcp . 10.96.0.10 . 80 : goto refuse" in node.nft.commands[before]
+    assert not [key for key in node.nft.sets["verdicts-ip"] if "10.96.0.10" in key]
+
+
+async def test_retired_farms_do_not_become_ever_more(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "RETIRED_MAX", 1)
+    monkeypatch.setattr(reconcile, "LOOK_EVERY_S", 0.05)
+    six = {
+        name: farm(name, family="ipv6", addresses=[{"ip": f"fd00::{n}", "ports": "80"}], backends=[])
+        for n, name in enumerate("abcdefgh", 1)
+    }
+    node.loop.replace_all(six.values(), 20)
+    await node.settle(20)
+    for version, name in enumerate("abcd", 21):
+        node.loop.remove(FarmKey("default", name), version)
+        node.loop.seen(version)
+        await node.settle(version)
+    await until(lambda: node.loop.settled)
+    assert set(node.nftlb.farms) == set("abcdefgh"), "four are not more than half"
+    node.loop.remove(FarmKey("default", "e"), 30)
+    node.loop.seen(30)
+    await until(lambda: set(node.nftlb.farms) == set("fgh"))
+    await until(lambda: node.loop.settled)
+
+
+async def test_it_ends_with_the_pass_that_it_is_at(node: Node) -> None:
+    node.loop.replace_all(
+        [farm(name, addresses=[{"ip": f"10.96.0.{n}", "ports": "80"}]) for n, name in enumerate("ab", 1)], 20
+    )
+    await until(lambda: bool(node.nftlb.farms))
+    node.loop.stop()
+    await asyncio.wait_for(node.task, 5)
+    assert list(node.nftlb.farms) == ["a", "b"]
+
+
 async def test_the_own_table_is_made_again_when_somebody_removes_it(node: Node) -> None:
     node.loop.replace_all([farm()], 20)
     await node.settle(20)

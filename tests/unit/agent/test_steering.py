@@ -73,8 +73,9 @@ def test_the_policy_local_leads_the_nodes_own_clients_to_all_backends() -> None:
 def test_a_backend_that_nftlb_does_not_have_yet_is_chosen_only_afterwards() -> None:
     before = view(addresses=[EXTERNAL], backends=[OWN], trafficPolicy="Local").farm
     seen = view(before, addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local")
-    assert "mod 1 " in rules(seen.before, "pick-web--http")[0]
-    assert "mod 3 " in rules(seen.after, "pick-web--http")[0]
+    assert "mod 1 " in rules(seen.before, "pick-web--http")[1]
+    assert "mod 3 " in rules(seen.after, "pick-web--http")[1]
+    assert rules(seen.after, "pick-web--http")[0] == "ct status dnat return", "a flow without an answer keeps its mark"
 
 
 def test_the_policy_local_without_a_backend_here_drops_who_comes_from_elsewhere() -> None:

@@ -26,6 +26,21 @@ async def test_a_new_key_is_read_when_nftlb_no_longer_takes_the_old_one(tmp_path
     assert list(nftlb.farms) == ["f"]
 
 
+async def test_another_daemon_is_noticed_though_a_request_has_taken_its_key(tmp_path: Path) -> None:
+    nftlb = FakeNftlb()
+    nftlb.key = "first"
+    (tmp_path / "key").write_text("first")
+    talk = client(tmp_path, nftlb.transport())
+    await talk.farms()
+    assert not talk.restarted()
+    nftlb.key = "second"
+    (tmp_path / "key").write_text("second")
+    await talk.change(POST)
+    assert talk.restarted()
+    await talk.farms()
+    assert not talk.restarted()
+
+
 async def test_without_a_key_nftlb_counts_as_unreachable(tmp_path: Path) -> None:
     with pytest.raises(errors.NftlbUnreachableError, match="has not written its key"):
         await client(tmp_path, FakeNftlb().transport()).farms()
