@@ -176,17 +176,22 @@ def _ports(
 ) -> Iterator[tuple[PortKey, ServicePort, list[Spec]]]:
     """Each farm of a Service: what it is made from, and what it listens on.
 
-    A port has a second farm for the addresses reached from outside where these have a traffic policy of their own.
+    A port has a second farm for the addresses reached from outside where a traffic policy is Local: the nodes' own
+    clients may be led to other backends there, and sessions of theirs must not count inside. And where one of them is
+    an external IP: somebody else may have that, and then a farm is refused as a whole. With session affinity all
+    addresses are one farm all the same, as a client's backend is to be the same at each.
     """
     namespace, name = service.metadata.namespace, service.metadata.name
-    apart = internal_policy(service) != external_policy(service)
+    local = "Local" in (internal_policy(service), external_policy(service))
+    sticky = service.spec.session_affinity == "ClientIP"
     for port in service.spec.ports:
         for family, ip in addresses.items():
             key = PortKey(namespace, name, port.name or "", family)
             ports = "" if listen.all_ports else listen.ports or str(port.port)
             inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
             outer = outside.of(family, port, ports)
-            if outer and apart:
+            chosen = any(address["type"] == "ExternalIP" for address in outer)
+            if outer and (local or (chosen and not sticky)):
                 yield key, port, [inner]
                 yield key._replace(external=True), port, outer
             else:

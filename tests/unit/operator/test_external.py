@@ -49,9 +49,11 @@ def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[
         ),
         pytest.param(service([{"ip": "198.51.100.7"}], ports=PORT), [INNER], id="a status left from another type"),
         pytest.param(
-            service(externalIPs=["203.0.113.9", " ", "fd00::9", "203.0.113.9", "10.96.0.10"]),
+            service(
+                externalIPs=["203.0.113.9", " ", "fd00::9", "203.0.113.9", "10.96.0.10"], sessionAffinity="ClientIP"
+            ),
             [INNER, ("ExternalIP", "203.0.113.9", "80")],
-            id="external IPs of the family, each once",
+            id="external IPs of the family, each once; sessions hold for all addresses",
         ),
     ],
 )
@@ -72,16 +74,24 @@ def test_a_policy_of_their_own_gives_external_addresses_a_farm_of_their_own() ->
     assert policies["web--http--external"] == "Local"
 
 
-def test_one_policy_for_both_needs_one_farm() -> None:
+def test_sessions_of_clients_that_go_to_any_node_do_not_count_where_the_policy_is_local() -> None:
     asked = service(type="NodePort", ports=PORT, externalTrafficPolicy="Local", internalTrafficPolicy="Local")
-    assert farms(asked) == {"web--http": [INNER, NODE_PORT]}
+    assert farms(asked) == {"web--http": [INNER], "web--http--external": [NODE_PORT]}
+
+
+def test_an_external_ip_that_another_may_have_does_not_take_the_cluster_ip_with_it() -> None:
+    asked = service(type="NodePort", ports=PORT, externalIPs=["203.0.113.9"])
+    assert farms(asked) == {
+        "web--http": [INNER],
+        "web--http--external": [("ExternalIP", "203.0.113.9", "80"), NODE_PORT],
+    }
 
 
 @pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
 def test_an_external_ip_outside_the_allowed_ranges_is_refused_with_a_sentence(ip: str) -> None:
     profile = Profile(external_ips=(ipaddress.ip_network("192.0.2.0/24"),))
     built = build(service(externalIPs=[ip, "192.0.2.1"]), [], profile=profile)
-    assert [entry["ip"] for entry in built.farms[0].spec["addresses"]] == ["10.96.0.10", "192.0.2.1"]
+    assert [entry["ip"] for farm in built.farms for entry in farm.spec["addresses"]] == ["10.96.0.10", "192.0.2.1"]
     (problem,) = built.problems
     assert problem.reason == "ExternalIPRefused"
     assert ip in problem.message
@@ -103,7 +113,8 @@ def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kep
     asked = service(
         [{"ip": "198.51.100.7"}], type="LoadBalancer", externalIPs=["203.0.113.9"], loadBalancerSourceRanges=ranges
     )
-    guarded = {entry["ip"]: entry.get("sourceRanges", []) for entry in build(asked, []).farms[0].spec["addresses"]}
+    addresses = [entry for farm in build(asked, []).farms for entry in farm.spec["addresses"]]
+    guarded = {entry["ip"]: entry.get("sourceRanges", []) for entry in addresses}
     assert guarded == {"10.96.0.10": [], "198.51.100.7": kept, "203.0.113.9": []}
 
 
@@ -123,7 +134,7 @@ def test_source_ranges_past_the_most_are_told() -> None:
 
 def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 41)]
-    built = build(service(type="NodePort", ports=PORT, externalIPs=ips), [])
+    built = build(service(type="NodePort", ports=PORT, externalIPs=ips, sessionAffinity="ClientIP"), [])
     spec = FarmSpec.model_validate(built.farms[0].spec)
     assert len(spec.addresses) == ADDRESSES_MAX
     assert [spec.addresses[0].type, spec.addresses[-1].type] == ["ClusterIP", "NodePort"]
@@ -134,8 +145,8 @@ def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
 def test_addresses_with_many_ports_are_fewer() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 10)]
     built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}), [])
-    spec = FarmSpec.model_validate(built.farms[0].spec)
-    assert [address.ip for address in spec.addresses] == ["10.96.0.10", *ips[:3]]
+    spec = FarmSpec.model_validate(built.farms[1].spec)
+    assert [address.ip for address in spec.addresses] == ips[:4]
     assert [problem.reason for problem in built.problems] == ["TooManyAddresses"]
 
 
