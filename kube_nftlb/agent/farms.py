@@ -319,7 +319,7 @@ class Farms:
             return steering.closed(farm) if key in self._guarded else steering.refusal(farm)
         if key in self._rejected:
             return steering.closed(farm)
-        possible = asked.spec.model_copy(update={"helper": "none"})
+        possible = asked.spec.model_copy(update={"helper": "none", "queue": None})
         return view.own_contents(asked, farm, farm, self._facts) | options.contents(possible, farm)
 
     def guards(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, Contents]:

@@ -50,12 +50,3 @@ def needed(spec: FarmSpec) -> Iterator[Feature]:
             "queue needs a kernel with CONFIG_NFT_QUEUE and CONFIG_NETFILTER_NETLINK_QUEUE "
             "(modules nft_queue and nfnetlink_queue)",
         )
-    if spec.flow_offload:
-        yield Feature(
-            f"add table inet {_TABLE}\n"
-            f"add flowtable inet {_TABLE} table {{ hook ingress priority 0; devices = {{ lo }}; }}\n"
-            f"add chain inet {_TABLE} probe {{ type filter hook forward priority 0; }}\n"
-            f"add rule inet {_TABLE} probe flow add @table\n",
-            "flowOffload needs a kernel with CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET and "
-            "CONFIG_NFT_FLOW_OFFLOAD (modules nf_flow_table, nf_flow_table_inet and nft_flow_offload)",
-        )

@@ -76,8 +76,14 @@ def pod_vips(farm: Farm, links: Links) -> frozenset[PodVip]:
 def shaped(farm: Farm, seen: objects.Farm, links: Links) -> tuple[objects.Farm, Hindrance | None]:
     """What nftlb shall have of a farm, given what ``view`` makes of it; and what is in the way, if anything.
 
-    A farm that cannot work here has no backend in nftlb, so that its connections are refused.
+    A farm that cannot work here has no backend in nftlb, so that its connections are refused. Raises ValueError for one
+    that nftlb would take out of the kernel.
     """
+    if farm.spec.flow_offload and not is_stateless(farm):
+        raise ValueError(
+            "with flowOffload nftlb 1.0.7 takes a farm out of the kernel whose addresses no interface of the node has, "
+            "as it is with Services (docs/nftlb-defects.md); leave it out"
+        )
     if farm.spec.mode == "local":
         if farm.spec.state != "up":
             return _idle(seen), None

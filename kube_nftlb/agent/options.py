@@ -56,6 +56,7 @@ class _Options:
             ),
             own_table.RESETS: (resets.rule,) if resets else (),
             own_table.INVALIDS: (strict.rule,) if strict else (),
+            own_table.QUEUES: self._queue(),
             own_table.FORWARDED: self._log("forward", "FWD"),
             own_table.LEAVING: (*(limit.rule for limit in backends), *self._log("output", "OUT")),
         }
@@ -83,6 +84,10 @@ class _Options:
         if where not in self._spec.log.split():
             return ()
         return (_log_rule(f"{kind}-{self._spec.log_prefix or self._name}"),)
+
+    def _queue(self) -> tuple[str, ...]:
+        # Without a program that asks for them packets go on.
+        return (f"queue num {self._spec.queue} bypass",) if self._spec.queue is not None else ()
 
     def _helper(self) -> NamedSet | None:
         if self._spec.helper == "none":

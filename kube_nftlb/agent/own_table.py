@@ -23,6 +23,9 @@ TABLE = "kube-nftlb"
 PRIORITY = -160
 """Before nftlb's own chains (-150), which would give the connection a mark."""
 
+_QUEUE_PRIORITY = -140
+"""After these, and before nftlb translates (-100): from a queue a packet goes on to the next hook, no further rule."""
+
 VERDICTS = "verdicts"
 """The maps from a listener to what happens to its new connections; each exists once per family, see ``listener``."""
 
@@ -64,6 +67,8 @@ INVALIDS = "invalids"
 """The same for each packet that belongs to no connection and opens none."""
 FORWARDED = "forwarded"
 """The same for each new connection that is forwarded."""
+QUEUES = "queues"
+"""The maps from a listener to the netfilter queue that inspects what opens a connection."""
 LEAVING = "leaving"
 """The same for each new connection as it leaves the node."""
 SOURCES = "sources"
@@ -132,6 +137,18 @@ def _arriving(used: Collection[str]) -> Iterator[Chain]:
             yield Chain(hook, tuple(first), _filter_hook(hook, PRIORITY))
 
 
+def _queueing(used: Collection[str]) -> Iterator[Chain]:
+    """What is inspected, by programs that may be there or not."""
+    rules = (
+        *(_by_listener(family, QUEUES) for family in _in_use(used, QUEUES)),
+        *(f"{family} daddr vmap @{QUEUES}-all-{family}" for family in _in_use(used, f"{QUEUES}-all")),
+    )
+    if rules:
+        yield Chain("queueing", rules)
+        for hook in ("prerouting", "output"):
+            yield Chain(f"queueing-{hook}", ("ct state new jump queueing",), _filter_hook(hook, _QUEUE_PRIORITY))
+
+
 def _filter_hook(hook: str, priority: int) -> str:
     return f"type filter hook {hook} priority {priority}; policy accept;"
 
@@ -180,7 +197,7 @@ def _translating(used: Collection[str]) -> Iterator[Chain]:
             yield Chain(name, rules, f"type nat hook postrouting priority {priority}; policy accept;")
 
 
-_VERDICT_MAPS = (RANGES, GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, FORWARDED, LEAVING, MASQUERADE)
+_VERDICT_MAPS = (RANGES, GUARDS, VERDICTS, CONNECTIONS, RESETS, INVALIDS, QUEUES, FORWARDED, LEAVING, MASQUERADE)
 _NOT_SERVED = tuple(f"{family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
 
 
@@ -214,7 +231,7 @@ _SETS = (
     )
     + tuple(
         NamedSet(f"{name}-all-{family}", f"type {key} : verdict;", kind="map")
-        for name in (RANGES, GUARDS, VERDICTS, MASQUERADE)
+        for name in (RANGES, GUARDS, VERDICTS, QUEUES, MASQUERADE)
         for family, key in _ADDRESS_TYPE.items()
     )
     + tuple(NamedSet(f"{LISTENERS}-{family}", f"type {key};") for family, key in _LISTENER_KEY.items())
@@ -245,7 +262,7 @@ SET_NAMES = frozenset(named.name for named in _SETS)
 @functools.lru_cache
 def base(used: frozenset[str]) -> Contents:
     """What all farms share, where these of SET_NAMES have elements."""
-    chains = (*_CHAINS, *_arriving(used), *_passing(used), *_translating(used))
+    chains = (*_CHAINS, *_arriving(used), *_queueing(used), *_passing(used), *_translating(used))
     return Contents(sets=_SETS, chains=chains)
 
 

@@ -355,15 +355,22 @@ class FarmSpec(Model):
     limits: Annotated[Limits, Field(description="What one client, or all, may do at most.")] = Limits()
     queue: Annotated[
         int | None,
-        Nftlb("queue", unset="-1"),
-        Annotation(),
-        Field(description="The netfilter queue that packets are sent to for inspection; absent: none.", ge=0, le=65535),
+        Annotation("queue"),
+        Field(
+            description="The netfilter queue that the packets which open a connection are sent to for inspection; they "
+            "go on where no program asks for them. Absent: none.",
+            ge=0,
+            le=65535,
+        ),
     ] = None
     flow_offload: Annotated[
         bool,
         Nftlb("flow-offload", unset="off"),
         Annotation(),
-        Field(description="Whether established connections take the kernel's short cut (a flow table)."),
+        Field(
+            description="Whether established connections take the kernel's short cut (a flow table). With nftlb 1.0.7 "
+            "a farm cannot."
+        ),
     ] = False
     intra_connect: Annotated[
         bool,

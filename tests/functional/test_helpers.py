@@ -128,10 +128,10 @@ def test_every_helper_is_programmed_or_what_is_missing_is_named(cluster: Cluster
 
 @pytest.mark.parametrize(
     ("spec", "option"),
-    [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "CONFIG_NF_FLOW_TABLE")],
+    [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "nftlb 1.0.7 takes a farm out of the kernel")],
     ids=["queue", "flow offload"],
 )
-def test_a_farm_that_needs_what_the_kernel_lacks_is_told_so_and_hurts_nobody(
+def test_a_farm_that_needs_what_the_kernel_or_nftlb_lacks_is_told_so_and_hurts_nobody(
     cluster: Cluster, namespace: str, client: str, spec: dict[str, Any], option: str
 ) -> None:
     cluster.run("web", 1, namespace)
@@ -153,5 +153,5 @@ def test_a_farm_that_needs_what_the_kernel_lacks_is_told_so_and_hurts_nobody(
     cluster.farm_has("web", namespace, 1)
     assert cluster.answers(client, VIP["ipv4"])
     cluster.kubectl("patch", "farm", "web", "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
-    eventually(lambda: "KernelLacks" in condition(cluster, "web", namespace).get("message", ""), "it is told again")
+    eventually(lambda: option in condition(cluster, "web", namespace).get("message", ""), "it is told again")
     assert cluster.answers(client, VIP["ipv4"]), "what it was before goes on"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import features, options, view
-from kube_nftlb.agent.nftables import Contents
+from kube_nftlb.agent import features, options, own_table, view
+from kube_nftlb.agent.nftables import Chain, Contents, Element
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_backend
 
@@ -73,6 +73,22 @@ def test_options_that_do_not_go_together_are_refused(changes: dict[str, Any], se
 
 def test_a_farm_needs_of_the_kernel_what_its_options_say() -> None:
     assert list(features.needed(farm().spec)) == []
-    lacking = [entry.lacking for entry in features.needed(farm(queue=3, flowOffload=True, helper="ftp").spec)]
+    lacking = [entry.lacking for entry in features.needed(farm(queue=3, helper="ftp").spec)]
     assert ["CONFIG_NF_CONNTRACK_FTP" in lacking[0], "CONFIG_NFT_QUEUE" in lacking[1]] == [True, True]
-    assert "CONFIG_NF_FLOW_TABLE" in lacking[2]
+
+
+def test_a_queue_is_asked_after_nftlb_has_chosen_a_backend_and_before_it_translates() -> None:
+    for changes, element in (
+        ({}, Element("queues-ip", "tcp . 10.96.0.10 . 80", "jump queues-web--http")),
+        (
+            {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": []},
+            Element("queues-all-ip", "10.96.0.10", "jump queues-web--http"),
+        ),
+    ):
+        asked = farm(queue=3, **changes)
+        found = options.contents(asked.spec, view.farm_view(asked, None))
+        assert element in found.elements
+        assert Chain("queues-web--http", ("queue num 3 bypass",)) in found.chains
+        hooks = {chain.name: chain.hook for chain in own_table.base(frozenset({element.set})).chains if chain.hook}
+        assert hooks["queueing-prerouting"] == "type filter hook prerouting priority -140; policy accept;"
+        assert hooks["queueing-output"] == "type filter hook output priority -140; policy accept;"

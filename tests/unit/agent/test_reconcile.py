@@ -475,7 +475,7 @@ async def test_an_agent_that_has_never_reached_nftlb_has_done_nothing(node: Node
 
 
 async def test_a_farm_that_needs_what_the_kernel_lacks_is_not_sent_and_told_so(node: Node) -> None:
-    node.nft.lacks = ("queue",)
+    node.nft.lacks = ("queue num",)
     node.loop.replace_all([farm(queue=3), farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}])], 10)
     await node.settle(10)
     assert list(node.nftlb.farms) == ["other"]
@@ -489,7 +489,7 @@ async def test_a_farm_that_needs_what_the_kernel_lacks_is_not_sent_and_told_so(n
 
 
 async def test_a_farm_that_comes_to_need_what_the_kernel_lacks_stays_as_it_was(node: Node) -> None:
-    node.nft.lacks = ("queue",)
+    node.nft.lacks = ("queue num",)
     node.loop.replace_all([farm(limits={"new": "5/second"})], 10)
     await node.settle(10)
     chains = dict(node.nft.chains)
@@ -699,7 +699,7 @@ async def test_what_keeps_clients_out_survives_an_agent_that_cannot_do_what_a_fa
     ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
     node.loop.replace_all([farm(addresses=ranges)], 20)
     await node.settle(20)
-    node.nft.lacks = ("queue",)
+    node.nft.lacks = ("queue num",)
     wanted = farm(addresses=ranges, queue=3, generation=2, version=21)
     node.loop.put(wanted)
     node.loop.seen(21)
@@ -813,7 +813,7 @@ async def test_an_address_is_not_given_away_by_a_farm_of_which_nobody_has_looked
     first = farm("a--http", addresses=[{"ip": "10.96.0.12", "ports": "80"}])
     node.loop.replace_all([first, farm()], 20)
     await node.settle(20)
-    node.nft.lacks = ("queue",)
+    node.nft.lacks = ("queue num",)
     # A pass has two, the new one and the first: that which has the address comes along because of it.
     node.loop.put(farm("a--http", addresses=[{"ip": "10.96.0.13", "ports": "80"}], generation=2, version=21))
     node.loop.put(farm(addresses=[{"ip": "10.96.0.11", "ports": "80"}], queue=3, generation=2, version=22))
@@ -834,7 +834,7 @@ async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     other = [{"ip": "10.96.0.11", "ports": "80"}]
     node.loop.replace_all([farm()], 20)
     await node.settle(20)
-    node.nft.lacks = ("queue",)
+    node.nft.lacks = ("queue num",)
     node.loop.put(farm(addresses=other, queue=3, generation=2, version=21))
     node.loop.put(farm("late--http", version=22))
     node.loop.seen(22)
