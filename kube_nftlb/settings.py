@@ -57,6 +57,8 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_DEFAULT_MODE: snat (the default), or dnat: backends see the clients' addresses as with kube-proxy."""
     external_ip_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: CIDRs with commas between; spec.externalIPs elsewhere are not served (all)."""
+    source_address_ranges: tuple[IpNetwork, ...]
+    """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: CIDRs with commas between; the annotation source-addr takes no other (all)."""
     leader_election: bool
     """KUBE_NFTLB_LEADER_ELECTION: off (the default), or on: of several operators only the holder of a Lease writes."""
     namespace: str
@@ -73,6 +75,7 @@ class OperatorSettings(CommonSettings):
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
             default_mode=_choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
+            source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
             leader_election=_choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
             namespace=namespace(environ),
         )

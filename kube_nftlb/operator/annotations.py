@@ -10,7 +10,7 @@ Both are for a Service with one port. A scheduler under the key ``persistence``,
 documented, is taken for the scheduler that it is, and told of.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -70,10 +70,15 @@ class Wishes(NamedTuple):
     listen: Listen
     problems: tuple[Problem, ...]
 
-    def of(self, family: Family, protocol: str = "TCP") -> tuple[Fields, list[Refusal]]:
-        """The fields of a farm of this family and protocol that are not the defaults, and what does not go with it."""
+    def of(
+        self, family: Family, protocol: str = "TCP", also: Callable[[Fields], str | None] = lambda _: None
+    ) -> tuple[Fields, list[Refusal]]:
+        """The fields of a farm of this family and protocol that are not the defaults, and what does not go with it.
+
+        ``also`` says what else there is against fields.
+        """
         fields, refused = options.fit(
-            self.given, family, self.affinity, lambda attempt: complaint(family, protocol, attempt)
+            self.given, family, self.affinity, lambda attempt: also(attempt) or complaint(family, protocol, attempt)
         )
         if fields.get("log", "none") != "none" and "logPrefix" not in fields:
             fields = {**fields, "logPrefix": self.service[:_LOG_PREFIX_MAX]}

@@ -1,5 +1,6 @@
 """From a Service and its EndpointSlices to the farms that are wanted."""
 
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -58,6 +59,15 @@ class Profile(NamedTuple):
     """The mode of a Service that asks for none; dnat makes the whole as kube-proxy is."""
     external_ips: tuple[IpNetwork, ...] = ALL_IPS
     """Which spec.externalIPs are served."""
+    source_addresses: tuple[IpNetwork, ...] = ALL_IPS
+    """Which addresses a Service's backends may see as their client because of an annotation."""
+
+    def complaint(self, fields: Fields) -> str | None:
+        """What the administrator has against the fields of a farm or of a backend."""
+        address = fields.get("sourceAddress")
+        if address is None or any(ipaddress.ip_address(address) in network for network in self.source_addresses):
+            return None
+        return f"{address} is in none of the ranges that the administrator allows for source addresses"
 
 
 class Wanted(NamedTuple):
@@ -109,7 +119,7 @@ def build(
     for key, port, named in _ports(service, addresses, outside, asked.listen):
         where = f"port {key.port or port.port}"
         protocol = ALL if asked.listen.all_ports else port.protocol
-        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, asked, pods)
+        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, asked, pods, profile)
         kinds[key.family, protocol] = kind
         kind.farms.append(key.plain_name)
         of_port = served[key.family].get((port.name or "", port.protocol), [])
@@ -210,14 +220,15 @@ def _health_check(service: Service, addresses: list[Spec]) -> Spec:
 class _Kind:
     """What the farms of one family and protocol have in common."""
 
-    def __init__(self, family: Family, protocol: str, asked: Wishes, pods: Pods) -> None:
-        self.fields, self.refused = asked.of(family, protocol)
+    def __init__(self, family: Family, protocol: str, asked: Wishes, pods: Pods, profile: Profile) -> None:
+        self.fields, self.refused = asked.of(family, protocol, profile.complaint)
         self.farms: list[str] = []
         self.refused_pods: dict[Refusal, list[str]] = {}
         self._family = family
         self._protocol = protocol
         self._keeps_port = asked.listen.keeps_port
         self._pods = pods
+        self._profile = profile
         self._fitted: dict[Given, tuple[Fields, list[Refusal]]] = {}
 
     def backend_fields(self, pod: str) -> Fields:
@@ -230,7 +241,9 @@ class _Kind:
                 given,
                 self._family,
                 base,
-                lambda fields: complaint(self._family, self._protocol, self.fields, (fields,)),
+                lambda fields: (
+                    self._profile.complaint(fields) or complaint(self._family, self._protocol, self.fields, (fields,))
+                ),
             )
         fields, refused = self._fitted[given]
         for refusal in refused:

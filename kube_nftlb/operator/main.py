@@ -103,7 +103,7 @@ class _Operator:
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._intake)
         self._policies = PolicyStatuses(kube, store)
-        profile = Profile(settings.default_mode, settings.external_ip_ranges)
+        profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
         self._pods = PodWatch(kube, store, self._events, self._mark)

@@ -141,6 +141,9 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     assert {str(cidr) for cidr in operators.external_ip_ranges} == set(
         given.get("externalIPRanges", ["0.0.0.0/0", "::/0"])
     )
+    assert {str(cidr) for cidr in operators.source_address_ranges} == set(
+        given.get("sourceAddressRanges", ["0.0.0.0/0", "::/0"])
+    )
     assert agents.daemon_set == rendered["DaemonSet kube-nftlb-agent"]["metadata"]["name"]
     assert agents.node_name == "node-1"
     assert agents.tcp_be_liberal is given.get("conntrack", {}).get("tcpBeLiberal", False)

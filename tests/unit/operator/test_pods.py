@@ -1,5 +1,7 @@
 """Annotations of Pods: what they ask of backends, and what a change of one makes dirty."""
 
+import ipaddress
+
 import pytest
 
 from kube_nftlb import names
@@ -7,7 +9,7 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.kube import ENDPOINT_SLICES, PODS, Listing, WatchEvent
-from kube_nftlb.operator.build import build
+from kube_nftlb.operator.build import Profile, build
 from kube_nftlb.operator.intake import Intake
 from kube_nftlb.operator.pods import KEYS, PodKey, parse_pod, pod_key, slim
 from kube_nftlb.operator.podwatch import PodWatch
@@ -40,10 +42,10 @@ def pod(annotations, **kwargs):
     return parse_pod(slim(raw_pod(annotations=annotations, **kwargs)))
 
 
-def built(pods, annotations=None, addresses=("10.244.0.1", "10.244.0.2"), **spec):
+def built(pods, annotations=None, addresses=("10.244.0.1", "10.244.0.2"), profile=Profile(), **spec):  # noqa: B008 - immutable
     records = {name: pod(asked).given for name, asked in pods.items()}
     slices = [a_slice(*(endpoint(ip, name) for ip, name in zip(addresses, "ab", strict=True)))]
-    return build(service(annotations=annotations, **spec), slices, lambda name: records.get(name, ()))
+    return build(service(annotations=annotations, **spec), slices, lambda name: records.get(name, ()), profile)
 
 
 def test_every_field_that_the_model_marks_has_a_key_here():
@@ -79,6 +81,17 @@ def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(annotations, w
     (problem,) = record.problems
     assert record.given == ()
     assert all(word in problem.message for word in words), problem.message
+
+
+def test_a_source_address_outside_of_the_administrators_ranges_is_left_out():
+    profile = Profile(source_addresses=(ipaddress.ip_network("198.51.100.0/24"),))
+    for text, taken in (("198.51.100.7", True), ("10.244.0.9", False)):
+        of_service = build(service(annotations={"source-addr": text}), [], profile=profile)
+        assert ("sourceAddress" in of_service.farms[0].spec) == taken
+        of_pod = built({"a": {"source-addr": text}}, profile=profile)
+        assert ("sourceAddress" in of_pod.farms[0].spec["backends"][0]) == taken
+        for found in (of_service, of_pod):
+            assert ["in none of the ranges" in problem.message for problem in found.problems] == [True] * (not taken)
 
 
 def test_of_thousands_of_unknown_annotations_the_first_are_told():
