@@ -22,7 +22,7 @@ from kube_nftlb.operator.external import (
 from kube_nftlb.operator.options import Fields, Given, Refusal, fit, instead, problem
 from kube_nftlb.operator.problems import Problem
 from kube_nftlb.operator.slices import Slice, canonical_ip
-from kube_nftlb.operator.specs import Spec, complete, digest
+from kube_nftlb.operator.specs import Spec, complete, digest, fitting_backends
 from kube_nftlb.settings import IpNetwork
 
 Pods = Callable[[str], Given]
@@ -131,9 +131,11 @@ def build(
             problems.append(Problem("TooManyEndpoints", f"{sentence}; make several Services of it"))
             break
         peers, total = join(of_port, keeps_port=asked.listen.keeps_port, asked=kind.backend_fields)
+        if (fit := fitting_backends({**kind.fields, "addresses": named, "backends": peers})) < len(peers):
+            peers, _ = join(of_port, keeps_port=asked.listen.keeps_port, asked=kind.backend_fields, most=fit)
         problems.extend(distinguish(peers))
         if total > len(peers):
-            sentence = f"{where} has {total} {key.family} endpoints; {len(peers)} are used"
+            sentence = f"{where} has {total} {key.family} endpoints; {len(peers)} are used, as many as a farm can have"
             problems.append(Problem("TooManyEndpoints", sentence))
         listened = fitting(named)
         if left_out := [address["ip"] for address in named if address not in listened]:

@@ -4,6 +4,7 @@ A digest stands for a spec in memory: thousands of farms of dozens of backends d
 """
 
 import hashlib
+import json
 from operator import itemgetter
 from typing import Any
 
@@ -15,6 +16,11 @@ from kube_nftlb.api.farm import Address, FarmSpec
 from kube_nftlb.api.limits import Limits
 
 Spec = dict[str, Any]
+
+_STORED_BYTES_MAX = 1_450_000
+"""Of a farm as JSON: etcd takes requests of 1.5 MiB (its --max-request-bytes)."""
+_SURELY_FITTING = 400
+"""So many backends fit whatever their names are."""
 
 
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
@@ -31,6 +37,7 @@ _SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if
 _LIMITS = sorted(_defaults(Limits).items())
 _ADDRESS = sorted(_defaults(Address).items())
 _BACKEND_DEFAULTS = _defaults(Backend)
+_BACKEND_WRITTEN = {key: default for key, default in _BACKEND_DEFAULTS.items() if default is not None}
 _BACKEND_VALUES = itemgetter(*sorted(_BACKEND_DEFAULTS))
 
 
@@ -41,6 +48,25 @@ def complete(fields: Spec) -> Spec:
     """
     limits = {**_written(_LIMITS), **fields.get("limits", {})}
     return {**_written(_SPEC), "sessions": [], "policies": [], **fields, "limits": limits}
+
+
+def fitting_backends(spec: Spec) -> int:
+    """How many of a spec's backends fit into etcd with it, and with what the API server notes of fields' managers."""
+    backends = spec["backends"]
+    if len(backends) <= _SURELY_FITTING:
+        return len(backends)
+    room = _STORED_BYTES_MAX - 3 * _bytes({**spec, "backends": []})
+    bytes_ = sum(_bytes({**_BACKEND_WRITTEN, **backend}) + _managed_bytes(backend) for backend in backends)
+    return len(backends) if bytes_ <= room else len(backends) * room // bytes_
+
+
+def _managed_bytes(backend: Spec) -> int:
+    # metadata.managedFields has "k:{\"name\":\"...\"}":{".":{},"f:ip":{},...}, of each (KEP-555).
+    return len(backend["name"]) + 30 + sum(len(key) + 8 for key in backend)
+
+
+def _bytes(value: Spec) -> int:
+    return len(json.dumps(value, separators=(",", ":")))
 
 
 def blanks(spec: Spec) -> Spec:

@@ -213,3 +213,41 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
     eventually(
         lambda: "AddressHeld" in cluster.farm("thief--http--external", namespace)["status"]["reason"], "it says why"
     )
+
+
+def test_a_service_with_more_endpoints_than_etcd_takes_in_a_farm_is_served_with_as_many_as_it_does(
+    cluster: Cluster, namespace: str
+) -> None:
+    long = "a-deployment-with-quite-a-long-name-as-generated-by-some-tool-7d9f8b6c5d"
+    for number in range(4):
+        cluster.apply(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": f"many-{number}",
+                    "namespace": namespace,
+                    "labels": {"kubernetes.io/service-name": "many"},
+                },
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+                "endpoints": [
+                    {
+                        "addresses": [f"10.{200 + number}.{each // 250}.{each % 250 + 1}"],
+                        "conditions": {"ready": True},
+                        "nodeName": f"ip-10-0-{number}-{each % 250}.eu-central-1.compute.internal",
+                        "targetRef": {"kind": "Pod", "name": f"{long}-{number}-{each:05}", "namespace": namespace},
+                    }
+                    for each in range(1000)
+                ],
+            }
+        )
+    # Down, so that the nodes need not program thousands of backends.
+    cluster.apply(service("many", namespace, {"state": "down"}, selector=None))
+    eventually(lambda: cluster.farm("many--http", namespace) is not None, "its farm is there", 60)
+    eventually(lambda: len(cluster.farm("many--http", namespace)["spec"]["backends"]) > 2000, "with most endpoints", 60)
+    kept = len(cluster.farm("many--http", namespace)["spec"]["backends"])
+    assert kept < 4000
+    told = {event["reason"]: event["message"] for event in cluster.events("Service", "many", namespace)}
+    assert f"port http has 4000 ipv4 endpoints; {kept} are used" in told["TooManyEndpoints"]
+    assert "FarmRefused" not in told
