@@ -257,7 +257,7 @@ class Farms:
         farm = self._farms.get(key) if key is not None else None
         if key is None or farm is None or self._claims.winner_over(key) is not None:
             return False
-        return key in self._rejected or bool(self._lacking(farm))
+        return key in self._rejected or bool(self._lacking(farm) or modes.refused_by_nftlb(farm))
 
     def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
         """The operator tells of conflicts, but for those with node ports, which it cannot see."""
@@ -305,7 +305,8 @@ class Farms:
     def leaving(self, wanted: Mapping[str, objects.Farm | None]) -> dict[str, Contents]:
         """What keeps clients from where nftlb listens and no farm is to: an agent that begins knows no more of it."""
         news = {claim for farm in wanted.values() if farm is not None for claim in farm.claims()}
-        left = {name: set(farm.claims()) - news for name, farm in self._engine.present.items()}
+        present = {name: farm for name, farm in self._engine.present.items() if name in wanted}
+        left = {name: set(farm.claims()) - news for name, farm in present.items()}
         return {name: steering.refused(claims) for name, claims in left.items() if claims}
 
     def _as_it_was(self, name: str, farm: objects.Farm) -> Contents:

@@ -73,17 +73,24 @@ def pod_vips(farm: Farm, links: Links) -> frozenset[PodVip]:
     )
 
 
+def refused_by_nftlb(farm: Farm) -> str:
+    """In a sentence, why nftlb would take a farm out of the kernel; else empty."""
+    if not farm.spec.flow_offload or is_stateless(farm):
+        return ""
+    return (
+        "with flowOffload nftlb 1.0.7 takes a farm out of the kernel whose addresses no interface of the node has, as "
+        "it is with Services (docs/nftlb-defects.md); leave it out"
+    )
+
+
 def shaped(farm: Farm, seen: objects.Farm, links: Links) -> tuple[objects.Farm, Hindrance | None]:
     """What nftlb shall have of a farm, given what ``view`` makes of it; and what is in the way, if anything.
 
     A farm that cannot work here has no backend in nftlb, so that its connections are refused. Raises ValueError for one
     that nftlb would take out of the kernel.
     """
-    if farm.spec.flow_offload and not is_stateless(farm):
-        raise ValueError(
-            "with flowOffload nftlb 1.0.7 takes a farm out of the kernel whose addresses no interface of the node has, "
-            "as it is with Services (docs/nftlb-defects.md); leave it out"
-        )
+    if refused := refused_by_nftlb(farm):
+        raise ValueError(refused)
     if farm.spec.mode == "local":
         if farm.spec.state != "up":
             return _idle(seen), None

@@ -53,7 +53,9 @@ AUDIT_STEP = 4
 LINKS_EVERY_S = 5
 """How often the node's interfaces and pods are looked at while a farm depends on them."""
 RETIRED_MAX = 64
-"""So many IPv6 farms may be retired, and more where they are less than half of all."""
+"""So many IPv6 farms may be retired before they are removed."""
+REBUILT_MAX = 256
+"""But only where there are no more farms than these: nftlb makes so many anew in a second."""
 SAVE_EVERY_S = 2
 """How often the start-up file is written at most."""
 SAVE_WITHIN_S = 60
@@ -105,6 +107,7 @@ class Reconciler:
         self._generation = 0
         self._doings = engine.doings
         self._foreign_change = False
+        self._own_table_doubted = False
         self._looked_at = 0.0
         self._to_audit: list[str] = []
         self._audit_at: float | None = None
@@ -243,6 +246,7 @@ class Reconciler:
                 _log.exception("pass failed")
                 await self._pause(f"unexpected: {error!r}", 1)
         # Nobody finds it later: the next agent does not know which backends have gone.
+        await self._partings.begin({}, time.monotonic())
         await self._partings.again(time.monotonic())
 
     def stop(self) -> None:
@@ -279,7 +283,7 @@ class Reconciler:
         if self._todo or self._unchecked:
             self._save_meanwhile()
             return
-        self._save()
+        self._save(self._applied.values())
         self._report_news()
         if await self._quiet(POLL_S):
             await self._look_after()
@@ -390,7 +394,7 @@ class Reconciler:
         last, self._generation = self._generation, await self._engine.generation()
         transactions = (self._generation - last) % _GENERATIONS
         if self._doings.requests == before.requests and transactions > self._doings.runs - before.runs:
-            self._foreign_change = True
+            self._foreign_change = self._own_table_doubted = True
 
     async def _check_some(self) -> None:
         await self._notice()
@@ -545,7 +549,9 @@ class Reconciler:
                 # Its start-up file may be older than the last changes.
                 self._adopted = False
                 return
-            await self._repair_own_table()
+            if self._own_table_doubted:
+                self._own_table_doubted = False
+                await self._repair_own_table()
             # What is dirty, or was not compared yet, is no damage: it is not in the kernel yet.
             if not self._dirty and not self._unchecked:
                 self._foreign_change = False
@@ -579,17 +585,22 @@ class Reconciler:
     async def _bury_retired(self) -> None:
         """Remove those that were retired: without harm when no IPv6 farm is wanted any more.
 
-        Else nftlb's rules are made anew, which interrupts new connections, and is done only where there are many.
+        Else nftlb's rules are made anew. New connections wait for as long as that takes nftlb, and so it is done only
+        where that is a second, and where there are many.
         """
         self._maybe_retired = False
         ipv6 = [name for name, farm in self.present.items() if farm.ipv6]
         if ipv6 and not any(self.farms.key(name) for name in ipv6):
             await self._engine.apply(plan.steps(self.present, dict.fromkeys(ipv6)))
             return
-        retired = [name for name in ipv6 if self.farms.key(name) is None]
-        if len(retired) > max(RETIRED_MAX, len(self.present) // 2) and not self._dirty and not self._unchecked:
-            _log.warning("removing retired farms", farms=len(retired))
-            await self._engine.apply(plan.burial(self.present, retired))
+        retired = [name for name in ipv6 if self.farms.key(name) is None and not self.present[name].persistent]
+        if len(retired) <= RETIRED_MAX or len(self.present) > REBUILT_MAX:
+            return
+        if self._dirty or self._unchecked:
+            self._maybe_retired = True
+            return
+        _log.warning("removing retired farms", farms=len(retired))
+        await self._engine.apply(plan.burial(self.present, retired))
 
     async def _repair_base(self) -> None:
         """Somebody has changed nftables: see that all farms are listened for, and make nftlb write them if not."""
@@ -668,15 +679,16 @@ class Reconciler:
         But not one that lacks most, as it would after the agent's start, until all have been compared.
         """
         if time.monotonic() - self._saved_at >= SAVE_WITHIN_S and len(self._applied) * 10 >= len(self.present) * 9:
-            self._save()
+            # One that has not been compared since it gave an address away would be loaded with it.
+            self._save(farm for farm in self._applied.values() if not self._engine.holders(farm))
             self._unsaved = True
 
-    def _save(self) -> None:
+    def _save(self, farms: Iterable[objects.Farm]) -> None:
         now = time.monotonic()
         if self._unsaved and now - self._saved_at >= SAVE_EVERY_S:
             self._saved_at = now
             try:
-                self._engine.save(self._applied.values())
+                self._engine.save(farms)
                 self._unsaved = False
             except OSError as error:
                 self.progress.last_error = f"cannot write nftlb's start-up file: {error}"

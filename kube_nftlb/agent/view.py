@@ -79,6 +79,9 @@ def _short(backend: str) -> str:
 def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
     had = present.options if present is not None else {}
     options = {**_wire_values(spec, had), "state": "up"}
+    if had.get("queue", "-1") != "-1":
+        # An earlier version's; the agent's own table has it now.
+        options["queue"] = "-1"
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options

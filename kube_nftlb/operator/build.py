@@ -30,7 +30,7 @@ Pods = Callable[[str], Given]
 
 _NAMED_MAX = 3
 
-BACKENDS_OF_SERVICE_MAX = 50_000
+BACKENDS_OF_SERVICE_MAX = 100_000
 """How many backends all farms of a Service may have together: while they are made, every other Service waits."""
 ENDPOINTS_OF_SERVICE_MAX = 200_000
 """How many endpoints are looked at for them, each once for each port."""
@@ -125,19 +125,20 @@ def build(
         of_port = served[key.family].get((port.name or "", port.protocol), [])
         endpoints = sum(len(each.peers) for each, _ in of_port)
         looks -= endpoints
-        room -= min(endpoints, BACKENDS_MAX)
+        room -= 0 if key.external else min(endpoints, BACKENDS_MAX)
         if looks < 0 or room < 0:
             sentence = f"its ports have too many endpoints together: none from {where} on has a farm"
             problems.append(Problem("TooManyEndpoints", f"{sentence}; make several Services of it"))
             break
         peers, total = join(of_port, keeps_port=asked.listen.keeps_port, asked=kind.backend_fields)
-        if (fit := fitting_backends({**kind.fields, "addresses": named, "backends": peers})) < len(peers):
+        listened = fitting(named)
+        # Those that are ready are taken first, and may have longer names than the others.
+        while (fit := fitting_backends({**kind.fields, "addresses": listened, "backends": peers})) < len(peers):
             peers, _ = join(of_port, keeps_port=asked.listen.keeps_port, asked=kind.backend_fields, most=fit)
         problems.extend(distinguish(peers))
         if total > len(peers):
             sentence = f"{where} has {total} {key.family} endpoints; {len(peers)} are used, as many as a farm can have"
             problems.append(Problem("TooManyEndpoints", sentence))
-        listened = fitting(named)
         if left_out := [address["ip"] for address in named if address not in listened]:
             sentence = f"{where} has {len(named)} addresses, which with their ports are more than a farm may have"
             problems.append(Problem("TooManyAddresses", f"{sentence}: not served is {_some(left_out)}"))

@@ -92,6 +92,8 @@ def plan(
             uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
             foreign = owner_uid not in ("", service.metadata.uid)
             applies.append(Apply(key, wanted, _body(service, key, wanted, uid, made_at), uid, reason, foreign))
+    # Where one farm becomes two, the new one gets its addresses at the moment at which the other leaves them.
+    applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
     return Plan(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
 

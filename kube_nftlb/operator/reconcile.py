@@ -141,14 +141,19 @@ class Reconciler:
         problems = list(todo.problems)
         retry = obsolete = False
         refused: set[PortKey | None] = set()
+        awaited: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
         for write in writes:
             # Its addresses go to a farm that is not there yet; where that is refused, it is better than none.
             if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
                 continue
+            if isinstance(write, Apply) and write.reason != "Created" and _whole(write.wanted.port) in awaited:
+                continue
             try:
                 outcome = await self._write(write)
                 retry = retry or outcome is Outcome.RETRY
+                if isinstance(write, Apply) and outcome is Outcome.RETRY:
+                    awaited.add(_whole(write.wanted.port))
                 obsolete = obsolete or outcome is Outcome.OBSOLETE
             except RefusedError as error:
                 refused.add(_whole(write.wanted.port) if isinstance(write, Apply) else None)

@@ -55,7 +55,7 @@ def fitting_backends(spec: Spec) -> int:
     backends = spec["backends"]
     if len(backends) <= _SURELY_FITTING:
         return len(backends)
-    room = _STORED_BYTES_MAX - 3 * _bytes({**spec, "backends": []})
+    room = max(0, _STORED_BYTES_MAX - 3 * _bytes({**spec, "backends": []}))
     bytes_ = sum(_bytes({**_BACKEND_WRITTEN, **backend}) + _managed_bytes(backend) for backend in backends)
     return len(backends) if bytes_ <= room else len(backends) * room // bytes_
 

@@ -8,7 +8,7 @@ from kube_nftlb.operator import build as build_module
 from kube_nftlb.operator.backends import by_port, join
 from kube_nftlb.operator.build import build, port_keys
 from kube_nftlb.operator.slices import parse_slice
-from kube_nftlb.operator.specs import blanks, count_backends, digest
+from kube_nftlb.operator.specs import blanks, count_backends, digest, fitting_backends
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -202,6 +202,27 @@ def test_too_many_endpoints_are_cut_the_ready_ones_first():
         True,
     )
     assert [problem.reason for problem in built.problems] == ["TooManyEndpoints"]
+
+
+def test_of_endpoints_with_long_names_no_more_are_taken_than_etcd_does():
+    slices = [
+        a_slice(
+            *(
+                endpoint(
+                    f"10.{number}.{each // 250}.{each % 250 + 1}", f"{'long-' * 30}{number}-{each}" if ready else ""
+                )
+                for each in range(1000)
+            ),
+            name=f"s{number}",
+        )
+        for number, ready in enumerate((True, True, True, False))
+    ]
+    built = build(service(), slices)
+    spec = built.farms[0].spec
+    assert 1000 < len(spec["backends"]) < 4000
+    assert fitting_backends(spec) == len(spec["backends"])
+    (problem,) = built.problems
+    assert f"{len(spec['backends'])} are used" in problem.message
 
 
 def test_a_service_with_very_many_endpoints_has_farms_for_its_first_ports(monkeypatch):

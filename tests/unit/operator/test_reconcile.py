@@ -173,6 +173,26 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     assert sorted(operator.publisher.writes) == expected
 
 
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome.DONE, ["apply web--http--external", "apply web--http"]),
+        (Outcome.RETRY, ["apply web--http--external"]),
+    ],
+)
+async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
+    operator: Operator, outcome: Outcome, expected: list[str]
+) -> None:
+    operator.publisher.outcome = outcome
+    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.05)
+    worker.cancel()
+    assert operator.publisher.writes[: len(expected)] == expected
+    assert ("apply web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
+
+
 async def test_farms_come_back_with_their_custom_resource_definition(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
