@@ -46,7 +46,7 @@ class _Size(NamedTuple):
 
 _SHORT = (_Size(1000, (10,)),)
 _FULL = (_Size(1000, (1, 10)), _Size(2000, (1, 20)), _Size(8000, (1, 5, 30), cost_with=1))
-_STEP_WITHIN_S = 5400
+_STEP_WITHIN_S = 10_800
 _LOOK_EVERY_S = 0.25
 _SETTLED_S = 3
 _SETTLED_WITHIN_S = 1200
