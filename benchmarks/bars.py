@@ -92,7 +92,7 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
         _within(groups, "The operator, started anew, takes 8,000 Services, their slices and farms in less than 15 s",
                 15, " s", [("intake", OPERATOR_STARTED)], {"services": 8000}, "intake"),
         _within(groups, "A change with 8,000 Services, none of which changes: less than 0.5 s, each of them",
-                500, " ms", [("scale", SINGLE_CHANGE)], {"services": 8000}),
+                500, " ms", [("scale", SINGLE_CHANGE)], {"services": 8000}, "single"),
         _within(groups, "A change while all of 8,000 Services change: less than 0.5 s",
                 500, " ms", [("scale", MEANWHILE)], {"services": 8000}, "meanwhile"),
     ]  # fmt: skip

@@ -71,13 +71,14 @@ class AgentHealth:
 
     def _probe(self, path: str, probe: Callable[[health.Health], Answer]) -> Answer:
         done_at = self._progress.backlog.done_at
+        began_at = self._progress.began_at
         now = time.monotonic()
         answer = probe(
             health.Health(
                 now=datetime.now(UTC),
                 overdue=self._overdue,
                 done_s_ago=now - done_at if done_at is not None else None,
-                began_s_ago=now - self._progress.began_at,
+                began_s_ago=now - began_at if began_at is not None else 0,
                 node_eligible=health.node_eligible(self._own_node.current, known=self._own_node.known),
                 nftlb_error=self._progress.nftlb_error,
             )

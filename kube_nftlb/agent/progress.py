@@ -1,6 +1,5 @@
 """What the reconciler has come to, for those who tell of it. No I/O."""
 
-import time
 from dataclasses import dataclass, field
 
 from kube_nftlb.agent.backlog import Backlog
@@ -37,7 +36,7 @@ class Progress:
     changed_at: int = 0
     """The resourceVersion at which something was last to be done."""
     pending: int = 0
-    began_at: float = field(default_factory=time.monotonic)
-    """When the loop began its last pass, in seconds of ``time.monotonic``."""
+    began_at: float | None = None
+    """When the loop began its last pass, in seconds of ``time.monotonic``; None where it has not begun yet."""
     backlog: Backlog = field(default_factory=Backlog)
     """How long changes have waited, in seconds of ``time.monotonic``."""
