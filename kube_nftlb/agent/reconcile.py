@@ -114,7 +114,7 @@ class Reconciler:
         self._partings = Partings(engine)
         self._unsaved = False
         self._maybe_retired = False
-        self._saved_at = time.monotonic()
+        self._saved_at = 0.0
         self._latency = ProgrammingLatency(datetime.now(UTC))
         self._sent: set[str] = set()
         self._told_troubles: tuple[int, str, str] | None = None
@@ -245,9 +245,17 @@ class Reconciler:
                 # One farm that nobody thought of must not end the service of all others.
                 _log.exception("pass failed")
                 await self._pause(f"unexpected: {error!r}", 1)
-        # Nobody finds it later: the next agent does not know which backends have gone.
-        await self._partings.begin({}, time.monotonic())
-        await self._partings.again(time.monotonic())
+        await self._end()
+
+    async def _end(self) -> None:
+        """What nobody does later: the next agent does not know which backends have gone, and nftlb may start first."""
+        with suppress(errors.KubeNftlbError):
+            await self._partings.begin({}, time.monotonic())
+            await self._partings.again(time.monotonic())
+            while self._adopted and self._unchecked:
+                await self._check_some()
+        self._saved_at = float("-inf")
+        self._save_meanwhile()
 
     def stop(self) -> None:
         """Have ``run`` end with the pass that it is at."""

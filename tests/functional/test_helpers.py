@@ -40,7 +40,10 @@ def programmed(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
     eventually(
         lambda: (
             condition(cluster, name, namespace).get("status") == "True"
-            or "KernelLacks" in condition(cluster, name, namespace).get("message", "")
+            or any(
+                word in condition(cluster, name, namespace).get("message", "")
+                for word in ("KernelLacks", "NotPossible")
+            )
         ),
         f"{name} is programmed or not",
     )

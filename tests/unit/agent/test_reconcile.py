@@ -420,6 +420,18 @@ async def test_addresses_of_retired_farms_are_not_kept_from_others_by_an_agent_t
     assert node.nft.sets["verdicts-ip6"] == {}
 
 
+async def test_the_start_up_file_has_the_last_change_before_the_agent_ends(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "SAVE_EVERY_S", 60)
+    node.loop.replace_all([farm("a", addresses=[{"ip": "10.96.0.1", "ports": "80"}])], 20)
+    await until(lambda: bool(node.nftlb.farms))
+    node.loop.stop()
+    await asyncio.wait_for(node.task, 5)
+    saved = json.loads((node.folder / "nftlb.json").read_text())["farms"]
+    assert [entry["name"] for entry in saved] == ["a"]
+
+
 async def test_it_ends_with_the_pass_that_it_is_at(node: Node) -> None:
     node.loop.replace_all(
         [farm(name, addresses=[{"ip": f"10.96.0.{n}", "ports": "80"}]) for n, name in enumerate("ab", 1)], 20
