@@ -9,6 +9,8 @@ from pathlib import Path
 
 from kube_nftlb import errors
 
+_LOCKED_MAX_S = 120
+
 
 def install(packages: list[str], report: Callable[[str], None]) -> None:
     """Install packages with apt-get, as root. Raises LabError with the command to run where that cannot be done."""
@@ -44,5 +46,7 @@ def unpack(package: str, folder: Path, report: Callable[[str], None]) -> None:
 
 def _apt_get(*arguments: str, folder: Path | None = None) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(["apt-get", *arguments], capture_output=True, check=False, env=environment, cwd=folder)
+    # Others may install something at the moment, such as tests that run side by side.
+    command = ["apt-get", "-o", f"DPkg::Lock::Timeout={_LOCKED_MAX_S}", *arguments]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment, cwd=folder)
     return done.returncode == 0
