@@ -19,7 +19,7 @@ from kube_nftlb.agent.progress import Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.events import Events, Subject
-from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer
+from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer, serve
 from kube_nftlb.reasons import AgentEvent
 from kube_nftlb.settings import ListenAddress
 
@@ -92,21 +92,20 @@ async def serve_health(state: AgentHealth, address: ListenAddress) -> None:
 
     Ends only when cancelled. Raises UsageError where it cannot be listened on for another reason.
     """
-    server = HttpServer(state.answer)
     told = False
+    while True:
+        try:
+            server = await serve(state.answer, address)
+            break
+        except errors.UsageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+                raise
+        if not told:
+            _log.warning("somebody else answers to load balancers' probes", port=address.port)
+        told = True
+        await asyncio.sleep(RETRY_S)
     try:
-        while True:
-            try:
-                await server.listen([address.host], address.port)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise errors.UsageError(f"the health address {address.host}:{address.port}: {error}") from error
-                if not told:
-                    _log.warning("somebody else answers to load balancers' probes", port=address.port)
-                told = True
-                await asyncio.sleep(RETRY_S)
-            else:
-                await asyncio.Event().wait()
+        await asyncio.Event().wait()
     finally:
         server.close()
 

@@ -37,7 +37,6 @@ _SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if
 _LIMITS = sorted(_defaults(Limits).items())
 _ADDRESS = sorted(_defaults(Address).items())
 _BACKEND_DEFAULTS = _defaults(Backend)
-_BACKEND_WRITTEN = {key: default for key, default in _BACKEND_DEFAULTS.items() if default is not None}
 _BACKEND_VALUES = itemgetter(*sorted(_BACKEND_DEFAULTS))
 
 
@@ -56,7 +55,8 @@ def fitting_backends(spec: Spec) -> int:
     if len(backends) <= _SURELY_FITTING:
         return len(backends)
     room = max(0, _STORED_BYTES_MAX - 3 * _bytes({**spec, "backends": []}))
-    bytes_ = sum(_bytes({**_BACKEND_WRITTEN, **backend}) + _managed_bytes(backend) for backend in backends)
+    written = _written(list(_BACKEND_DEFAULTS.items()))
+    bytes_ = sum(_bytes({**written, **backend}) + _managed_bytes(backend) for backend in backends)
     return len(backends) if bytes_ <= room else len(backends) * room // bytes_
 
 
