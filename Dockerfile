@@ -11,8 +11,6 @@ RUN python3 -m venv --without-pip /opt/kube-nftlb \
     && python3 -m pip --python /opt/kube-nftlb/bin/python install --retries 8 --no-cache-dir --no-compile --only-binary :all: \
         --require-hashes -r /src/requirements-image.lock
 COPY LICENSE README.md pyproject.toml /src/
-COPY charts/kube-nftlb/rbac /src/charts/kube-nftlb/rbac
-COPY crds /src/crds
 COPY kube_nftlb /src/kube_nftlb
 RUN python3 -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel /src \
     && python3 -m pip --python /opt/kube-nftlb/bin/python install --no-cache-dir --no-compile --no-deps --no-index \

@@ -12,15 +12,16 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import names
-from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Kube, Resource
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Resource
+from lab.lab import Lab
 
 NODE = "node-1"
 CLIENT_POD = "default/client"
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
 MODE = "service.kubernetes.io/kube-nftlb-load-balancer-mode"
 SCHEDULER = "service.kubernetes.io/kube-nftlb-load-balancer-scheduler"
-TRAFFIC = (sys.executable, "-m", "kube_nftlb.lab.traffic")
+TRAFFIC = (sys.executable, "-m", "lab.traffic")
 CHANGES_PER_S = 10
 
 _numbers = itertools.count()

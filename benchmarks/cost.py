@@ -14,9 +14,9 @@ from benchmarks.cluster import NODE
 from benchmarks.options import Options
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
-from kube_nftlb.agent import reconcile
-from kube_nftlb.kube import Kube
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.agent.sync import reconciler
+from kube_nftlb.kube.client import Kube
+from lab.lab import Lab
 
 SCENARIO = "cost"
 PROXIES = ("kube-nftlb", "kube-proxy-nftables")
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
 
 def _until_compared_s(services: int) -> float:
-    return reconcile.AUDIT_EVERY_S + services * reconcile.POLL_S / reconcile.AUDIT_STEP + 20
+    return reconciler.AUDIT_EVERY_S + services * reconciler.POLL_S / reconciler.AUDIT_STEP + 20
 
 
 _SHORT = Extent((1000,), lambda _: 10, 15, 15)

@@ -20,8 +20,9 @@ from benchmarks.records import Records
 from benchmarks.servers import SERVER_PORT, Result, Servers
 from benchmarks.turns import turns
 from kube_nftlb import errors
-from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
+from lab.lab import Lab
 
 SCENARIO = "datapath"
 DIRECT = "direct to a pod"

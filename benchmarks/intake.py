@@ -12,8 +12,9 @@ from benchmarks.options import Options
 from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from kube_nftlb import errors
-from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, SERVICES, Kube
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES
+from lab.lab import Lab
 
 SCENARIO = "intake"
 

@@ -20,8 +20,9 @@ from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.turns import turn
-from kube_nftlb.kube import ENDPOINT_SLICES, SERVICES, Kube
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
+from lab.lab import Lab
 
 SCENARIO = "latency"
 PROXIES = ("kube-nftlb", "kube-proxy-nftables", "kube-proxy-iptables", "kube-proxy-ipvs")

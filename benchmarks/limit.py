@@ -20,16 +20,16 @@ from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.wire import Wire
 from kube_nftlb import errors
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
 from kube_nftlb.commands import manifests
 from kube_nftlb.commands.render import render
 from kube_nftlb.commands.ruleset import ruleset
-from kube_nftlb.kube import JsonObject
-from kube_nftlb.lab import namespaces
+from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.readback import Kernel
 from kube_nftlb.nftlb.requests import Request
 
 SCENARIO = "limit"

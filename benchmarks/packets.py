@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from benchmarks.cluster import CLIENT_POD
 from kube_nftlb import errors
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 
 PORT = 9999
 FIRST, LATER = "processor time of a connection's first packet", "processor time of a connection's later packets"

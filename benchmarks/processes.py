@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.cluster import NODE
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 
 PEAK = "memory at most"
 """The metric of ``Usage.peak_mb``."""

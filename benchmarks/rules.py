@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 
 _LISTED_WITHIN_S = 300
 

@@ -20,8 +20,9 @@ from benchmarks import bars, cluster, cost
 from benchmarks.options import Options
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
-from kube_nftlb.kube import ENDPOINT_SLICES, NAMESPACES, SERVICES, Kube
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
+from lab.lab import Lab
 
 SCENARIO = "scale"
 PROXIES = ("kube-nftlb", "kube-proxy-nftables")

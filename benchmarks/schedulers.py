@@ -13,7 +13,7 @@ from benchmarks.latency import has_ip_vs
 from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.turns import turns
-from kube_nftlb.kube import SERVICES
+from kube_nftlb.kube.resources import SERVICES
 
 SCENARIO = "schedulers"
 

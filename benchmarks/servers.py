@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks import tools
 from benchmarks.cluster import CLIENT_POD
 from kube_nftlb import errors
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 
 SERVER_PORT = 80
 _TEMPORARY = "".join(f"{name}_temp_path {name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from kube_nftlb import names
-from kube_nftlb.kube import ENDPOINT_SLICES, FARMS, Kube, Listing, Resource, WatchEvent, follow
-from kube_nftlb.lab.lab import Lab
+from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, Resource
+from lab.lab import Lab
 
 _NETLINK_NETFILTER = 12
 _GROUP_NFTABLES = 7

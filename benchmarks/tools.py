@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import errors
-from kube_nftlb.lab import programs
+from lab import programs
 
 _K6 = "go.k6.io/k6@v1.8.1"
 _LIBRARIES = "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu"

@@ -1,6 +1,8 @@
 """The command ``kube-nftlb``."""
 
 import asyncio
+import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -12,7 +14,6 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.lab.cli import app as lab_app
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
 
 _SOMETHING_REFUSED = 3
@@ -20,7 +21,6 @@ _SOMETHING_REFUSED = 3
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Kubernetes Services, load balanced by nftlb."
 )
-app.add_typer(lab_app, name="lab")
 
 
 def main() -> None:
@@ -91,8 +91,8 @@ def clean() -> None:
 
     The agent does so itself when its DaemonSet is deleted.
     """
-    from kube_nftlb.agent.clean import clean as run
-    from kube_nftlb.agent.nft import Nft
+    from kube_nftlb.agent.cleanup import clean as run
+    from kube_nftlb.netfilter.libnftables import Nft
 
     asyncio.run(run(NftlbSettings.from_environment(os.environ), Nft.open()))
 
@@ -131,7 +131,7 @@ def crds(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is not up to date.")] = False,
 ) -> None:
     """Write the CustomResourceDefinitions, generated from the models."""
-    from kube_nftlb.api import crd
+    from kube_nftlb.api.schema import crd
 
     chart = directory.parent / "charts/kube-nftlb/files/crds"
     texts = {
@@ -240,6 +240,20 @@ def render(
     typer.echo(text, nl=False)
     if problems:
         raise typer.Exit(_SOMETHING_REFUSED)
+
+
+def _lab(context: typer.Context) -> None:
+    """Run a Kubernetes cluster on this machine, without containers. See `kube-nftlb lab --help`."""
+    importlib.import_module("lab.cli").app(context.args, prog_name="kube-nftlb lab")
+
+
+# The lab is no part of the wheel; it is there in a checkout, and loaded for no other command.
+if importlib.util.find_spec("lab") is not None:
+    app.command(
+        "lab",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_lab)
 
 
 def _write_generated(texts: Mapping[Path, str], command: str, *, check: bool) -> None:

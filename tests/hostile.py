@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kube_nftlb.api import reference
+from kube_nftlb.api.schema import reference
 
 TEXTS = (
     "; flush ruleset",

@@ -6,26 +6,26 @@ import signal
 import structlog
 
 from kube_nftlb import logs, metrics
-from kube_nftlb.agent.clean import clean
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.gauges import Gauges
-from kube_nftlb.agent.nft import Nft
-from kube_nftlb.agent.node_events import NodeEvents
-from kube_nftlb.agent.own_daemon_set import OwnDaemonSet
-from kube_nftlb.agent.own_node import OwnNode
-from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.agent.probes import AgentHealth, HealthCheckPorts, serve_health
-from kube_nftlb.agent.reconcile import Reconciler
-from kube_nftlb.agent.segment import Segment
-from kube_nftlb.agent.status import NodeReporter
-from kube_nftlb.agent.surroundings import Surroundings
-from kube_nftlb.agent.watch import watch_farms, watch_policies
-from kube_nftlb.events import Events, Source
+from kube_nftlb.agent.cleanup import clean
+from kube_nftlb.agent.dsr.pod_addresses import Segment
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts, serve_health
+from kube_nftlb.agent.informers import watch_farms, watch_policies
+from kube_nftlb.agent.node.daemonset import OwnDaemonSet
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.node.watch import Surroundings
+from kube_nftlb.agent.status.gauges import Gauges
+from kube_nftlb.agent.status.node_events import NodeEvents
+from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.table.table import OwnTable
 from kube_nftlb.http_server import serve
-from kube_nftlb.kube import Kube
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.readback import Kernel
 from kube_nftlb.nftlb.requests import Request
 from kube_nftlb.settings import AgentSettings
 

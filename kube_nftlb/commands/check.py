@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kube_nftlb import errors, names
-from kube_nftlb.kube import FARMS, NFTLB_NODES, NODES, JsonObject, Kube
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, NODES, JsonObject
 
 _AGAIN_S = 1.0
 _KUBERNETES = {"namespace": "default", "service": "kubernetes"}

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kube_nftlb import errors
-from kube_nftlb.api import reference
-from kube_nftlb.api.reference import Row
+from kube_nftlb.api.schema import reference
+from kube_nftlb.api.schema.reference import Row
 
 _PIPED_WIDTH = 120
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kube_nftlb import errors
-from kube_nftlb.nftlb import alive
+from kube_nftlb.nftlb import liveness
 from kube_nftlb.settings import AgentSettings, ListenAddress, NftlbSettings, OperatorSettings
 
 _FIRST_PROCESS = Path("/proc/1/cmdline")
@@ -21,7 +21,7 @@ def check(environ: Mapping[str, str], program: str = "") -> None:
     program = program or program_of(_FIRST_PROCESS.read_bytes())
     if program == "nftlb-daemon":
         settings = NftlbSettings.from_environment(environ)
-        alive.ask(settings.port, settings.key_file)
+        liveness.ask(settings.port, settings.key_file)
     elif program == "operator":
         _ask(OperatorSettings.from_environment(environ).health_address, "/livez")
     elif program == "agent":

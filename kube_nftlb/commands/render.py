@@ -9,22 +9,22 @@ import yaml
 from pydantic import ValidationError
 
 from kube_nftlb import errors
-from kube_nftlb.agent.node_facts import NodeFacts, gather
-from kube_nftlb.agent.view import farm_view
-from kube_nftlb.agent.watch import parse
+from kube_nftlb.agent.engine.nftlb.translate import farm_view
+from kube_nftlb.agent.informers import parse
+from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.core_node import CoreNode
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.commands.manifests import Manifests
-from kube_nftlb.kube import FARMS, NODES, PODS, POLICIES, JsonObject
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject
 from kube_nftlb.nftlb import objects
-from kube_nftlb.operator.build import build, serves
-from kube_nftlb.operator.intake import Intake
-from kube_nftlb.operator.plan import plan
-from kube_nftlb.operator.pods import parse_pod, pod_key, slim
-from kube_nftlb.operator.records import parse_farm
-from kube_nftlb.operator.status import accept
-from kube_nftlb.operator.store import Store
+from kube_nftlb.operator.cache.records import parse_farm
+from kube_nftlb.operator.cache.store import Store
+from kube_nftlb.operator.farms.builder import build, serves
+from kube_nftlb.operator.informers.ingest import Intake
+from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
+from kube_nftlb.operator.status.farm_status import accept
+from kube_nftlb.operator.sync.diff import plan
 
 _UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
 """What only the API server can say of an object."""

@@ -19,20 +19,20 @@ from typing import Final, NamedTuple
 from pyroute2 import IPRoute
 
 from kube_nftlb import errors, logs
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.nft import Nft
-from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.agent.own_table import OwnTable
-from kube_nftlb.agent.progress import Progress
-from kube_nftlb.agent.reconcile import Reconciler
-from kube_nftlb.agent.segment import Segment
+from kube_nftlb.agent.dsr.pod_addresses import Segment
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.table.table import OwnTable
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.render import Rendered
-from kube_nftlb.kube import JsonObject
-from kube_nftlb.lab import namespaces
+from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.readback import Kernel
 from kube_nftlb.settings import NftlbSettings
 
 _SYSTEM_PROGRAMS: Final = "/usr/sbin:/sbin"

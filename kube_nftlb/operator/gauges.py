@@ -1,7 +1,7 @@
 """What the operator's gauges say at the moment at which they are read."""
 
 from kube_nftlb import metrics
-from kube_nftlb.operator.reconcile import Reconciler
+from kube_nftlb.operator.sync.reconciler import Reconciler
 
 
 def refresh(reconciler: Reconciler, *, leads: bool) -> None:

@@ -13,20 +13,22 @@ import kopf
 import structlog
 
 from kube_nftlb import errors, logs, metrics
-from kube_nftlb.events import Events, Source
 from kube_nftlb.http_server import Answer, serve
-from kube_nftlb.kube import JsonObject, Kube, Resource
-from kube_nftlb.operator import gauges, handlers, health
-from kube_nftlb.operator.build import Profile
-from kube_nftlb.operator.intake import BY_KOPF, FOLLOWED, KINDS, Intake
-from kube_nftlb.operator.lease import Lease, new_identity
-from kube_nftlb.operator.podwatch import PodWatch
-from kube_nftlb.operator.policies import PolicyStatuses
-from kube_nftlb.operator.publish import Publisher
-from kube_nftlb.operator.reconcile import Reconciler
-from kube_nftlb.operator.reflector import Reflector
-from kube_nftlb.operator.relist import Lister
-from kube_nftlb.operator.store import Dirty, Store
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.lease import Lease, new_identity
+from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.operator import gauges, health
+from kube_nftlb.operator.cache.store import Dirty, Store
+from kube_nftlb.operator.farms.builder import Profile
+from kube_nftlb.operator.informers import handlers
+from kube_nftlb.operator.informers.ingest import BY_KOPF, FOLLOWED, KINDS, Intake
+from kube_nftlb.operator.informers.pods import PodWatch
+from kube_nftlb.operator.informers.reflector import Reflector
+from kube_nftlb.operator.informers.relist import Lister
+from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.writer import Publisher
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kube_nftlb.lab import programs
+from lab import programs
 
 CHART = Path(__file__).parents[2] / "charts/kube-nftlb"
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 from tests.chart.render import CHART, NAMESPACE, VALUES, helm, render
 from tests.functional.cluster import Cluster, eventually, farm
 

@@ -11,7 +11,7 @@ import yaml
 
 import kube_nftlb
 from kube_nftlb import settings as settings_module
-from kube_nftlb.api import crd
+from kube_nftlb.api.schema import crd
 from kube_nftlb.commands import chart_page
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
 from tests.chart.render import CHART, VALUES, by_key, comparable, golden, helm, render

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from kube_nftlb.agent import plan, view
-from kube_nftlb.agent.engine import NftlbEngine
+from kube_nftlb.agent.engine.nftlb import plan, translate
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.api import values
 from kube_nftlb.nftlb import layout
 from tests.builders import farm, raw_backend
@@ -67,7 +67,7 @@ async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Nft
         backends = (PORTLESS if changes["protocol"] == "All" else BACKENDS)[changes.get("family", "ipv4")]
         for count in (1, 3):
             wanted = farm(name, **changes, backends=backends[:count])
-            seen = view.farm_view(wanted, engine.present.get(name))
+            seen = translate.farm_view(wanted, engine.present.get(name))
             errors = await engine.apply(plan.steps(engine.present, {name: seen}))
             if fault := errors.get(name) or await engine.fault(name):
                 failed.append((changes, count, fault))

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.nftlb import netlink, objects
-from kube_nftlb.nftlb.netlink import Change, NetfilterSocket
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
+from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
+from kube_nftlb.nftlb import objects
 
 VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
 OTHER_VIP = {"ipv4": "10.96.0.11", "ipv6": "fd00:96::b"}

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import modes, plan, view
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.dsr import modes
+from kube_nftlb.agent.engine.nftlb import plan, translate
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.api import farm as model
+from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.readback import Kernel
 from tests.builders import farm, raw_backend
 from tests.contract.conftest import PORT
 
@@ -43,7 +44,7 @@ async def engine(real_nftlb: Path, run_dir: Path) -> AsyncIterator[NftlbEngine]:
 
 async def bring(engine: NftlbEngine, wanted: model.Farm | None, name: str = "web--http") -> None:
     """Plan, apply, and compare all that there is with the kernel."""
-    seen = view.farm_view(wanted, engine.present.get(name)) if wanted else None
+    seen = translate.farm_view(wanted, engine.present.get(name)) if wanted else None
     assert await engine.apply(plan.steps(engine.present, {name: seen})) == {}
     if seen is not None:
         assert await engine.fault(name) == ""
@@ -155,7 +156,9 @@ async def test_a_bystander_keeps_its_rules(
 @pytest.mark.parametrize("first", ["idle", "dsr"])
 async def test_rules_are_written_anew_whatever_farm_comes_first(engine: NftlbEngine, first: str) -> None:
     """nftlb makes no rules of a farm that is down, and of one in the mode dsr none in these tables."""
-    idle = replace(view.farm_view(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}]), None), backends={})
+    idle = replace(
+        translate.farm_view(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}]), None), backends={}
+    )
     links = modes.Links({}, {"lo": "00:00:00:00:00:00"}, frozenset())
     odd = replace(idle, options={**idle.options, "state": "down"}) if first == "idle" else modes.keeper(links)
     assert await engine.apply(plan.steps({}, {odd.name: odd})) == {}
@@ -168,7 +171,7 @@ async def test_rules_are_written_anew_whatever_farm_comes_first(engine: NftlbEng
 
 async def test_an_address_moves_from_farm_to_farm(engine: NftlbEngine) -> None:
     await bring(engine, farm("old", backends=BACKENDS["ipv4"]), "old")
-    new = view.farm_view(farm("new", backends=BACKENDS["ipv4"]), None)
+    new = translate.farm_view(farm("new", backends=BACKENDS["ipv4"]), None)
     assert engine.holders(new) == {"old"}
     assert await engine.apply(plan.steps(engine.present, {"new": new, "old": None})) == {}
     assert await engine.fault("new") == ""

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import modes, plan, view
-from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.modes import Links, PodLink
-from kube_nftlb.agent.nft import Nft
+from kube_nftlb.agent.dsr import modes
+from kube_nftlb.agent.dsr.modes import Links, PodLink
+from kube_nftlb.agent.engine.nftlb import plan, translate
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.netfilter.libnftables import Nft
 from tests.builders import farm, raw_backend
 from tests.contract.test_layout import engine  # noqa: F401 - a fixture
 
@@ -39,7 +40,7 @@ def links() -> Iterator[Links]:
 
 async def bring(engine: NftlbEngine, links: Links, name: str, **changes: Any) -> None:  # noqa: F811 - the fixture's value
     wanted = farm(name, **changes)
-    seen, hindrance = modes.shaped(wanted, view.farm_view(wanted, engine.present.get(name)), links)
+    seen, hindrance = modes.shaped(wanted, translate.farm_view(wanted, engine.present.get(name)), links)
     assert hindrance is None
     assert await engine.apply(plan.steps(engine.present, {modes.KEEPER: modes.keeper(links), name: seen})) == {}
     assert await engine.fault(modes.KEEPER) == ""

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import features, options, plan, steering, view
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.nft import Nft
-from kube_nftlb.agent.own_table import TABLE, OwnTable
+from kube_nftlb.agent.engine.nftlb import plan, translate
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.table import farm_options, kernel_features, traffic_policy
+from kube_nftlb.agent.table.table import TABLE, OwnTable
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import IPV4_HELPERS, KERNEL_HELPERS
+from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.nftlb.readback import Kernel
 from tests.builders import farm, raw_backend
 from tests.contract.conftest import PORT
 
@@ -65,8 +66,8 @@ class Node:
 
     async def bring(self, wanted: Farm) -> None:
         name = wanted.metadata.name
-        seen = view.farm_view(wanted, self.engine.present.get(name))
-        await self.table.update({name: steering.refusal(seen) | options.contents(wanted.spec, seen)})
+        seen = translate.farm_view(wanted, self.engine.present.get(name))
+        await self.table.update({name: traffic_policy.refusal(seen) | farm_options.contents(wanted.spec, seen)})
         assert await self.engine.apply(plan.steps(self.engine.present, {name: seen})) == {}
         await self.engine.sync()
         assert plan.steps(self.engine.present, {name: seen}) == []
@@ -148,10 +149,10 @@ async def test_a_helper_is_probed_and_set(node: Node, helper: tuple[str, str], f
         return
     wanted = farm(**FAMILIES[family], helper=name, protocol=protocol)
     before = await node.engine.generation()
-    possible = [await node.table.possible(feature.probe) for feature in features.needed(wanted.spec)]
+    possible = [await node.table.possible(feature.probe) for feature in kernel_features.needed(wanted.spec)]
     assert await node.engine.generation() == before, "a probe changes nothing"
     if not all(possible):
-        pytest.skip(next(features.needed(wanted.spec)).lacking)
+        pytest.skip(next(kernel_features.needed(wanted.spec)).lacking)
     await node.bring(wanted)
     await node.bring(
         farm(
@@ -181,7 +182,7 @@ async def test_another_helper_takes_the_place_of_one(node: Node) -> None:
     helpers = ("ftp", "sip")
     wanted = [farm(**FAMILIES["ipv4"], helper=helper) for helper in helpers]
     for each in wanted:
-        for feature in features.needed(each.spec):
+        for feature in kernel_features.needed(each.spec):
             if not await node.table.possible(feature.probe):
                 pytest.skip(feature.lacking)
     for each in wanted:
@@ -192,5 +193,5 @@ async def test_another_helper_takes_the_place_of_one(node: Node) -> None:
 
 async def test_what_no_kernel_has_is_found_lacking(node: Node) -> None:
     """The probe of a kernel that lacks a helper, asked for one that there is nowhere."""
-    feature = next(features.needed(farm(**FAMILIES["ipv4"], helper="ftp").spec))
+    feature = next(kernel_features.needed(farm(**FAMILIES["ipv4"], helper="ftp").spec))
     assert not await node.table.possible(feature.probe.replace('"ftp"', '"nonsense"'))

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.agent.conntrack import Conntrack
-from kube_nftlb.agent.engine import NftlbEngine
-from kube_nftlb.agent.nft import Nft
-from kube_nftlb.agent.nftables import Chain, Contents, Element, NamedSet
-from kube_nftlb.agent.own_table import (
+from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.table.policies import Policies, PolicyKey, References, guards_owner, policy
+from kube_nftlb.agent.table.table import (
     BACKEND_SOURCES,
     HAIRPIN,
     LISTENERS,
@@ -22,13 +21,14 @@ from kube_nftlb.agent.own_table import (
     OwnTable,
     listener,
 )
-from kube_nftlb.agent.policies import Policies, PolicyKey, References, guards_owner, policy
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.names import nftlb_farm_name
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.kernel import Kernel
 from kube_nftlb.nftlb.objects import Claim
+from kube_nftlb.nftlb.readback import Kernel
 
 
 class Node:

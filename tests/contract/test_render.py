@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.agent.nft import Nft
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
 from kube_nftlb.commands.ruleset import ruleset
-from kube_nftlb.nftlb.kernel import Kernel
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.nftlb.readback import Kernel
 from tests.unit.commands.objects import BY_HAND, SHOP
 
 EMPTY = """

@@ -2,9 +2,9 @@
 
 import itertools
 
-from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.agent.own_table import environment
-from kube_nftlb.agent.view import farm_view, own_contents
+from kube_nftlb.agent.engine.nftlb.translate import farm_view, own_contents
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table.table import environment
 from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_backend
 from tests.contract.test_own_table import Node, node  # noqa: F401 - a fixture

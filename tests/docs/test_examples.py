@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 from tests.docs.reader import ROOT
 from tests.functional.cluster import Cluster, client_pod, eventually
 from tests.functional.test_helpers import FTP, fetch, programmed

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kube_nftlb.lab import programs
+from lab import programs
 from tests.docs import pages
 from tests.docs.pages import Block
 from tests.docs.reader import ROOT, Reader

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.lab import components, programs
-from kube_nftlb.lab.containers import probe
-from kube_nftlb.lab.lab import Lab
+from lab import components, programs
+from lab.containers import probe
+from lab.lab import Lab
 from tests.e2e.real import RealCluster
 from tests.image import build
 

@@ -13,23 +13,25 @@ from typing import Any
 from pyroute2.netlink.nfnetlink import nfgen_msg
 from pyroute2.netlink.nfnetlink.nftsocket import NFT_MSG_GETTABLE, NFTSocket
 
-from kube_nftlb.lab import addresses
-from kube_nftlb.lab.lab import Lab
-from kube_nftlb.lab.readiness import is_true
+from lab import addresses
+from lab.lab import Lab
+from lab.readiness import is_true
 from tests.functional.cluster import Cluster, deployment, eventually
 
-CHART = Path(__file__).parents[2] / "charts/kube-nftlb"
+CHECKOUT = Path(__file__).parents[2]
+CHART = CHECKOUT / "charts/kube-nftlb"
 RELEASE = "kube-nftlb"
 SYSTEM = "kube-nftlb-system"
 PORT = 8080
-TRAFFIC = ("python3", "-m", "kube_nftlb.lab.traffic")
+TRAFFIC = ("python3", "-m", "lab.traffic")
 _PATIENCE_S = 240
+_CHECKOUT_IN_CONTAINERS = "/checkout"
 _GRACE_S = 30  # as without saying so
 
 # The lab's pods answer so as well; here each is a container with the same server.
 _SERVER = f"""
 import asyncio, os, signal, socket
-from kube_nftlb.lab.kubelet.servers import PodServer
+from lab.kubelet.servers import PodServer
 async def serve():
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -102,7 +104,7 @@ class RealCluster(Cluster):
         self.kubectl("rollout", "status", f"deployment/{name}", "-n", namespace, f"--timeout={_PATIENCE_S}s")
 
     def deployment(self, name: str, replicas: int, namespace: str) -> dict[str, Any]:
-        return deployment(
+        made = deployment(
             name,
             replicas,
             namespace,
@@ -110,9 +112,14 @@ class RealCluster(Cluster):
             image=self.image,
             imagePullPolicy="Never",
             command=["python3", "-c", _SERVER],
+            env=[{"name": "PYTHONPATH", "value": _CHECKOUT_IN_CONTAINERS}],
+            volumeMounts=[{"name": "lab", "mountPath": f"{_CHECKOUT_IN_CONTAINERS}/lab", "readOnly": True}],
             ports=[{"containerPort": PORT}],
             readinessProbe={"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5},
         )
+        # The image has no lab; all nodes see this machine's files.
+        made["spec"]["template"]["spec"]["volumes"] = [{"name": "lab", "hostPath": {"path": str(CHECKOUT / "lab")}}]
+        return made
 
     def farm_has(self, name: str, namespace: str, ready: int) -> None:
         def status() -> dict[str, Any]:

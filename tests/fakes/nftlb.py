@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from kube_nftlb import errors
-from kube_nftlb.agent.modes import NO_LINKS, Links, PodVip
+from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodVip
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, Listener
 

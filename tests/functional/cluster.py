@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from kube_nftlb.lab.lab import Lab
-from kube_nftlb.lab.traffic import command as traffic
 from kube_nftlb.settings import NftlbSettings
+from lab.lab import Lab
+from lab.traffic import command as traffic
 from tests.functional.api import Api
 
-TRAFFIC = (sys.executable, "-m", "kube_nftlb.lab.traffic")
+TRAFFIC = (sys.executable, "-m", "lab.traffic")
 
 
 def eventually(check: Callable[[], bool], what: str, seconds: float = 20) -> float:

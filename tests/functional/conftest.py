@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.lab.lab import Lab
-from kube_nftlb.lab.state import LabFiles
+from lab.lab import Lab
+from lab.state import LabFiles
 from tests.functional.cluster import Cluster, client_pod
 
 NAME = f"functional-{os.getpid()}"

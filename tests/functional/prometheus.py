@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from kube_nftlb.lab import addresses, programs
+from lab import addresses, programs
 from tests.functional.cluster import Cluster, eventually
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kube_nftlb.lab import addresses
+from lab import addresses
 from tests.functional.cluster import Cluster, eventually, farm
 
 pytestmark = pytest.mark.timeout(240)

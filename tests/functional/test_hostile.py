@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.reference import rows
+from kube_nftlb.api.schema.reference import rows
 from tests.functional.cluster import Cluster, eventually, farm, service
 from tests.hostile import FARM, TEXTS, examples
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)

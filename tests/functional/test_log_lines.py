@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
-from kube_nftlb.lab import credentials
-from kube_nftlb.lab.lab import Lab
+from lab import credentials
+from lab.lab import Lab
 from tests.functional.cluster import Cluster, eventually, farm, policy, service
 
 pytestmark = pytest.mark.timeout(240)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.lab.addresses import CLIENT
+from lab.addresses import CLIENT
 from tests.functional.cluster import Cluster, deployment, eventually, farm, service
 
 pytestmark = pytest.mark.timeout(180)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.lab.addresses import CLIENT, Interfaces
+from lab.addresses import CLIENT, Interfaces
 from tests.functional.cluster import Cluster, client_pod, eventually, farm, policy, service
 
 pytestmark = pytest.mark.timeout(240)

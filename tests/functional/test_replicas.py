@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.lab import addresses
-from kube_nftlb.lab.lab import Lab
+from lab import addresses
+from lab.lab import Lab
 from tests.functional.cluster import Cluster, client_pod, eventually, service
 from tests.functional.test_health import ask
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
+from lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
 from tests.functional.cluster import Cluster, eventually, farm, policy, service
 
 pytestmark = pytest.mark.timeout(180)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.lab.lab import Lab
-from kube_nftlb.lab.rights import AGENT_ACCOUNT, NAMESPACE
+from lab.lab import Lab
+from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests.functional.cluster import Cluster, client_pod, deployment, service
 from tests.functional.test_modes import loopback
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kube_nftlb.lab import debian, programs
+from lab import debian, programs
 
 CHECKOUT = Path(__file__).parents[2]
 NAME = "docker.io/library/kube-nftlb"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.lab import components
-from kube_nftlb.lab.lab import Lab
-from kube_nftlb.lab.state import LabFiles
+from lab import components
+from lab.lab import Lab
+from lab.state import LabFiles
 from tests.functional.cluster import Cluster, client_pod, eventually, service
 from tests.image import build
 

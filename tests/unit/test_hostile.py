@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.agent import options, own_table, policies, view
-from kube_nftlb.agent.nftables import State, changes, combined, creation
-from kube_nftlb.agent.node_facts import NodeFacts
-from kube_nftlb.agent.progress import Problem
-from kube_nftlb.agent.watch import parse
-from kube_nftlb.api import crd
+from kube_nftlb.agent.engine.nftlb import translate
+from kube_nftlb.agent.informers import parse
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.table import farm_options, policies
+from kube_nftlb.agent.table import table as own_table
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
-from kube_nftlb.api.reference import rows
+from kube_nftlb.api.schema import crd
+from kube_nftlb.api.schema.reference import rows
 from kube_nftlb.api.values import PERSISTENCE_SETS
+from kube_nftlb.netfilter.transaction import State, changes, combined, creation
 from kube_nftlb.nftlb import layout, objects
-from kube_nftlb.operator.build import build
-from kube_nftlb.operator.records import parse_farm, parse_node
+from kube_nftlb.operator.cache.records import parse_farm, parse_node
+from kube_nftlb.operator.farms.builder import build
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
 from tests.unit.operator.objects import a_slice, endpoint, service
 
@@ -121,7 +123,7 @@ def check_farm(farm: Farm) -> None:
         {"farms": [{"name": "x", "log-prefix": "old", "est-connlimit": "3", "source-addr": "10.0.0.9"}]}
     )
     for present in (None, had["x"]):
-        seen = view.farm_view(farm, present, HERE)
+        seen = translate.farm_view(farm, present, HERE)
         check_wire([seen.wire()])
         known = policies.Policies()
         known.refer(KEY, policies.references(farm))
@@ -129,8 +131,8 @@ def check_farm(farm: Farm) -> None:
         own = combined(
             [
                 own_table.base(own_table.SET_NAMES),
-                view.own_contents(farm, seen, seen, HERE),
-                options.contents(farm.spec, seen),
+                translate.own_contents(farm, seen, seen, HERE),
+                farm_options.contents(farm.spec, seen),
                 known.guards(KEY, seen),
             ]
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kube_nftlb.lab.lab import Lab
+from lab.lab import Lab
 from tests.functional.cluster import eventually
 from tests.functional.conformance.testbed import (
     NAMESPACE,

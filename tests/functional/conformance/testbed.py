@@ -19,9 +19,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from kube_nftlb.lab.lab import Lab
-from kube_nftlb.lab.traffic.ask import Target, ask_tcp, ask_udp, kind_of, open_udp
-from kube_nftlb.lab.traffic.http import Answer
+from lab.lab import Lab
+from lab.traffic.ask import Target, ask_tcp, ask_udp, kind_of, open_udp
+from lab.traffic.http import Answer
 from tests.functional import api
 from tests.functional.api import Object
 from tests.functional.cluster import Cluster, eventually

@@ -1,7 +1,7 @@
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.lab import addresses
+from lab import addresses
 
 
 def test_a_node_has_the_addresses_of_its_number() -> None:

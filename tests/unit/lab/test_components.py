@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.lab.addresses import plan_nodes
-from kube_nftlb.lab.components import Blueprint, Component
-from kube_nftlb.lab.state import LabFiles
+from lab.addresses import plan_nodes
+from lab.components import Blueprint, Component
+from lab.state import LabFiles
 
 PROGRAMS = {
     name: Path("/bin", name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kube-proxy")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.lab import addresses
-from kube_nftlb.lab.containers import archive, config, probe
+from lab import addresses
+from lab.containers import archive, config, probe
 
 NODE = addresses.NodePlan(2)
 

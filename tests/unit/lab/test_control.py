@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.lab import control
+from lab import control
 
 
 async def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.kube import JsonObject
-from kube_nftlb.lab.addresses import NodePlan
-from kube_nftlb.lab.kubelet import objects
+from kube_nftlb.kube.resources import JsonObject
+from lab.addresses import NodePlan
+from lab.kubelet import objects
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
 NODE = NodePlan(1, "a")

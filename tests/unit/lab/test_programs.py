@@ -1,4 +1,4 @@
-from kube_nftlb.lab import build
+from lab import build
 
 
 def test_versions_of_kubernetes_programs() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from kube_nftlb.lab.kubelet.requests import Request, RequestParser, response_head
-from kube_nftlb.lab.kubelet.servers import peer_text
-from kube_nftlb.lab.traffic import http
+from lab.kubelet.requests import Request, RequestParser, response_head
+from lab.kubelet.servers import peer_text
+from lab.traffic import http
 
 
 def requests_in(*chunks: bytes) -> list[Request]:

@@ -1,5 +1,5 @@
-from kube_nftlb.kube import JsonObject
-from kube_nftlb.lab.kubelet.scheduling import choose_node
+from kube_nftlb.kube.resources import JsonObject
+from lab.kubelet.scheduling import choose_node
 
 
 def node(name: str, *, unschedulable: bool = False, **labels: str) -> JsonObject:

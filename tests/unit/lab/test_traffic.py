@@ -1,7 +1,7 @@
-from kube_nftlb.lab.traffic.ask import kind_of
-from kube_nftlb.lab.traffic.count import Tally
-from kube_nftlb.lab.traffic.hammer import Record, summarize
-from kube_nftlb.lab.traffic.http import Answer
+from lab.traffic.ask import kind_of
+from lab.traffic.count import Tally
+from lab.traffic.hammer import Record, summarize
+from lab.traffic.http import Answer
 
 MS = 1_000_000
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from kube_nftlb import names
-from kube_nftlb.api.service import Service
-from kube_nftlb.operator.slices import Slice, parse_slice
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.operator.cache.slices import Slice, parse_slice
 
 Json = dict[str, Any]
 

@@ -1,0 +1,41 @@
+"""Taking everything of kube-nftlb away from a node.
+
+What the kernel remembers of open connections stays: where another service proxy takes over, they go on.
+"""
+
+import os
+from errno import EAFNOSUPPORT, ENOENT, EOPNOTSUPP
+
+import structlog
+
+from kube_nftlb import errors
+from kube_nftlb.agent.dsr.pod_addresses import Segment
+from kube_nftlb.agent.table.table import TABLE
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.nftlb import layout
+from kube_nftlb.settings import NftlbSettings
+
+_ABSENT = tuple(os.strerror(number) for number in (ENOENT, EAFNOSUPPORT, EOPNOTSUPP))
+"""How the kernel says that there is no such table, or that it has no such tables at all."""
+
+_log = structlog.get_logger()
+
+
+async def clean(settings: NftlbSettings, nft: Nft) -> None:
+    """Remove the tables, the addresses that pods were given, and the files. Nothing of it need be there.
+
+    The agent must not be running, which would put all back. Raises KernelError where a table cannot be removed.
+    """
+    failures = []
+    for table in (*(f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev")), f"inet {TABLE}"):
+        try:
+            await nft.run(f"delete table {table}")
+        except errors.KernelError as error:
+            if not any(absent in str(error) for absent in _ABSENT):
+                failures.append(str(error))
+        else:
+            _log.info("table removed", table=table)
+    await Segment(settings.pods_file).tidy()
+    settings.startup_file.unlink(missing_ok=True)
+    if failures:
+        raise errors.KernelError("; ".join(failures))

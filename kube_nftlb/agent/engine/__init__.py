@@ -1,0 +1,1 @@
+"""The engines: each brings one data plane of the node to what the farms say."""

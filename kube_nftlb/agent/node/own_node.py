@@ -1,0 +1,76 @@
+"""The Node that the agent runs on, as the API server has it, kept up to date by a watch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from kube_nftlb import errors
+from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.resources import NODES
+
+_log = structlog.get_logger()
+
+
+class OwnNode:
+    """Holds the latest state of one Node.
+
+    ``current`` is None where there is no such Node, and before the API server was heard; ``known`` tells these apart.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.current: CoreNode | None = None
+        self.known = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Have ``on_change`` called after each change of what a CoreNode has of the Node, and not for other changes."""
+        self._listeners.append(on_change)
+
+    def update(self, node: CoreNode | None) -> None:
+        """The API server has told of the Node, or that there is none."""
+        news = not self.known or node != self.current
+        self.known = True
+        self.current = node
+        if news:
+            for on_change in self._listeners:
+                on_change()
+
+
+async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:
+    """Keep the Node up to date, for ever. While the API server is away it stays as it was."""
+
+    def take(raw: dict[str, Any]) -> None:
+        try:
+            own_node.update(CoreNode.model_validate(raw))
+        except ValidationError as error:
+            _log.warning("cannot read the own node", error=str(error))
+
+    def on_list(listing: Listing) -> None:
+        if not listing.items:
+            _log.warning("the own node is not there")
+            own_node.update(None)
+        for raw in listing.items:
+            take(raw)
+
+    def on_event(event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            own_node.update(None)
+        elif event.type != "BOOKMARK":
+            take(event.object)
+
+    def on_trouble(error: errors.KubeNftlbError) -> None:
+        _log.warning("cannot watch the own node", error=str(error))
+
+    await follow(
+        kube,
+        NODES,
+        on_list=on_list,
+        on_event=on_event,
+        on_trouble=on_trouble,
+        field_selector=f"metadata.name={own_node.name}",
+    )

@@ -1,0 +1,111 @@
+"""What the agent follows besides farms: its own Node, the node's addresses, the cluster's ranges for Services."""
+
+import asyncio
+import contextlib
+import ipaddress
+from typing import Any
+
+import structlog
+from pyroute2 import IPRoute
+
+from kube_nftlb import errors
+from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
+from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.api.base import Family
+from kube_nftlb.http_server import ALL_ADDRESSES
+from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.resources import SERVICE_CIDRS
+from kube_nftlb.settings import AgentSettings
+
+_ADDRESSES_EVERY_S = 10
+"""How often the node's addresses are read, where node ports depend on them."""
+
+_log = structlog.get_logger()
+
+
+class Surroundings:
+    """Tells the reconciler of everything but farms that its decisions depend on, once all of it is known."""
+
+    def __init__(self, kube: Kube, reconciler: Reconciler, own_node: OwnNode, settings: AgentSettings) -> None:
+        self._kube = kube
+        self._reconciler = reconciler
+        self._settings = settings
+        self._own_node = own_node
+        self._local_ips: tuple[str, ...] = ()
+        self._service_cidrs: dict[str, tuple[str, ...]] | None = None
+        own_node.subscribe(self._tell)
+
+    async def run(self) -> None:
+        """Follow all, for ever."""
+        await asyncio.gather(
+            watch_own_node(self._kube, self._own_node), self._watch_service_cidrs(), self._watch_addresses()
+        )
+
+    def health_check_hosts(self) -> tuple[str, ...]:
+        """Where healthCheckNodePorts are listened on: where node ports are; everywhere while no such place is known."""
+        return tuple(ip for ips in self._facts().port_ips.values() for ip in ips) or (ALL_ADDRESSES,)
+
+    def _tell(self) -> None:
+        if not self._own_node.known or self._service_cidrs is None:
+            return
+        ranges: dict[Family, set[str]] = {"ipv4": set(), "ipv6": set()}
+        for cidrs in self._service_cidrs.values():
+            for text in cidrs:
+                network = ipaddress.ip_network(text)
+                ranges[family_of(network)].add(str(network))
+        self._reconciler.learn(self._facts(), ranges)
+
+    def _facts(self) -> NodeFacts:
+        settings = self._settings
+        return gather(
+            settings.node_name,
+            self._own_node.current,
+            pod_cidrs=settings.pod_cidrs,
+            port_ranges=settings.node_port_addresses,
+            local_ips=self._local_ips,
+        )
+
+    async def _watch_service_cidrs(self) -> None:
+        def on_list(listing: Listing) -> None:
+            self._service_cidrs = {raw["metadata"]["name"]: _cidrs(raw) for raw in listing.items}
+            self._tell()
+
+        def on_event(event: WatchEvent) -> None:
+            known = self._service_cidrs or {}
+            name = event.object["metadata"].get("name", "")
+            if event.type == "DELETED":
+                known.pop(name, None)
+            elif event.type != "BOOKMARK":
+                known[name] = _cidrs(event.object)
+            self._service_cidrs = known
+            self._tell()
+
+        def on_trouble(error: errors.KubeNftlbError) -> None:
+            if isinstance(error, errors.NotFoundError) and self._service_cidrs is None:
+                # Kubernetes before 1.33 does not tell the ranges: connections to unknown ports are not refused there.
+                self._service_cidrs = {}
+                self._tell()
+            else:
+                _log.warning("cannot watch the ranges for Services", error=str(error))
+
+        await follow(self._kube, SERVICE_CIDRS, on_list=on_list, on_event=on_event, on_trouble=on_trouble)
+
+    async def _watch_addresses(self) -> None:
+        while self._settings.node_port_addresses is not None:
+            with contextlib.suppress(OSError):
+                local_ips = await asyncio.to_thread(_addresses)
+                if local_ips != self._local_ips:
+                    self._local_ips = local_ips
+                    self._tell()
+            await asyncio.sleep(_ADDRESSES_EVERY_S)
+
+
+def _cidrs(raw: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(raw.get("spec", {}).get("cidrs") or ())
+
+
+def _addresses() -> tuple[str, ...]:
+    with IPRoute() as ip:
+        return tuple(sorted({entry.get_attr("IFA_ADDRESS") for entry in ip.get_addr()}))

@@ -1,0 +1,1 @@
+"""What the agent reports: the node's NftlbNode, Events on the Node, and gauges."""

@@ -1,0 +1,73 @@
+"""Events on the Node: what keeps this node from serving, once it lasts, and that it is over."""
+
+import asyncio
+import time
+
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.kube.events import Events, Lasting, Subject
+from kube_nftlb.kube.resources import NODES
+from kube_nftlb.reasons import EventReason
+
+LOOK_EVERY_S = 1.0
+LASTS_S = 5.0
+"""What is over sooner is not told: nftlb is away for a moment whenever it is started anew."""
+
+_OVER: dict[EventReason, tuple[EventReason, str]] = {
+    "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
+    "FarmsFailed": ("FarmsProgrammed", "all farms are programmed again"),
+}
+
+
+def troubles(progress: Progress, node: str) -> list[Lasting]:
+    """What is wrong on a node."""
+    found = []
+    if progress.nftlb_error:
+        sentence = "changes of Services wait until it is back, what was programmed goes on working; see the logs of the"
+        found.append(
+            Lasting(
+                "NftlbUnreachable", f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.nftlb_error})"
+            )
+        )
+    # A spec with a part that has no effect is for the farm's condition: everything is programmed.
+    failed = {key: problem for key, problem in progress.problems.items() if not problem.harmless}
+    if failed:
+        key, problem = min(failed.items())
+        sentence = f"{len(failed)} farms are not programmed as asked; the first: {key.namespace}/{key.name}"
+        found.append(
+            Lasting(
+                "FarmsFailed", f"{sentence}: {problem.reason}: {problem.message}; kubectl describe nftlbnode {node}"
+            )
+        )
+    return found
+
+
+class NodeEvents:
+    """Tells of an agent's progress on its Node."""
+
+    def __init__(self, events: Events, own_node: OwnNode, progress: Progress) -> None:
+        self._events = events
+        self._own_node = own_node
+        self._progress = progress
+        self._since: dict[EventReason, float] = {}
+        self._told: set[EventReason] = set()
+
+    async def run(self) -> None:
+        """Look and tell until cancelled."""
+        while True:
+            self.look(time.monotonic())
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def look(self, now: float) -> None:
+        """Tell what has lasted, and what that was told is over."""
+        node = self._own_node.current
+        if node is None:
+            return
+        subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
+        found = {trouble.reason: trouble for trouble in troubles(self._progress, node.metadata.name)}
+        self._since = {reason: self._since.get(reason, now) for reason in found}
+        lasting = [found[reason] for reason, since in self._since.items() if now - since >= LASTS_S]
+        self._events.tell(subject, lasting)
+        for reason in self._told - found.keys():
+            self._events.tell_good(subject, *_OVER[reason])
+        self._told = (self._told & found.keys()) | {trouble.reason for trouble in lasting}

@@ -1,0 +1,88 @@
+"""Progress of the loop -> the NftlbNode's status. No I/O."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.api.base import Condition
+from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
+from kube_nftlb.nftlb import objects
+from kube_nftlb.reasons import NodeReason
+
+_ERROR_MAX = 1024
+_MESSAGE_MAX = 512
+
+_GENERATION = 1
+"""Of every NftlbNode, since it has no spec. ``kubectl wait`` takes no condition that is of an earlier generation."""
+
+_Said = tuple[str, NodeReason, str]
+
+
+def node_status(
+    progress: Progress,
+    present: Mapping[str, objects.Farm],
+    versions: NodeVersions,
+    before: NodeStatus | None,
+    now: datetime,
+) -> NodeStatus:
+    """What to report; a condition keeps the time of its last change from the status ``before``."""
+    reachable = not progress.nftlb_error
+    ready: _Said
+    nftlb: _Said
+    in_sync: _Said
+    if reachable:
+        ready = ("True", "Working", "the agent programs nftlb")
+        nftlb = ("True", "Answers", "nftlb answers")
+    else:
+        sentence = f"nftlb does not answer, see its log on this node: {progress.nftlb_error}"
+        ready = ("False", "NftlbUnreachable", sentence)
+        nftlb = ("False", "Unreachable", sentence)
+    if progress.pending:
+        in_sync = ("False", "Pending", "changes are being programmed")
+    elif progress.problems:
+        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed: status.failedFarms says why")
+    else:
+        in_sync = ("True", "Done", "every farm is in the kernel")
+    known = {condition.type: condition for condition in before.conditions} if before else {}
+    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return NodeStatus(
+        # A failed farm that is not listed would count as programmed.
+        watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
+        policy_watermark=str(progress.policy_watermark),
+        farms=len(present),
+        backends=sum(len(farm.backends) for farm in present.values()),
+        failed=len(progress.problems),
+        failed_farms=tuple(
+            FailedFarm(
+                namespace=key.namespace,
+                name=key.name,
+                generation=problem.generation,
+                reason=problem.reason,
+                message=problem.message[:_MESSAGE_MAX],
+            )
+            for key, problem in sorted(progress.problems.items())[:FAILED_FARMS_MAX]
+        ),
+        drift_repaired=progress.drift_repaired,
+        last_error=progress.last_error[:_ERROR_MAX],
+        versions=versions,
+        conditions=tuple(
+            _condition(kind, status, reason, message, known.get(kind), stamp)
+            for kind, (status, reason, message) in {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}.items()
+        ),
+    )
+
+
+def _condition(
+    kind: str, status: str, reason: NodeReason, message: str, before: Condition | None, now: str
+) -> Condition:
+    since = before.last_transition_time if before is not None and before.status == status else now
+    return Condition.model_validate(
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:_ERROR_MAX],
+            "observedGeneration": _GENERATION,
+            "lastTransitionTime": since,
+        }
+    )

@@ -1,0 +1,97 @@
+"""Writing the node's NftlbNode, once a second at most, and only when there is something new to say."""
+
+import asyncio
+import platform
+from datetime import UTC, datetime
+
+import structlog
+
+from kube_nftlb import __version__, errors, names
+from kube_nftlb.agent.status.node_status import node_status
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
+
+_log = structlog.get_logger()
+
+INTERVAL_S = 1.0
+"""The least time between two writes."""
+SETTLE_S = 0.2
+"""How long after a change it is told."""
+HEARTBEAT_S = 30.0
+"""A watermark that alone has moved is written this often: farms' statuses move it too, and would move by it."""
+
+
+class NodeReporter:
+    """Keeps the NftlbNode of this node up to date."""
+
+    def __init__(self, kube: Kube, node_name: str) -> None:
+        self._kube = kube
+        self._name = node_name
+        self._versions = NodeVersions(agent=__version__, kernel=platform.release())
+        self._written: NodeStatus | None = None
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """There may be something new to say."""
+        self._changed.set()
+
+    async def run(self, reconciler: Reconciler) -> None:
+        """Write until cancelled; a failure is logged, and tried again."""
+        loop = asyncio.get_running_loop()
+        written_at = 0.0
+        while True:
+            try:
+                await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
+            except TimeoutError:
+                written_at = 0.0
+            # First the traffic, then the news of it.
+            await asyncio.sleep(SETTLE_S)
+            self._changed.clear()
+            status = node_status(
+                reconciler.progress, reconciler.served, self._versions, self._written, datetime.now(tz=UTC)
+            )
+            if not self._worth_writing(status, reconciler.progress, loop.time() - written_at):
+                continue
+            try:
+                await self._write(status)
+                written_at = loop.time()
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                _log.warning("cannot write the node's status", error=str(error))
+                self._written = None
+                self._changed.set()
+            await asyncio.sleep(INTERVAL_S)
+
+    def _worth_writing(self, status: NodeStatus, progress: Progress, age_s: float) -> bool:
+        before = self._written
+        if before is None:
+            return True
+        watermarks = {"watermark": status.watermark, "policy_watermark": status.policy_watermark}
+        if status != before.model_copy(update=watermarks):
+            return True
+        if status == before:
+            return False
+        news = progress.changed_at > int(before.watermark or 0) or progress.policy_changed_at > int(
+            before.policy_watermark or 0
+        )
+        return news or age_s >= HEARTBEAT_S
+
+    async def _write(self, status: NodeStatus) -> None:
+        if self._written is None:
+            self._written = await self._ensure_object()
+        body: JsonObject = {
+            "metadata": {"name": self._name},
+            "status": status.model_dump(by_alias=True, mode="json"),
+        }
+        await self._kube.apply(NFTLB_NODES, body, field_manager=names.FIELD_MANAGER_AGENT, subresource="status")
+        self._written = status
+
+    async def _ensure_object(self) -> NodeStatus:
+        """Create the NftlbNode where there is none, owned by the Node, so that it goes when the Node goes."""
+        node = await self._kube.get(NODES, self._name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": node["metadata"]["uid"]}
+        body: JsonObject = {"metadata": {"name": self._name, "ownerReferences": [owner]}}
+        answer = await self._kube.apply(NFTLB_NODES, body, field_manager=names.FIELD_MANAGER_AGENT)
+        return Node.model_validate(answer).status

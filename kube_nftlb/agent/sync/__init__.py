@@ -1,0 +1,1 @@
+"""The loop: farms that changed are decided on, applied, verified and, when damaged, repaired."""

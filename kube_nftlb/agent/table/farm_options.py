@@ -1,0 +1,175 @@
+"""What a farm asks of nftables besides a backend: limits, logs, a helper, source addresses. No I/O.
+
+nftlb has most of it too. It is done in the agent's own table all the same, because nftlb's rules for it do not survive
+a second address, or a second farm with the same helper or marks (docs/nftlb-defects.md).
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kube_nftlb.agent.table import table
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.limits import Limits
+from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
+from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
+from kube_nftlb.nftlb import objects
+
+FORGET_S = 120
+"""For how long a silent client is remembered where nothing else is said, as with nftlb."""
+CLIENTS_MAX = 65536
+"""How many clients a limit tells apart."""
+
+_ADDRESS_TYPE = {"ipv4": "ipv4_addr", "ipv6": "ipv6_addr"}
+_FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
+
+
+class _Limit(NamedTuple):
+    """One of a farm's limits: the set of its clients, the rule, and the chain for what is above."""
+
+    clients: NamedSet | None
+    rule: str
+    over: Chain
+
+
+def contents(spec: FarmSpec, farm: objects.Farm) -> Contents:
+    """What a farm's options are in the agent's own table."""
+    return _Options(spec, farm).contents()
+
+
+class _Options:
+    def __init__(self, spec: FarmSpec, farm: objects.Farm) -> None:
+        self._spec, self._farm, self._name = spec, farm, farm.name
+        self._family = _FAMILY[spec.family]
+
+    def contents(self) -> Contents:
+        clients, rates, resets = self._established(), self._new(), self._resets()
+        strict, backends = self._strict(), list(self._backend_limits())
+        limits = [limit for limit in (clients, rates, resets, strict, *backends) if limit is not None]
+        helper = self._helper()
+        chains = {
+            table.CONNECTIONS: (
+                *(limit.rule for limit in (rates, clients) if limit is not None),
+                *((f'ct helper set "{helper.name}"',) if helper else ()),
+                *self._log("input", "IN"),
+            ),
+            table.RESETS: (resets.rule,) if resets else (),
+            table.INVALIDS: (strict.rule,) if strict else (),
+            table.QUEUES: self._queue(),
+            table.FORWARDED: self._log("forward", "FWD"),
+            table.LEAVING: (*(limit.rule for limit in backends), *self._log("output", "OUT")),
+        }
+        named = {map_: Chain(f"{map_}-{self._name}", rules) for map_, rules in chains.items() if rules}
+        return Contents(
+            frozenset((*self._jumps(named), *self._sources())),
+            (*named.values(), *(limit.over for limit in limits)),
+            (*(limit.clients for limit in limits if limit.clients is not None), *((helper,) if helper else ())),
+        )
+
+    def _jumps(self, chains: dict[str, Chain]) -> Iterator[Element]:
+        for claim in self._farm.claims():
+            for map_, chain in chains.items():
+                yield table.listener(map_, claim, f"jump {chain.name}")
+
+    def _sources(self) -> Iterator[Element]:
+        for claim in self._farm.claims():
+            if self._spec.source_address is not None:
+                yield table.listener(table.SOURCES, claim, self._spec.source_address)
+            for ip, source in {b.ip: b.source_address for b in self._spec.backends if b.source_address}.items():
+                entry = table.listener(table.BACKEND_SOURCES, claim, source)
+                yield entry._replace(key=f"{entry.key} . {ip}")
+
+    def _log(self, where: str, kind: str) -> tuple[str, ...]:
+        if where not in self._spec.log.split():
+            return ()
+        return (_log_rule(f"{kind}-{self._spec.log_prefix or self._name}"),)
+
+    def _queue(self) -> tuple[str, ...]:
+        # Without a program that asks for them packets go on.
+        return (f"queue num {self._spec.queue} bypass",) if self._spec.queue is not None else ()
+
+    def _helper(self) -> NamedSet | None:
+        if self._spec.helper == "none":
+            return None
+        # An object cannot be changed: another helper needs another one.
+        declaration = helper_declaration(self._spec)
+        return NamedSet(self._set_name("helper", declaration), declaration, kind="ct helper")
+
+    def _new(self) -> _Limit | None:
+        limits = self._spec.limits
+        return self._rate("new-rtlimit", limits.new, limits.new_burst, limits.new_log_prefix)
+
+    def _resets(self) -> _Limit | None:
+        limits = self._spec.limits
+        return self._rate("rst-rtlimit", limits.reset, limits.reset_burst, limits.reset_log_prefix)
+
+    def _rate(self, kind: str, rate: str | None, burst: int, prefix: str | None) -> _Limit | None:
+        if rate is None:
+            return None
+        forget_s = self._spec.limits.forget_seconds or max(FORGET_S, RATE_SECONDS[rate.partition("/")[2]])
+        # A client that is in the set keeps the rate it came in with: another rate needs another set.
+        limit = f"limit rate over {rate} burst {burst} packets"
+        declaration = f"{self._clients_declaration()} timeout {forget_s}s;"
+        clients = NamedSet(self._set_name(kind, declaration + limit), declaration, dynamic=True)
+        return self._limit(kind, f"update @{clients.name} {{ {self._family} saddr {limit} }}", prefix, clients)
+
+    def _established(self) -> _Limit | None:
+        limits = self._spec.limits
+        if limits.established is None:
+            return None
+        limit = f"ct count over {limits.established}"
+        declaration = self._clients_declaration()
+        clients = NamedSet(self._set_name("est-connlimit", declaration + limit), declaration, dynamic=True)
+        rule = f"add @{clients.name} {{ {self._family} saddr {limit} }}"
+        return self._limit("est-connlimit", rule, limits.established_log_prefix, clients)
+
+    def _strict(self) -> _Limit | None:
+        limits = self._spec.limits
+        return self._limit("tcp-strict", "", limits.tcp_strict_log_prefix) if limits.tcp_strict else None
+
+    def _backend_limits(self) -> Iterator[_Limit]:
+        for backend in self._spec.backends:
+            if backend.established is not None:
+                port = f" th dport {backend.port}" if backend.port is not None else ""
+                match = f"{self._family} daddr {backend.ip}{port} ct count over {backend.established}"
+                yield self._limit(f"est-connlimit-{_digest(_target(backend))}", match, backend.established_log_prefix)
+
+    def _limit(self, kind: str, match: str, prefix: str | None, clients: NamedSet | None = None) -> _Limit:
+        over = Chain(f"over-{kind}-{self._name}", _above(self._spec.limits, prefix or f"{kind}-{self._name}"))
+        return _Limit(clients, f"{match} jump {over.name}".strip(), over)
+
+    def _clients_declaration(self) -> str:
+        return f"type {_ADDRESS_TYPE[self._spec.family]}; flags dynamic; size {CLIENTS_MAX};"
+
+    def _set_name(self, kind: str, content: str) -> str:
+        return f"{kind}-{_digest(content)}-{self._name}"
+
+
+def helper_declaration(spec: FarmSpec) -> str:
+    """What stands between the braces of a ct helper object."""
+    kernel = KERNEL_HELPERS[spec.helper, spec.protocol]
+    return f'type "{kernel}" protocol {spec.protocol.lower()}; l3proto {_FAMILY[spec.family]};'
+
+
+def _above(limits: Limits, prefix: str) -> tuple[str, ...]:
+    """What is done with a packet above a limit."""
+    rules = []
+    if "log" in limits.verdict.split():
+        rate = f"limit rate {limits.log_rate} " if limits.log_rate is not None else ""
+        rules.append(rate + _log_rule(prefix))
+    if "drop" in limits.verdict.split():
+        rules.append("drop")
+    return tuple(rules)
+
+
+def _log_rule(prefix: str) -> str:
+    return f'log prefix "{prefix} "'
+
+
+def _target(backend: Backend) -> str:
+    return f"{backend.ip} {backend.port}"
+
+
+def _digest(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"

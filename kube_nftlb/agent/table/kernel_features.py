@@ -1,0 +1,52 @@
+"""What a farm needs of the kernel that not every kernel has, and how to find out. No I/O."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kube_nftlb.agent.table.farm_options import helper_declaration
+from kube_nftlb.api.farm import FarmSpec
+
+_TABLE = "kube-nftlb-probe"
+
+_HELPER_OPTIONS = {
+    "amanda": "NF_CONNTRACK_AMANDA",
+    "ftp": "NF_CONNTRACK_FTP",
+    "h323": "NF_CONNTRACK_H323",
+    "irc": "NF_CONNTRACK_IRC",
+    "netbios-ns": "NF_CONNTRACK_NETBIOS_NS",
+    "pptp": "NF_CONNTRACK_PPTP",
+    "sane": "NF_CONNTRACK_SANE",
+    "sip": "NF_CONNTRACK_SIP",
+    "snmp": "NF_CONNTRACK_SNMP",
+    "tftp": "NF_CONNTRACK_TFTP",
+}
+
+
+class Feature(NamedTuple):
+    """A feature of the kernel: commands of nft(8) that only a kernel with it takes, and what to tell people."""
+
+    probe: str
+    lacking: str
+
+
+def needed(spec: FarmSpec) -> Iterator[Feature]:
+    """The features that a farm does not work without."""
+    if spec.helper != "none":
+        option = _HELPER_OPTIONS[spec.helper]
+        yield Feature(
+            f"add table inet {_TABLE}\nadd ct helper inet {_TABLE} probe {{ {helper_declaration(spec)} }}\n",
+            f"the helper {spec.helper} needs a kernel with CONFIG_{option} (module {option.lower()})",
+        )
+    if spec.limits.established is not None or any(backend.established is not None for backend in spec.backends):
+        yield Feature(
+            f"add table inet {_TABLE}\nadd chain inet {_TABLE} probe\n"
+            f"add rule inet {_TABLE} probe ct count over 1 drop\n",
+            "limits of established connections need a kernel with CONFIG_NFT_CONNLIMIT (module nft_connlimit)",
+        )
+    if spec.queue is not None:
+        yield Feature(
+            f"add table inet {_TABLE}\nadd chain inet {_TABLE} probe\n"
+            f"add rule inet {_TABLE} probe queue num {spec.queue} bypass\n",
+            "queue needs a kernel with CONFIG_NFT_QUEUE and CONFIG_NETFILTER_NETLINK_QUEUE "
+            "(modules nft_queue and nfnetlink_queue)",
+        )

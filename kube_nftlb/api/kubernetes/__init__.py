@@ -1,0 +1,1 @@
+"""The parts of Kubernetes' own objects that decisions depend on, as models."""

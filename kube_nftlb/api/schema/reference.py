@@ -1,0 +1,198 @@
+"""Every field of our objects as a row: for ``kube-nftlb explain`` and docs/reference.md. No I/O.
+
+The rows come from the models, their markers and the schema that the API server gets, so they cannot say anything else.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from pydantic import BaseModel
+
+from kube_nftlb import names
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.base import annotation_key, nftlb_field
+from kube_nftlb.api.farm import FarmSpec, FarmStatus
+from kube_nftlb.api.node import NodeStatus
+from kube_nftlb.api.policy import PolicySpec, PolicyStatus
+from kube_nftlb.api.schema.crd import structural
+
+Object = Literal["farm", "policy", "node"]
+
+_PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
+    ("farm", "spec", FarmSpec, "What is wanted of an NftlbFarm."),
+    ("farm", "status", FarmStatus, "What has become of an NftlbFarm; the operator writes it."),
+    ("policy", "spec", PolicySpec, "What an NftlbPolicy says of clients."),
+    ("policy", "status", PolicyStatus, "What has become of an NftlbPolicy; the operator writes it."),
+    ("node", "status", NodeStatus, "What a node's agent has done; it writes it to its NftlbNode."),
+)
+
+_ALIASES: Final[dict[str, Object]] = {
+    **dict.fromkeys(("nftlbfarm", "nftlbfarms", "farm", "farms"), "farm"),
+    **dict.fromkeys(("nftlbpolicy", "nftlbpolicies", "policy", "farmpolicy"), "policy"),
+    **dict.fromkeys(("nftlbnode", "nftlbnodes", "node", "farmnode"), "node"),
+}
+"""What ``kubectl`` takes for our kinds, and what a person would write. ``policies`` is a field of a farm."""
+
+_ENUM_SHOWN_MAX = 16
+_PATTERN_SHOWN_MAX = 80
+"""Longer ones say nothing to a person; the field's meaning does."""
+_SUGGESTIONS_MAX = 5
+
+
+class Row(NamedTuple):
+    """One field."""
+
+    object: Object
+    path: str
+    """From the object on, with dots: ``spec.limits.new``; a list counts as its entries."""
+    type: str
+    values: str
+    """What is allowed, in words; empty where the type says it all."""
+    default: str
+    """As in YAML; empty where there is none."""
+    required: bool
+    nftlb: str
+    """What nftlb calls it; empty where it has no such field."""
+    annotation: str
+    """The whole key of the annotation that sets it; empty where there is none."""
+    annotated: Literal["Service", "Pod", ""]
+    """What that annotation stands on."""
+    meaning: str
+    rules: tuple[str, ...]
+    """What else the API server checks, in sentences."""
+
+    @property
+    def full_path(self) -> str:
+        """With the object: ``farm.spec.limits.new``."""
+        return f"{self.object}.{self.path}"
+
+    @property
+    def short_annotation(self) -> str:
+        """The annotation's key without the prefix."""
+        return self.annotation.removeprefix(names.ANNOTATION_PREFIX)
+
+
+def rows() -> list[Row]:
+    """Every field, parents before their children, in the order of the models."""
+    found: list[Row] = []
+    for object_, part, model, meaning in _PARTS:
+        schema = structural(model)
+        found.append(Row(object_, part, "object", "", "", part == "spec", "", "", "", meaning, _rules(schema)))
+        found.extend(_fields(object_, part, model, schema))
+    return found
+
+
+def children(row: Row, among: Iterable[Row]) -> list[Row]:
+    """The fields right below one."""
+    return [each for each in among if each.full_path.rpartition(".")[0] == row.full_path]
+
+
+def find(asked: str, among: Iterable[Row]) -> list[Row]:
+    """The rows that a person means: by a path or the end of one, an annotation or what nftlb calls it; maybe several.
+
+    Upper and lower case do not matter, nor does ``[]`` behind the name of a list. The name of a kind is all its parts.
+    """
+    text = asked.strip().replace("[]", "").strip(".").lower()
+    first, _, rest = text.partition(".")
+    if first in _ALIASES:
+        text = f"{_ALIASES[first]}.{rest}".strip(".")
+    among = list(among)
+    by_path = [row for row in among if f".{row.full_path}".lower().endswith(f".{text}")]
+    parts = [row for row in among if text == row.object and "." not in row.path]
+    by_name = [row for row in among if text in (row.nftlb, row.annotation.lower(), row.short_annotation.lower())]
+    return list(dict.fromkeys([*parts, *by_path, *(by_name if text else [])]))
+
+
+def suggestions(asked: str, among: Iterable[Row]) -> list[str]:
+    """What might have been meant where nothing was found, the likeliest first."""
+    known: dict[str, None] = {}
+    for row in among:
+        last = row.path.rpartition(".")[2]
+        known.update(dict.fromkeys(text for text in (last, row.path, row.nftlb, row.short_annotation) if text))
+    folded = {text.lower(): text for text in known}
+    wanted = asked.strip().removeprefix(names.ANNOTATION_PREFIX).lower()
+    close = difflib.get_close_matches(wanted, folded, n=_SUGGESTIONS_MAX, cutoff=0.5)
+    # Of a path with one wrong word in it, the last word is the one that matters.
+    close += difflib.get_close_matches(wanted.rpartition(".")[2], folded, n=_SUGGESTIONS_MAX, cutoff=0.6)
+    return [folded[text] for text in dict.fromkeys(close)][:_SUGGESTIONS_MAX]
+
+
+def _fields(object_: Object, path: str, model: type[BaseModel], schema: dict[str, Any]) -> Iterator[Row]:
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        node = schema["properties"][key]
+        nested = _nested(field.annotation)
+        nftlb = nftlb_field(model, name)
+        annotation = annotation_key(model, name)
+        yield Row(
+            object_,
+            f"{path}.{key}",
+            _type(node),
+            _values(node),
+            "" if nested is not None else _default(node),
+            key in schema.get("required", ()),
+            nftlb.key if nftlb is not None else "",
+            f"{names.ANNOTATION_PREFIX}{annotation}" if annotation else "",
+            "" if not annotation else "Pod" if model is Backend else "Service",
+            node.get("description", ""),
+            (*_rules(node), *_rules(node.get("items", {}))),
+        )
+        if nested is not None:
+            yield from _fields(object_, f"{path}.{key}", nested, node.get("items", node))
+
+
+def _nested(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, alone or in a list; None where it holds plain values."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _nested(part)) is not None), None)
+
+
+def _type(node: dict[str, Any]) -> str:
+    if node["type"] == "array":
+        return f"list of {_type(node['items'])}s"
+    return str(node["type"])
+
+
+def _values(node: dict[str, Any]) -> str:
+    parts = []
+    if "enum" in node:
+        parts.append(_choice([str(value) for value in node["enum"]]))
+    if "minimum" in node and "maximum" in node:
+        parts.append(f"{node['minimum']} to {node['maximum']}")
+    elif "minimum" in node:
+        parts.append(f"{node['minimum']} or more")
+    least, most = node.get("minLength", 0), node.get("maxLength")
+    if most is not None:
+        parts.append(f"{least} to {most} characters" if least else f"at most {most} characters")
+    if len(node.get("pattern", "")) in range(1, _PATTERN_SHOWN_MAX):
+        parts.append(f"matching `{node['pattern']}`")
+    least, most = node.get("minItems", 0), node.get("maxItems")
+    if most is not None:
+        parts.append(f"{least} to {most} entries" if least else f"at most {most} entries")
+    if node["type"] == "array" and (of_each := _values(node["items"])):
+        parts.append(f"each {of_each}")
+    return ", ".join(parts)
+
+
+def _choice(values: list[str]) -> str:
+    if len(values) <= _ENUM_SHOWN_MAX:
+        return "one of " + ", ".join(f'"{value}"' if " " in value or not value else value for value in values)
+    combined = {word for value in values if " " in value for word in value.split()}
+    words = [value for value in values if value in combined]
+    alone = [value for value in values if " " not in value and value not in combined]
+    return ", ".join([*alone, f"or words out of {', '.join(words)}, in this order, with one blank between"])
+
+
+def _default(node: dict[str, Any]) -> str:
+    default = node.get("default")
+    if default is None:
+        return ""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    return f'"{default}"' if default == "" else "[]" if default == [] else str(default)
+
+
+def _rules(node: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(rule["message"] for rule in node.get("x-kubernetes-validations", ()))

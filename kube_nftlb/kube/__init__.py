@@ -1,0 +1,1 @@
+"""The Kubernetes API: client, watches, queue, Events, leader election. Nothing here knows of farms."""

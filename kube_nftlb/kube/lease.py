@@ -1,0 +1,170 @@
+"""Holding the Lease (coordination.k8s.io) that says which replica of the operator writes."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from kube_nftlb import errors
+from kube_nftlb.kube import leader_election
+from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.leader_election import NO_LEASE, RENEW_DEADLINE_S, RETRY_S, Record, Seen
+from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.resources import LEASES, JsonObject
+
+_ATTEMPT_S = RENEW_DEADLINE_S / 2
+_RELEASE_S = 2.0
+
+_log = structlog.get_logger()
+
+
+def new_identity() -> str:
+    """This process among all that may lead: the pod's name, and what sets it apart from others on the same machine."""
+    return f"{socket.gethostname()}_{secrets.token_hex(4)}"
+
+
+class Lease:
+    """One replica's part in the election. ``clock`` tells seconds that never go back, ``now`` the date."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        name: str,
+        clock: Callable[[], float],
+        identity: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.leading = asyncio.Event()
+        """Set while this replica leads."""
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+        self._me = identity
+        self._now = now
+        self._seen = Seen(NO_LEASE, clock())
+        self._known = False
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Become the leader, then stay it. Raises LeaseLostError when that comes to an end."""
+        watch = asyncio.create_task(self._watch())
+        try:
+            await self._acquire()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+        self.leading.set()
+        _log.info("this replica leads", identity=self._me)
+        try:
+            await self._keep()
+        finally:
+            self.leading.clear()
+
+    async def release(self) -> None:
+        """Give the Lease back, if this replica has it; nobody is told where that fails, for it ends by itself."""
+        if self._seen.record.holder != self._me:
+            return
+        with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError, TimeoutError):
+            async with asyncio.timeout(_RELEASE_S):
+                await self._write(leader_election.released(self._seen.record, self._now()))
+                _log.info("the lease is given back", identity=self._me)
+
+    async def _acquire(self) -> None:
+        while True:
+            self._news.clear()
+            patience_s = leader_election.wait_s(self._seen, self._clock(), self._me) if self._known else RETRY_S
+            if self._known and patience_s <= 0:
+                try:
+                    async with asyncio.timeout(_ATTEMPT_S):
+                        await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
+                except errors.ConflictError:
+                    # Another one was faster; the watch tells which.
+                    patience_s = RETRY_S
+                except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
+                    _log.warning("cannot get the lease", lease=self._name, error=str(error) or repr(error))
+                    patience_s = RETRY_S
+                else:
+                    return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._news.wait()
+
+    async def _keep(self) -> None:
+        renewed_at = self._clock()
+        while True:
+            await asyncio.sleep(RETRY_S)
+            began_at = self._clock()
+            try:
+                async with asyncio.timeout(min(_ATTEMPT_S, renewed_at + RENEW_DEADLINE_S - began_at)):
+                    await self._renew()
+                renewed_at = began_at
+            except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
+                _log.warning("cannot renew the lease", lease=self._name, error=str(error) or repr(error))
+            if self._seen.record.holder != self._me:
+                raise errors.LeaseLostError(
+                    f"the lease {self._namespace}/{self._name} is no longer ours but {self._seen.record.holder!r}'s"
+                )
+            if self._clock() - renewed_at >= RENEW_DEADLINE_S:
+                raise errors.LeaseLostError(
+                    f"the lease {self._namespace}/{self._name} could not be renewed for {RENEW_DEADLINE_S:.0f} s"
+                )
+
+    async def _renew(self) -> None:
+        try:
+            await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
+        except (errors.ConflictError, errors.NotFoundError):
+            # Somebody has touched it, or deleted it; what it says now decides.
+            try:
+                raw = await self._kube.get(LEASES, self._name, self._namespace)
+            except errors.NotFoundError:
+                self._see(NO_LEASE._replace(holder=self._me))
+            else:
+                self._see(leader_election.parse(raw))
+            if self._seen.record.holder == self._me:
+                await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
+
+    async def _write(self, spec: JsonObject) -> None:
+        version = self._seen.record.version
+        if version:
+            # A version in a patch makes the API server refuse it where there is another by now.
+            body = {"metadata": {"resourceVersion": version}, "spec": spec}
+            raw = await self._kube.patch(LEASES, self._name, body, self._namespace)
+        else:
+            raw = await self._kube.create(LEASES, {"metadata": {"name": self._name}, "spec": spec}, self._namespace)
+        self._see(leader_election.parse(raw))
+
+    async def _watch(self) -> None:
+        def on_list(listing: Listing) -> None:
+            self._see(leader_election.parse(listing.items[0]) if listing.items else NO_LEASE)
+
+        def on_event(event: WatchEvent) -> None:
+            if event.type == "DELETED":
+                self._see(NO_LEASE)
+            elif event.type != "BOOKMARK":
+                self._see(leader_election.parse(event.object))
+
+        def on_trouble(error: errors.KubeNftlbError) -> None:
+            _log.warning("cannot watch the lease", lease=self._name, error=str(error))
+
+        selector = f"metadata.name={self._name}"
+        await follow(
+            self._kube,
+            LEASES,
+            namespace=self._namespace,
+            field_selector=selector,
+            on_list=on_list,
+            on_event=on_event,
+            on_trouble=on_trouble,
+        )
+
+    def _see(self, record: Record) -> None:
+        if record != self._seen.record or not self._known:
+            self._known = True
+            self._seen = Seen(record, self._clock())
+            self._news.set()

@@ -1,0 +1,51 @@
+"""The kinds of objects that kube-nftlb reads and writes, and their paths at the API server."""
+
+from typing import Any, NamedTuple
+
+from kube_nftlb import names
+
+JsonObject = dict[str, Any]
+
+
+class Resource(NamedTuple):
+    """A kind of object at the API server; the group of the core is empty."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def custom(self) -> bool:
+        """Whether a CustomResourceDefinition defines it."""
+        return self.group == names.GROUP
+
+    @property
+    def api_version(self) -> str:
+        """What stands in an object's ``apiVersion``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of one object, or of the collection where no name is given."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace is not None:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts.extend(part for part in (name, subresource) if part is not None)
+        return "/".join(parts)
+
+
+SERVICES = Resource("", "v1", "Service", "services")
+PODS = Resource("", "v1", "Pod", "pods")
+NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
+NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
+EVENTS = Resource("", "v1", "Event", "events")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
+DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets")
+FARMS = Resource(names.GROUP, "v1alpha1", "NftlbFarm", "nftlbfarms")
+POLICIES = Resource(names.GROUP, "v1alpha1", "NftlbPolicy", "nftlbpolicies")
+NFTLB_NODES = Resource(names.GROUP, "v1alpha1", "NftlbNode", "nftlbnodes", namespaced=False)
+CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)

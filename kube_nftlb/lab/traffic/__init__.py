@@ -1,4 +1,0 @@
-"""Test traffic, run inside a lab: ``python -m kube_nftlb.lab.traffic`` prints what happened as JSON.
-
-The standard library only: it has to start quickly.
-"""

@@ -1,9 +1,0 @@
-"""``python -m kube_nftlb.lab.traffic count | hammer | stream | until-answers | until-refuses``."""
-
-import json
-import sys
-
-from kube_nftlb.lab.traffic.command import run
-
-if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1:])), flush=True)

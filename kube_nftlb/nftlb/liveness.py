@@ -1,0 +1,43 @@
+"""Whether nftlb answers, for the kubelet, which asks often: so without the packages that take long to load.
+
+``python3 -m kube_nftlb.nftlb.liveness`` ends with 0 where it does, and else with 1 and a sentence.
+"""
+
+import http.client
+import os
+import sys
+from pathlib import Path
+
+from kube_nftlb import errors
+from kube_nftlb.settings import NftlbSettings
+
+_TIMEOUT_S = 15
+
+
+def ask(port: int, key_file: Path) -> None:
+    """Ask for a farm that there is not, nftlb's cheapest answer. Raises NftlbUnreachableError."""
+    try:
+        key = key_file.read_text().strip()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
+        try:
+            connection.request("GET", "/farms/-", headers={"Key": key})
+            connection.getresponse().read()
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        raise errors.NftlbUnreachableError(f"nftlb does not answer on 127.0.0.1:{port}: {error!r}") from error
+
+
+def main() -> int:
+    """Ask as the settings say; the exit status."""
+    try:
+        settings = NftlbSettings.from_environment(os.environ)
+        ask(settings.port, settings.key_file)
+    except errors.KubeNftlbError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Farms and nodes as the operator remembers them: what decisions need, without specs and statuses as such."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from kube_nftlb import names
+from kube_nftlb.api.base import Family, OwnerReference
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm, FarmStatus
+from kube_nftlb.operator.farms.builder import PortKey
+from kube_nftlb.operator.farms.spec import count_backends, digest
+from kube_nftlb.operator.informers.sanitize import shaped_spec, shaped_status
+
+Json = dict[str, Any]
+
+_INVALID_SHOWN_MAX = 500
+
+
+class SeenStatus(NamedTuple):
+    """The status of a farm as it is at the API server."""
+
+    observed_generation: int
+    resource_version: int
+    digest: bytes
+    transitions: tuple[tuple[str, str, str], ...]
+    """Of each condition: type, status, lastTransitionTime."""
+
+
+class Owner(NamedTuple):
+    """An object that a farm calls its controller."""
+
+    name: str
+    uid: str
+    is_service: bool
+
+
+class FarmRecord(NamedTuple):
+    """A farm as it is at the API server."""
+
+    key: FarmKey
+    uid: str
+    resource_version: int
+    generation: int
+    since: int
+    """The resourceVersion at which this generation was first seen."""
+    port: PortKey | None
+    """What the operator made it from; None for a farm that is not the operator's."""
+    owner: Owner | None
+    """The object that its ownerReferences call its controller."""
+    digest: bytes
+    ready: int
+    total: int
+    invalid: str
+    """Why our models refuse the spec, "" where they do not."""
+    terminating: bool
+    policies: frozenset[str]
+    """The names of all policies that it refers to."""
+    status: SeenStatus
+
+    @property
+    def made_as(self) -> tuple[object, ...]:
+        """All by which it is decided whether a farm has to be written anew."""
+        return self.uid, self.port, self.owner, self.digest, self.terminating
+
+    @property
+    def owner_uid(self) -> str:
+        """The uid of its controller, "" where it has none."""
+        return self.owner.uid if self.owner is not None else ""
+
+    @property
+    def poses_as_ours(self) -> bool:
+        """Whether it has a Service as its controller, but not the labels of a farm that the operator made."""
+        return self.port is None and self.owner is not None and self.owner.is_service
+
+
+class NodeRecord(NamedTuple):
+    """What a node's agent reports."""
+
+    name: str
+    resource_version: int
+    watermark: int
+    policy_watermark: int
+    ready: bool
+    failed: dict[tuple[FarmKey, int], str]
+    """Farms by key and generation that the node does not have, with reason and message as one sentence."""
+
+
+def status_digest(status: FarmStatus) -> bytes:
+    """The same for statuses that say the same."""
+    dumped = json.dumps(status.model_dump(mode="json", by_alias=True), sort_keys=True)
+    return hashlib.blake2b(dumped.encode(), digest_size=16).digest()
+
+
+def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | None]:
+    """A farm's record, and the farm itself for the index of claims: None where its spec claims nothing.
+
+    ``known`` is the record of its earlier state: what belongs to a generation is taken from there while it lasts.
+    """
+    metadata = raw["metadata"]
+    spec = shaped_spec(raw.get("spec"))
+    key = FarmKey(metadata["namespace"], metadata["name"])
+    version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
+    status = _seen_status(raw.get("status"))
+    port = _port_of(key, metadata.get("labels") or {})
+    farm, invalid = _farm(raw, spec, made_by_us=port is not None)
+    if known is not None and known.uid == metadata["uid"] and known.generation == generation:
+        since = known.since
+    elif status.observed_generation == generation and status.resource_version:
+        since = status.resource_version
+    else:
+        since = version
+    ready, total = count_backends(spec)
+    record = FarmRecord(
+        key=key,
+        uid=metadata["uid"],
+        resource_version=version,
+        generation=generation,
+        since=since,
+        port=port,
+        owner=_owner(metadata.get("ownerReferences") or ()),
+        digest=digest(spec) if port is not None else b"",
+        ready=ready,
+        total=total,
+        invalid=invalid,
+        terminating="deletionTimestamp" in metadata,
+        policies=frozenset(
+            name for part in (spec, *(spec.get("addresses") or ())) for name in part.get("policies") or ()
+        ),
+        status=status,
+    )
+    return record, farm
+
+
+def parse_node(raw: Json) -> NodeRecord:
+    """An NftlbNode's record; what an agent left out, or wrote in another version's way, counts as not done."""
+    raw = {**raw, "status": shaped_status(raw.get("status"))}
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    failed = {
+        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
+            text for text in (entry.get("reason"), entry.get("message")) if text
+        )
+        for entry in status.get("failedFarms") or ()
+    }
+    return NodeRecord(
+        name=metadata["name"],
+        resource_version=int(metadata["resourceVersion"]),
+        watermark=_number(status.get("watermark")),
+        policy_watermark=_number(status.get("policyWatermark")),
+        ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
+        failed=failed,
+    )
+
+
+def _owner(references: Iterable[Json]) -> Owner | None:
+    for each in references:
+        reference = OwnerReference.model_validate(each)
+        if reference.controller:
+            return Owner(reference.name, reference.uid, reference.controls_as_service)
+    return None
+
+
+def _number(text: object) -> int:
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0
+
+
+def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:
+    if labels.get(names.LABEL_MANAGED_BY) != names.MANAGED_BY_OPERATOR:
+        return None
+    service, port = labels.get(names.LABEL_SERVICE), labels.get(names.LABEL_SERVICE_PORT)
+    families: dict[str, Family] = {"ipv4": "ipv4", "ipv6": "ipv6"}
+    family = families.get(labels.get(names.LABEL_FAMILY, ""))
+    if not service or port is None or family is None:
+        return None
+    return PortKey(key.namespace, service, port, family, external=labels.get(names.LABEL_TRAFFIC) == "external")
+
+
+def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]:
+    try:
+        if made_by_us:
+            # Its backends were checked when it was built, and any edit is undone: only its claims matter.
+            claims = {"family": spec["family"], "protocol": spec["protocol"], "addresses": spec["addresses"]}
+            return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
+        return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return None, f"{where}: {first['msg']}".removeprefix(": ")[:_INVALID_SHOWN_MAX]
+    except KeyError as error:
+        return None, f"{error.args[0]} is missing"
+
+
+def _seen_status(raw: Json | None) -> SeenStatus:
+    try:
+        status = FarmStatus.model_validate(raw or {})
+    except ValidationError:
+        # Of another version: it is written anew.
+        status = FarmStatus()
+    version = status.resource_version
+    return SeenStatus(
+        status.observed_generation,
+        int(version) if version.isdecimal() else 0,
+        status_digest(status) if raw else b"",
+        tuple((c.type, c.status, c.last_transition_time) for c in status.conditions),
+    )

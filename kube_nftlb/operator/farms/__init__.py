@@ -1,0 +1,1 @@
+"""Service and annotations in, NftlbFarms out. Pure: no I/O in any module here."""

@@ -1,0 +1,1 @@
+"""From the API server to the operator's cache."""

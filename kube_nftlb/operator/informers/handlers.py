@@ -1,0 +1,102 @@
+"""kopf: low-level event handlers that do nothing but pass on, its settings, and its connection to the API server."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import aiohttp
+import kopf
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+
+from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.operator.informers.ingest import BY_KOPF
+from kube_nftlb.operator.informers.kopf_storage import NoDiffBase, NoProgress
+
+OnEvent = Callable[[Resource, str | None, JsonObject], None]
+
+_PAGE = 250
+_IDLE_TIMEOUT_S = 0.2
+_SERVER_TIMEOUT_S = 600
+
+
+def registry(on_event: OnEvent) -> kopf.OperatorRegistry:
+    """A registry with one event handler per kind, which calls ``on_event(resource, type, object)``."""
+    handlers = kopf.OperatorRegistry()
+    kopf.on.login(registry=handlers)(_login)
+    for resource in BY_KOPF:
+        _register(handlers, resource, on_event)
+    return handlers
+
+
+def _register(handlers: kopf.OperatorRegistry, resource: Resource, on_event: OnEvent) -> None:
+    async def handle(event: kopf.RawEvent, **_: object) -> None:
+        on_event(resource, event["type"], cast(JsonObject, event["object"]))
+
+    kopf.on.event(resource.group, resource.version, resource.plural, id=resource.plural, registry=handlers)(handle)
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf as a plain reader: it writes nothing, asks for nothing else, and never gives up on the API server."""
+    ours = kopf.OperatorSettings()
+    ours.posting.enabled = False
+    ours.scanning.disabled = True
+    ours.persistence.diffbase_storage = NoDiffBase()
+    ours.persistence.progress_storage = NoProgress()
+    ours.networking.error_backoffs = _Backoffs()
+    ours.networking.connect_timeout = 5
+    ours.networking.request_timeout = 60
+    ours.watching.chunk_size = _PAGE
+    ours.watching.server_timeout = _SERVER_TIMEOUT_S
+    # kopf keeps a task and a queue per object for this long after its last event.
+    ours.queueing.idle_timeout = _IDLE_TIMEOUT_S
+    ours.queueing.exit_timeout = 0.5
+    return ours
+
+
+class _Backoffs:
+    """Seconds between attempts, without end: kopf ends the whole operator when a finite list is used up."""
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.1, 0.2, 0.5, 1)
+        while True:
+            yield 2
+
+
+async def _login(**_: object) -> kopf.AiohttpSession:
+    """The same connection as ``Kube.connect``: kopf's own logins know neither tls-server-name nor rotated tokens."""
+    configuration = Configuration()
+    await kube_config.load_config(client_configuration=configuration)
+
+    async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if (auth := (await configuration.auth_settings()).get("BearerToken")) is not None and auth["value"]:
+            request.headers[auth["key"]] = auth["value"]
+        if configuration.tls_server_name:
+            request.server_hostname = configuration.tls_server_name
+        return await handler(request)
+
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=RESTClientObject(configuration).ssl_context),
+        headers={"User-Agent": "kube-nftlb-operator"},
+        middlewares=(authorize,),
+        proxy=configuration.proxy,
+        trust_env=configuration.proxy is None,
+    )
+    return kopf.AiohttpSession(server=configuration.host, aiohttp_session=session)
+
+
+class OncePerOutage(logging.Filter):
+    """Lets a logger of kopf's say one thing per half a minute: while the API server is away it has many of a kind."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._quiet_until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        if record.levelno < logging.WARNING or self._clock() >= self._quiet_until:
+            self._quiet_until = self._clock() + 30
+            return True
+        return False

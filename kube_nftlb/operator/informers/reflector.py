@@ -1,0 +1,74 @@
+"""EndpointSlices, farms and what nodes report, from the API server to the store.
+
+There is one slice and more for each Service, and three events of a farm, which the operator writes itself, for each
+change of one: on each of them kopf spends a millisecond, a task and a copy. So not kopf, but the project's own
+reflector, which looks at an object's resourceVersion and leaves it there where it is known.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from kube_nftlb import errors
+from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.operator.cache.store import Dirty
+from kube_nftlb.operator.informers.ingest import FOLLOWED, Intake
+
+_log = structlog.get_logger()
+
+
+class Reflector:
+    """Keeps the store up to date in ``run``; ``on_change`` is told what each change touches."""
+
+    def __init__(self, kube: Kube, intake: Intake, on_change: Callable[[Dirty], None]) -> None:
+        self._kube = kube
+        self._intake = intake
+        self._on_change = on_change
+        self._listed = {resource: asyncio.Event() for resource in FOLLOWED}
+
+    async def until_listed(self) -> None:
+        """Return once all are known: before that a farm might be taken for one that there is not."""
+        for event in self._listed.values():
+            await event.wait()
+
+    async def run(self, resource: Resource) -> None:
+        """List and watch one of FOLLOWED, for ever."""
+        await follow(
+            self._kube,
+            resource,
+            on_list=lambda listing: self._on_list(resource, listing),
+            on_event=lambda event: self._on_event(resource, event),
+            on_trouble=lambda error: self._on_trouble(resource, error),
+            transform=lambda raw: self._take(resource, raw),
+        )
+
+    def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
+        """Take in an object of a list at once, so that no more than a page of them is ever there; its name is kept."""
+        self._change(resource, None, raw)
+        return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
+
+    def _on_list(self, resource: Resource, listing: Listing) -> None:
+        version = int(listing.resource_version)
+        listed = {self._intake.key(resource, raw) for raw in listing.items}
+        for key in self._intake.unlisted(resource, listed, version):
+            self._on_change(self._intake.remove(resource, key, version))
+        self._listed[resource].set()
+
+    def _on_event(self, resource: Resource, event: WatchEvent) -> None:
+        if event.type != "BOOKMARK":
+            self._change(resource, event.type, event.object)
+
+    def _change(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
+        try:
+            dirty = self._intake.take(resource, event_type, raw)
+        except Exception:
+            # An object that nobody thought of must not end the service of all others.
+            _log.exception("an object cannot be read", resource=resource.plural, name=raw["metadata"]["name"])
+        else:
+            self._on_change(dirty)
+
+    def _on_trouble(self, resource: Resource, error: errors.KubeNftlbError) -> None:
+        _log.warning("cannot watch", resource=resource.plural, error=str(error))

@@ -1,0 +1,114 @@
+"""Complete lists: the first one, before which nothing is decided, and later ones that repair what a watch missed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import structlog
+
+from kube_nftlb import errors, metrics
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
+from kube_nftlb.operator.cache.slices import ServiceKey
+from kube_nftlb.operator.cache.store import Dirty
+from kube_nftlb.operator.informers.ingest import BY_KOPF, KINDS, Intake, ObjectKey
+
+_PAGE = 250
+"""Objects per page: the whole list of raw EndpointSlices would be the operator's peak of memory."""
+
+_GRACE_S = 2.0
+"""A difference that a watch resolves within this time was only on its way."""
+
+_RETRY_MAX_S = 5.0
+
+_log = structlog.get_logger()
+
+
+class Lister:
+    """Lists what is watched into an intake."""
+
+    def __init__(self, kube: Kube, intake: Intake) -> None:
+        self._kube = kube
+        self._intake = intake
+
+    async def fill(self) -> Dirty:
+        """List what kopf is about to watch, however long the API server takes; returns all that was touched."""
+        services: set[ServiceKey] = set()
+        farms: set[FarmKey] = set()
+        for resource in BY_KOPF:
+            for dirty in await self._patiently(resource):
+                services |= dirty.services
+                farms |= dirty.farms
+        metrics.LAST_LIST.set_to_current_time()
+        return Dirty(frozenset(services), frozenset(farms))
+
+    async def fill_services(self) -> None:
+        """List the Services once more, however long the API server takes.
+
+        Who begins to lead may know farms of a Service that it has not heard of yet: another has made them a moment ago.
+        """
+        await self._patiently(SERVICES)
+
+    async def repair(self, kinds: Iterable[Resource] = KINDS) -> AsyncIterator[Dirty]:
+        """List these kinds once more and take in what no watch told of; yields what each find touched.
+
+        Raises KubeError, KubeUnreachableError.
+        """
+        for resource in kinds:
+            suspects: dict[ObjectKey, JsonObject] = {}
+            listed: set[ObjectKey] = set()
+            version = 0
+            async for listed_at, page in self._pages(resource):
+                version = listed_at
+                for raw in page:
+                    listed.add(self._intake.key(resource, raw))
+                    if self._intake.is_news(resource, raw):
+                        suspects[self._intake.key(resource, raw)] = raw
+            gone = self._intake.unlisted(resource, listed, version)
+            if suspects or gone:
+                await asyncio.sleep(_GRACE_S)
+            for raw in suspects.values():
+                if self._intake.is_news(resource, raw):
+                    self._found(resource, raw["metadata"]["name"], "changed")
+                    yield self._intake.take(resource, None, raw)
+            for key in gone:
+                if (dirty := self._intake.remove(resource, key, version)) != Dirty():
+                    self._found(resource, str(key), "deleted")
+                    yield dirty
+
+    async def _patiently(self, resource: Resource) -> list[Dirty]:
+        delay_s = 0.1
+        while True:
+            try:
+                return await self._once(resource)
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                _log.warning("cannot list yet", resource=resource.plural, error=str(error))
+                await asyncio.sleep(delay_s)
+                delay_s = min(delay_s * 2, _RETRY_MAX_S)
+
+    async def _once(self, resource: Resource) -> list[Dirty]:
+        found: list[Dirty] = []
+        listed: set[ObjectKey] = set()
+        version = 0
+        async for listed_at, page in self._pages(resource):
+            version = listed_at
+            for raw in page:
+                listed.add(self._intake.key(resource, raw))
+                found.append(self._intake.take(resource, None, raw))
+        found.extend(
+            self._intake.remove(resource, key, version) for key in self._intake.unlisted(resource, listed, version)
+        )
+        return found
+
+    async def _pages(self, resource: Resource) -> AsyncIterator[tuple[int, list[JsonObject]]]:
+        query = {"limit": str(_PAGE)}
+        while True:
+            page = await self._kube.request("GET", resource.path(), query=query)
+            yield int(page["metadata"]["resourceVersion"]), page["items"]
+            if not (token := page["metadata"].get("continue")):
+                return
+            query["continue"] = token
+
+    def _found(self, resource: Resource, name: str, what: str) -> None:
+        metrics.RELIST_REPAIRS.labels(resource.plural).inc()
+        _log.warning("a watch missed a change", resource=resource.plural, name=name, change=what)

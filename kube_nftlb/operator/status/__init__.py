@@ -1,0 +1,1 @@
+"""The statuses that the operator writes, of farms and of policies."""

@@ -1,0 +1,136 @@
+"""From a farm, its rivals and the nodes to the farm's status."""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from kube_nftlb.api.base import Condition
+from kube_nftlb.api.conflicts import Claim, FarmKey
+from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.kube.events import Lasting
+from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord, Owner
+from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.reasons import ConditionReason
+
+_NODES_SHOWN_MAX = 3
+
+NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
+
+Loss = tuple[FarmKey, Claim]
+
+
+class Verdict(NamedTuple):
+    """One condition: its status, a reason in CamelCase and a message for people."""
+
+    status: Literal["True", "False"]
+    reason: ConditionReason
+    message: str
+
+
+def decide(farm: FarmRecord, loss: Loss | None, nodes: Iterable[NodeRecord], now: str) -> FarmStatus:
+    """The status of a farm, at the time ``now`` (RFC 3339) as far as it says something new.
+
+    ``loss`` is the farm that has an address of it (``conflicts.Claims.winner_over``). ``reason`` is the first of: not
+    accepted, failed on a node, no node, not yet on all nodes, no ready backend; empty where there is none of these.
+    """
+    everywhere = list(nodes)
+    done = [node for node in everywhere if programmed(farm, node)]
+    accepted = accept(farm, loss)
+    on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
+    trouble = next((verdict for verdict in (accepted, on_nodes) if verdict.status == "False"), None)
+    if trouble is None and farm.ready == 0:
+        trouble = Verdict("False", "NoReadyBackends", _no_ready_backends(farm))
+    return FarmStatus(
+        observed_generation=farm.generation,
+        resource_version=str(farm.since),
+        ready_backends=farm.ready,
+        total_backends=farm.total,
+        backends=f"{farm.ready}/{farm.total}",
+        programmed_nodes=len(done) if accepted.status == "True" else 0,
+        total_nodes=len(everywhere),
+        nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
+        reason=f"{trouble.reason}: {trouble.message}" if trouble is not None else "",
+        conditions=(_condition("Accepted", accepted, farm, now), _condition("Programmed", on_nodes, farm, now)),
+    )
+
+
+def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
+    """Whether a node has this generation of the farm in its kernel."""
+    return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
+
+
+def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
+    """Whether the farm may be programmed at all."""
+    if farm.invalid:
+        return Verdict("False", "Invalid", farm.invalid)
+    if loss is not None:
+        return Verdict("False", "AddressConflict", conflict(loss).message)
+    return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
+
+
+def conflict(loss: Loss) -> Problem:
+    """What is told of a farm that another one beats."""
+    winner, (ip, port, protocol) = loss
+    shown = f"[{ip}]" if ":" in ip else ip
+    listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
+    sentence = f"{winner.namespace}/{winner.name} has {listener}"
+    return Problem("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
+
+
+def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
+    """What Events tell of a farm with this status."""
+    lost = [Lasting(*conflict(loss))] if loss is not None else []
+    failed = [condition for condition in status.conditions if condition.reason == "Failed"]
+    return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
+
+
+def forged(owner: Owner) -> Problem:
+    """What is told of a farm that was not made from the Service that it calls its controller."""
+    sentence = f"it was not made from the Service {owner.name[:63]}, which its ownerReferences call its controller"
+    return Problem("ForgedOwner", f"{sentence}; controller is set to false, and it ranks as a farm written by hand")
+
+
+def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:
+    if accepted.status == "False":
+        return Verdict("False", "NotAccepted", "see the condition Accepted")
+    if not nodes:
+        return Verdict("False", "NoNodes", NO_NODES)
+    if done == len(nodes):
+        return Verdict("True", "AllNodes", f"all nodes ({done}) have it")
+    failed = sorted(
+        (node.name, node.failed[key]) for node in nodes if (key := (farm.key, farm.generation)) in node.failed
+    )
+    if failed:
+        name, why = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        return Verdict("False", "Failed", f"node {name}{more}: {why}")
+    missing = [node.name for node in nodes if not programmed(farm, node)]
+    return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
+
+
+def waiting_for(missing: list[str], total: int) -> str:
+    """In a sentence, which nodes of so many do not have something yet."""
+    more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
+    first = sorted(missing)[:_NODES_SHOWN_MAX]
+    waiting = ", ".join(first) + more
+    hint = f"if that lasts, see kubectl describe nftlbnode {first[0]}"
+    return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
+
+
+def _no_ready_backends(farm: FarmRecord) -> str:
+    if farm.total:
+        return f"none of {farm.total} backends is ready; see their Pods"
+    return "there are no backends" + ("; see which Pods the Service's selector matches" if farm.port else "")
+
+
+def _condition(kind: str, verdict: Verdict, farm: FarmRecord, now: str) -> Condition:
+    since = next(
+        (time for each, status, time in farm.status.transitions if (each, status) == (kind, verdict.status)), now
+    )
+    return Condition(
+        type=kind,
+        status=verdict.status,
+        reason=verdict.reason,
+        message=verdict.message,
+        observed_generation=farm.generation,
+        last_transition_time=since,
+    )

@@ -1,0 +1,27 @@
+"""Images for a lab's nodes, which pull from no registry."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kube_nftlb import errors
+from lab.containers import config
+
+_TIMEOUT_S = 60
+
+
+def load(enter: Sequence[str], image: Path) -> None:
+    """Import an image's file into a node's containerd, and wait for that until it answers. Raises LabError.
+
+    ``enter`` is the beginning of a command that runs the rest of it on the node.
+    """
+    command = [*enter, "ctr", f"--address={config.SOCKET}", "--namespace=k8s.io", "images", "import", str(image)]
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        if "dial" not in done.stderr or time.monotonic() > deadline:
+            raise errors.LabError(f"containerd does not take the image {image}: {done.stderr.strip()}")
+        time.sleep(0.1)

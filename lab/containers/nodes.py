@@ -1,0 +1,35 @@
+"""The files and mounts of nodes that run containers."""
+
+import subprocess
+from pathlib import Path
+
+from kube_nftlb import errors
+from lab.addresses import NodePlan
+from lab.containers import cgroups, config
+from lab.state import LabFiles
+
+_PRIVATE = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
+"""Where containerd, kubelet, the network plugins and hostPath volumes write: each node has an empty one of its own."""
+
+
+def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
+    """Write what the node's programs read, and make its mount namespace and control groups. Raises LabError."""
+    folder = files.node(node.name)
+    cni_folder = folder / "cni"
+    cni_folder.mkdir(mode=0o700, parents=True)
+    (cni_folder / "lab.conflist").write_text(config.cni(node))
+    containerd = config.containerd(root=str(folder / "containerd"), cni_folder=str(cni_folder), snapshotter=snapshotter)
+    files.containerd_config(node.name).write_text(containerd)
+    files.kubelet_config(node.name).write_text(
+        config.kubelet(cgroup_root=f"/{cgroups.name(files.root.name, node.name)}")
+    )
+    cgroups.create(files.root.name, node.name)
+    for path in _PRIVATE:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    mounts = "; ".join(f"mount -t tmpfs -o mode=0700 tmpfs {path}" for path in _PRIVATE)
+    namespace = files.mounts(node.name)
+    namespace.touch()
+    command = ["unshare", f"--mount={namespace}", "--propagation", "unchanged", "--", "sh", "-ec", mounts]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise errors.LabError(f"{node.name} cannot have mounts of its own: {done.stderr.strip()}")

@@ -1,0 +1,140 @@
+"""The objects that the kubelet stand-in writes. Computation only."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from kube_nftlb.kube.resources import JsonObject
+from lab.addresses import NodePlan
+
+MADE_UNREADY = "MadeUnready"
+_CAPACITY = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
+_DEFAULT_PORT = (80, "TCP")
+
+
+def node(plan: NodePlan) -> JsonObject:
+    """The Node object, without its status."""
+    labels = {"kubernetes.io/hostname": plan.name, "kubernetes.io/os": "linux"}
+    if plan.zone is not None:
+        labels["topology.kubernetes.io/zone"] = plan.zone
+    cidrs = [str(cidr) for cidr in plan.pod_cidrs]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": plan.name, "labels": labels},
+        "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs},
+    }
+
+
+def node_status(plan: NodePlan, now: datetime) -> JsonObject:
+    """The status of a Ready node."""
+    return {
+        "addresses": [
+            *({"type": "InternalIP", "address": str(address.ip)} for address in plan.addresses),
+            {"type": "Hostname", "address": plan.name},
+        ],
+        "capacity": _CAPACITY,
+        "allocatable": _CAPACITY,
+        "conditions": [_condition("Ready", True, "LabNode", now)],
+        "nodeInfo": {"operatingSystem": "linux", "kubeletVersion": "v1.34.4-lab"},
+    }
+
+
+def binding(pod: JsonObject, node_name: str) -> JsonObject:
+    """What binds a pod to a node."""
+    metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+    target = {"apiVersion": "v1", "kind": "Node", "name": node_name}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+def pod_status(pod: JsonObject, plan: NodePlan, ips: list[str], *, ready: bool, now: datetime) -> JsonObject:
+    """The status of a pod that runs; ``ips`` has the IPv4 address first."""
+    earlier = pod.get("status", {})
+    start = earlier.get("startTime") or _text(now)
+    reason = None if ready else MADE_UNREADY
+    truths = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
+    return {
+        "phase": "Running",
+        "startTime": start,
+        "hostIP": str(plan.addresses[0].ip),
+        "hostIPs": [{"ip": str(address.ip)} for address in plan.addresses],
+        "podIP": ips[0],
+        "podIPs": [{"ip": ip} for ip in ips],
+        "conditions": [
+            _carried_over(earlier.get("conditions", []), _condition(kind, truth, reason if not truth else None, now))
+            for kind, truth in truths.items()
+        ],
+        "containerStatuses": [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "containerID": f"lab://{pod['metadata']['uid']}/{container['name']}",
+                "ready": ready,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": start}},
+            }
+            for container in pod["spec"]["containers"]
+        ],
+    }
+
+
+def was_made_unready(pod: JsonObject) -> bool:
+    """Whether somebody asked for this pod not to be ready, before a restart of ours."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(entry["type"] == "Ready" and entry.get("reason") == MADE_UNREADY for entry in conditions)
+
+
+def ports(pod: JsonObject) -> list[tuple[int, str]]:
+    """Port and protocol of each containerPort; 80/TCP for a pod that names none."""
+    named = [
+        (port["containerPort"], port.get("protocol", "TCP"))
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+    ]
+    return list(dict.fromkeys(named)) or [_DEFAULT_PORT]
+
+
+def grace_left_s(metadata: JsonObject, now: datetime) -> float | None:
+    """Seconds for which a pod being deleted goes on; None for a pod that is not being deleted."""
+    if (deadline := metadata.get("deletionTimestamp")) is None:
+        return None
+    grace: float = metadata.get("deletionGracePeriodSeconds") or 0
+    # The API server cuts off fractions of a second, so the time written may be up to a second early.
+    left = (datetime.fromisoformat(deadline) - now).total_seconds() + 1
+    return max(0.0, min(grace, left))
+
+
+def warning(pod: JsonObject, reason: str, message: str, now: datetime) -> JsonObject:
+    """A Warning Event about a pod."""
+    metadata = pod["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **{k: metadata[k] for k in ("name", "namespace", "uid")}},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "kube-nftlb-lab"},
+        "firstTimestamp": _text(now),
+        "lastTimestamp": _text(now),
+        "count": 1,
+    }
+
+
+def _condition(kind: str, truth: bool, reason: str | None, now: datetime) -> dict[str, Any]:
+    condition = {"type": kind, "status": str(truth), "lastTransitionTime": _text(now)}
+    return {**condition, "reason": reason} if reason else condition
+
+
+def _carried_over(earlier: Iterable[JsonObject], condition: JsonObject) -> JsonObject:
+    for entry in earlier:
+        if entry["type"] == condition["type"] and entry["status"] == condition["status"]:
+            return {**condition, "lastTransitionTime": entry["lastTransitionTime"] or condition["lastTransitionTime"]}
+    return condition
+
+
+def _text(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,161 @@
+"""The life of one pod: bound, running, terminating, gone."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from kube_nftlb import errors
+from kube_nftlb.kube import resources
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import JsonObject
+from lab.addresses import NodePlan
+from lab.kubelet import objects
+from lab.kubelet.sandbox import Sandbox
+from lab.kubelet.servers import PodServer
+
+_RETRY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+ChooseNode = Callable[[JsonObject], str | None]
+ClaimSandbox = Callable[[JsonObject, NodePlan], Sandbox | None]
+
+
+class Pod:
+    """One pod object, known by its uid. ``run`` lives as long as the pod does."""
+
+    def __init__(self, client: Kube, body: JsonObject) -> None:
+        self.body = body
+        self.sandbox: Sandbox | None = None
+        self._kube = client
+        self._gone = False
+        self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._server = PodServer(body["metadata"]["name"])
+        self._ready = not objects.was_made_unready(body)
+
+    @property
+    def namespace(self) -> str:
+        """The pod's namespace."""
+        return str(self.body["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def node_name(self) -> str | None:
+        """Where the pod is bound to."""
+        name: str | None = self.body["spec"].get("nodeName")
+        return name
+
+    def update(self, body: JsonObject) -> None:
+        """The object changed."""
+        self.body = body
+        self._changed.set()
+
+    def vanish(self) -> None:
+        """The object is gone."""
+        self._gone = True
+        self._changed.set()
+
+    async def set_ready(self, ready: bool) -> None:
+        """Change the Ready condition. Raises LabError when the pod does not run."""
+        if self.sandbox is None:
+            raise errors.LabError(f"the pod {self.namespace}/{self.name} does not run yet")
+        self._ready = ready
+        await self._write_status(self.sandbox)
+
+    async def run(self, choose_node: ChooseNode, plans: dict[str, NodePlan], claim: ClaimSandbox) -> None:
+        """Bind the pod, run it on a node of ours, and end it when it is deleted."""
+        await self._until_bound(choose_node)
+        if self._gone or (plan := plans.get(self.node_name or "")) is None:
+            return
+        while (sandbox := claim(self.body, plan)) is None:
+            await self._warn("FailedCreatePodSandBox", f"{plan.name} has no free pod address left")
+            await self._wait(60)
+            if self._gone:
+                return
+        self.sandbox = sandbox
+        try:
+            await self._start(sandbox)
+            await self._until_deleted()
+        finally:
+            self._server.close()
+            await asyncio.to_thread(sandbox.remove)
+        if not self._gone:
+            await self._retry(self._delete)
+
+    async def _until_bound(self, choose_node: ChooseNode) -> None:
+        while not self._gone and self.node_name is None:
+            # Nobody serves a pod that nobody bound: its deletion is complete at once.
+            node_name = choose_node(self.body) if not self.body["spec"].get("schedulingGates") else None
+            if node_name is not None:
+                path = resources.PODS.path(self.namespace, self.name, "binding")
+                body = objects.binding(self.body, node_name)
+                # Anything but success shows up as a change of the pod, or is tried again.
+                with suppress(errors.KubeError, errors.KubeUnreachableError):
+                    await self._kube.request("POST", path, body=body)
+            await self._wait(_RETRY_S)
+
+    async def _start(self, sandbox: Sandbox) -> None:
+        is_taken_over = bool(self.body.get("status", {}).get("podIPs")) and sandbox.exists()
+        if not is_taken_over:
+            # A namespace of that name belongs to an earlier pod whose end we have missed.
+            await asyncio.to_thread(sandbox.remove)
+            await asyncio.to_thread(sandbox.create)
+        for port, protocol in objects.ports(self.body):
+            try:
+                await self._server.serve(await asyncio.to_thread(sandbox.listen, port, protocol))
+            except errors.LabError as error:
+                await self._warn("PortNotServed", str(error))
+        if not is_taken_over:
+            await self._retry(lambda: self._write_status(sandbox))
+
+    async def _until_deleted(self) -> None:
+        while not self._gone:
+            left_s = objects.grace_left_s(self.body["metadata"], _now())
+            if left_s == 0:
+                return
+            await self._wait(left_s)
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        self._changed.clear()
+
+    async def _write_status(self, sandbox: Sandbox) -> None:
+        # One after the other, so that the last one written is the last one wanted.
+        async with self._writing:
+            status = objects.pod_status(self.body, sandbox.node, sandbox.ips, ready=self._ready, now=_now())
+            body = {"metadata": {"uid": self.body["metadata"]["uid"]}, "status": status}
+            with suppress(errors.NotFoundError):
+                await self._kube.patch(resources.PODS, self.name, body, self.namespace, subresource="status")
+
+    async def _delete(self) -> None:
+        with suppress(errors.NotFoundError, errors.ConflictError):
+            uid = self.body["metadata"]["uid"]
+            await self._kube.delete(resources.PODS, self.name, self.namespace, uid=uid, grace_s=0)
+
+    async def _retry(self, call: Callable[[], Awaitable[None]]) -> None:
+        while not self._gone:
+            try:
+                await call()
+            except (errors.KubeError, errors.KubeUnreachableError) as error:
+                log.warning("%s/%s: %s", self.namespace, self.name, error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    async def _warn(self, reason: str, message: str) -> None:
+        log.warning("%s/%s: %s", self.namespace, self.name, message)
+        event = objects.warning(self.body, reason, message, _now())
+        with suppress(errors.KubeError, errors.KubeUnreachableError):
+            await self._kube.create(resources.EVENTS, event, self.namespace)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

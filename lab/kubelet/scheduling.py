@@ -1,0 +1,35 @@
+"""Which node a pod goes to. Computation only."""
+
+from collections.abc import Iterable, Mapping
+
+from kube_nftlb.kube.resources import JsonObject
+
+
+def choose_node(pod: JsonObject, nodes: Iterable[JsonObject], pods_per_node: Mapping[str, int]) -> str | None:
+    """The suitable node with the fewest pods, the first one where several have as few; None when no node suits."""
+    suitable = [str(node["metadata"]["name"]) for node in nodes if suits(pod, node)]
+    if not suitable:
+        return None
+    return min(suitable, key=lambda name: pods_per_node.get(name, 0))
+
+
+def suits(pod: JsonObject, node: JsonObject) -> bool:
+    """Whether a node has what nodeSelector wants, is the one that a DaemonSet's pod is for, and takes pods."""
+    labels = node["metadata"].get("labels", {})
+    selector = pod["spec"].get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    names = _names_required(pod)
+    if names is not None:
+        # A DaemonSet's pods go to cordoned nodes too.
+        return node["metadata"]["name"] in names
+    return not node["spec"].get("unschedulable", False)
+
+
+def _names_required(pod: JsonObject) -> set[str] | None:
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    fields = [field for term in terms for field in term.get("matchFields", [])]
+    if not fields:
+        return None
+    return {name for field in fields if field["key"] == "metadata.name" for name in field.get("values", [])}

@@ -1,0 +1,142 @@
+"""Starting a lab's supervisor, and ending it."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from kube_nftlb import errors
+from lab import credentials
+from lab.containers import cgroups
+from lab.state import LabFiles, LabRecord
+from lab.supervisor import Order
+
+_END_TIMEOUT_S = 10
+
+
+def launch(
+    files: LabFiles,
+    *,
+    nodes: int,
+    zones: list[str] | None,
+    proxy: str,
+    operators: int,
+    programs: Mapping[str, Path],
+    settings: Mapping[str, Mapping[str, str]],
+    report: Callable[[str], None],
+    runtime: str,
+    snapshotter: str,
+) -> None:
+    """Start a lab and wait until it is ready. Raises LabError; nothing of it runs any more then, its logs are kept."""
+    lock = files.take()
+    try:
+        cgroups.remove(files.root.name)
+        _clear(files)
+        for folder in (files.logs, files.etcd, files.netns, files.root / "run"):
+            folder.mkdir(mode=0o700)
+        for number in range(1, nodes + 1):
+            files.run(f"node-{number}").mkdir(mode=0o700)
+        # Bound here, on the host; the lab can use it although it lives in a network of its own.
+        with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+            credentials.create(files, programs["openssl"], listener.getsockname()[1])
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                order = Order(
+                    root=str(files.root),
+                    nodes=nodes,
+                    zones=zones,
+                    proxy=proxy,
+                    runtime=runtime,
+                    snapshotter=snapshotter,
+                    operators=operators,
+                    programs={name: str(path) for name, path in programs.items()},
+                    settings={name: dict(values) for name, values in settings.items()},
+                    lock=lock,
+                    listener=listener.fileno(),
+                    reports=theirs.fileno(),
+                )
+                starter = _start(order, files)
+                theirs.close()
+                record = LabRecord(nodes, zones, proxy, str(programs["kubectl"].parent), pid=0, runtime=runtime)
+                _follow(ours, files, record, report)
+                starter.wait()
+    finally:
+        os.close(lock)
+
+
+def end(files: LabFiles) -> None:
+    """Kill a running lab, wait until the kernel has taken all of it away, and remove its files."""
+    if not files.is_free():
+        _kill(files.load().pid)
+    cgroups.remove(files.root.name)
+    shutil.rmtree(files.root, ignore_errors=True)
+
+
+def _start(order: Order, files: LabFiles) -> subprocess.Popen[bytes]:
+    with files.log("supervisor", None).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lab.supervisor", json.dumps(asdict(order))],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(order.lock, order.listener, order.reports),
+            start_new_session=True,
+        )
+
+
+def _follow(connection: socket.socket, files: LabFiles, record: LabRecord, report: Callable[[str], None]) -> None:
+    pid = 0
+    failure = f"the lab ended while it started; see {files.log('supervisor', None)}"
+    try:
+        with connection.makefile("r") as messages:
+            for line in messages:
+                message: dict[str, Any] = json.loads(line)
+                if "ready" in message:
+                    return
+                if "pid" in message:
+                    pid = message["pid"]
+                    files.save(replace(record, pid=pid))
+                elif "step" in message:
+                    report(message["step"])
+                else:
+                    failure = message["error"]
+                    break
+    except BaseException:
+        if pid:
+            _kill(pid)
+        raise
+    if pid:
+        _kill(pid)
+    raise errors.LabError(failure)
+
+
+def _kill(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        # Readable only after every process of the PID namespace has ended.
+        if not select.select([descriptor], [], [], _END_TIMEOUT_S)[0]:
+            raise errors.LabError(f"process {pid} does not end within {_END_TIMEOUT_S} s of a SIGKILL")
+    finally:
+        os.close(descriptor)
+
+
+def _clear(files: LabFiles) -> None:
+    for path in files.root.iterdir():
+        if path == files.lock:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

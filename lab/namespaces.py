@@ -1,0 +1,47 @@
+"""Mounts of the lab's own mount namespace, and network namespaces that are kept by a mount."""
+
+from pathlib import Path
+
+from kube_nftlb.netfilter.namespaces import CLONE_NEWNET, check, in_thread, libc, unshare
+
+_MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
+_MS_BIND = 4096
+_MS_REC_PRIVATE = 0x4000 | 0x4_0000
+_MNT_DETACH = 2
+
+
+def make_mounts_private() -> None:
+    """Keep all mounts of this mount namespace to itself. Raises OSError."""
+    check(libc.mount(None, b"/", None, _MS_REC_PRIVATE, None), "making mounts private")
+
+
+def mount_proc() -> None:
+    """Mount a /proc that shows this PID namespace. Raises OSError."""
+    check(libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None), "mounting /proc")
+
+
+def mount_tmpfs(target: Path) -> None:
+    """Mount an empty tmpfs, for root only. Raises OSError."""
+    check(libc.mount(b"tmpfs", bytes(target), b"tmpfs", 0, b"mode=0700"), f"mounting a tmpfs on {target}")
+
+
+def create_network(path: Path) -> None:
+    """Create a network namespace that lasts for as long as it is mounted at path. Raises OSError."""
+
+    def make() -> None:
+        unshare(CLONE_NEWNET)
+        bind_network(path, Path("/proc/thread-self/ns/net"))
+
+    in_thread(make)
+
+
+def bind_network(path: Path, source: Path) -> None:
+    """Mount a network namespace (a file that stands for one) at path too. Raises OSError."""
+    path.touch()
+    check(libc.mount(bytes(source), bytes(path), None, _MS_BIND, None), f"mounting {path}")
+
+
+def remove_network(path: Path) -> None:
+    """Undo create_network or bind_network; the kernel drops the namespace with its last user. Raises OSError."""
+    check(libc.umount2(bytes(path), _MNT_DETACH), f"unmounting {path}")
+    path.unlink()

@@ -1,0 +1,138 @@
+"""The lab's links, addresses and routes. Every function works on the network namespace of the calling thread."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from lab import addresses
+from lab.addresses import Interfaces, NodePlan
+
+_LOOPBACK = 1
+_NO_DAD = 0x02  # IFA_F_NODAD: an IPv6 address that can be used at once
+_HAIRPIN = 1
+
+CLUSTER_BRIDGE = "br0"
+POD_BRIDGE = "cni0"
+
+
+def set_up_root(nodes: Iterable[NodePlan]) -> None:
+    """The namespace in which the control plane runs: a bridge that joins the nodes, and no forwarding."""
+    _sysctls({"net/ipv4/ip_forward": 0, "net/ipv6/conf/all/forwarding": 0})
+    with IPRoute() as ip:
+        _up(ip, _LOOPBACK)
+        _add_bridge(ip, CLUSTER_BRIDGE, addresses.GATEWAY)
+        # A pod that asks the API server is to get an answer.
+        for node in nodes:
+            _add_pod_routes(ip, node)
+
+
+def attach(namespace: Path, port: str, bridge: str) -> None:
+    """Join another network namespace to a bridge of this one: ``port`` is our end of the pair, ``eth0`` the other."""
+    descriptor = os.open(namespace, os.O_RDONLY)
+    try:
+        with IPRoute() as ip:
+            ip.link("add", ifname=port, kind="veth", peer={"ifname": "eth0", "net_ns_fd": descriptor})
+            ours = _index(ip, port)
+            ip.link("set", index=ours, master=_index(ip, bridge), state="up")
+            # A pod may be its own backend: the bridge has to send a frame back to where it came from.
+            ip.brport("set", index=ours, mode=_HAIRPIN)
+    finally:
+        os.close(descriptor)
+
+
+def detach(port: str) -> None:
+    """Remove a pair made by attach; nothing happens where it is gone already."""
+    with IPRoute() as ip:
+        for index in ip.link_lookup(ifname=port):
+            ip.link("delete", index=index)
+
+
+def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
+    """A node: eth0 to the others, the bridge of its pods, and routes to the other nodes' pods."""
+    _sysctls(
+        {
+            "net/ipv4/ip_forward": 1,
+            "net/ipv6/conf/all/forwarding": 1,
+            "net/bridge/bridge-nf-call-iptables": 1,
+            "net/bridge/bridge-nf-call-ip6tables": 1,
+        }
+    )
+    with IPRoute() as ip:
+        _up(ip, _LOOPBACK)
+        eth0 = _index(ip, "eth0")
+        _add_addresses(ip, eth0, node.addresses)
+        _add_bridge(ip, POD_BRIDGE, node.gateway)
+        # Nothing is forwarded there: a connection to a VIP needs a route before it can be redirected.
+        _add_default_routes(ip, addresses.GATEWAY)
+        for other in nodes:
+            if other.number != node.number:
+                _add_pod_routes(ip, other)
+
+
+def set_up_end(own: Interfaces, gateway: Interfaces) -> None:
+    """A namespace with one link, such as a pod or the client."""
+    _sysctls({})
+    with IPRoute() as ip:
+        _up(ip, _LOOPBACK)
+        eth0 = _index(ip, "eth0")
+        _add_addresses(ip, eth0, own)
+        _add_default_routes(ip, gateway)
+
+
+def _sysctls(values: dict[str, int]) -> None:
+    common = {
+        f"net/{key}": value
+        for interface in ("all", "default")
+        for key, value in {
+            f"ipv4/conf/{interface}/rp_filter": 0,
+            f"ipv6/conf/{interface}/accept_dad": 0,
+            f"ipv6/conf/{interface}/dad_transmits": 0,
+            f"ipv6/conf/{interface}/disable_ipv6": 0,
+        }.items()
+    }
+    for key, value in {**common, **values}.items():
+        path = Path("/proc/sys", key)
+        if path.exists():
+            path.write_text(str(value))
+
+
+def _add_bridge(ip: IPRoute, name: str, interfaces: Interfaces) -> None:
+    # With no MAC address of its own it takes the lowest of its ports', another one with each pod that comes; and who
+    # still knows the old one sends packets that nobody takes.
+    own = ":".join(f"{byte:02x}" for byte in (2, 0, *interfaces[0].ip.packed))
+    ip.link("add", ifname=name, kind="bridge", address=own)
+    _add_addresses(ip, _index(ip, name), interfaces)
+
+
+def _add_addresses(ip: IPRoute, index: int, interfaces: Interfaces) -> None:
+    four, six = interfaces
+    ip.addr("add", index=index, address=str(four.ip), prefixlen=four.network.prefixlen)
+    ip.addr("add", index=index, address=str(six.ip), prefixlen=six.network.prefixlen, flags=_NO_DAD)
+    _up(ip, index)
+
+
+def _add_default_routes(ip: IPRoute, gateway: Interfaces) -> None:
+    four, six = _hosts(gateway)
+    ip.route("add", dst="0.0.0.0/0", gateway=four)
+    ip.route("add", dst="::/0", gateway=six)
+
+
+def _add_pod_routes(ip: IPRoute, node: NodePlan) -> None:
+    for cidr, gateway in zip(node.pod_cidrs, _hosts(node.addresses), strict=True):
+        ip.route("add", dst=str(cidr), gateway=gateway)
+
+
+def _up(ip: IPRoute, index: int) -> None:
+    ip.link("set", index=index, state="up")
+
+
+def _index(ip: IPRoute, name: str) -> int:
+    index: int = ip.link_lookup(ifname=name)[0]
+    return index
+
+
+def _hosts(interfaces: Interfaces) -> tuple[str, str]:
+    four, six = interfaces
+    return str(four.ip), str(six.ip)

@@ -1,0 +1,131 @@
+"""The programs a lab needs, and where they are."""
+
+import ctypes
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kube_nftlb import errors
+from lab import build, components, debian
+from lab.containers import config
+
+Report = Callable[[str], None]
+
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubectl")
+KUBE_PROXY = "kube-proxy"
+KUBERNETES_WITH_CONTAINERS = ("kube-scheduler", "kubelet", "pause")
+
+_DEBIAN_PACKAGES = {
+    "etcd": "etcd-server",
+    "openssl": "openssl",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "nft": "nftables",
+    "curl": "curl",
+}
+_MORE_DEBIAN_PACKAGES = {
+    "kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
+    "kube-proxy-nftables": {},
+    "kube-proxy-iptables": {"iptables": "iptables"},
+    "kube-proxy-ipvs": {"iptables": "iptables", "ipset": "ipset"},
+    "none": {},
+}
+_DEBIAN_PACKAGES_WITH_CONTAINERS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
+PROXIES = tuple(_MORE_DEBIAN_PACKAGES)
+
+
+def cache_folder() -> Path:
+    """Where programs that were built stay."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "kube-nftlb"
+
+
+def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> Mapping[str, Path]:
+    """Find what a lab with this proxy and runtime needs; what is missing is installed or built, once.
+
+    ``report`` gets a sentence at each step. Raises LabError naming what to do by hand.
+    """
+    if proxy not in PROXIES:
+        raise errors.LabError(f"--proxy is one of {', '.join(PROXIES)}, not {proxy!r}")
+    if runtime not in components.RUNTIMES:
+        raise errors.LabError(f"--runtime is one of {', '.join(components.RUNTIMES)}, not {runtime!r}")
+    with_containers = runtime == components.CONTAINERS
+    packages = {**_DEBIAN_PACKAGES, **_MORE_DEBIAN_PACKAGES[proxy]}
+    if with_containers:
+        packages |= _DEBIAN_PACKAGES_WITH_CONTAINERS
+    missing = {package for program, package in packages.items() if find(program) is None}
+    if proxy == "kube-nftlb" and not _has_libnftables():
+        missing.add("libnftables1")
+    if with_containers and not Path(config.CNI_PLUGINS, "bridge").exists():
+        missing.add("containernetworking-plugins")
+    if missing:
+        debian.install(sorted(missing), report)
+    found = {program: _require(find(program), program) for program in packages}
+
+    wanted = [*KUBERNETES, KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else list(KUBERNETES)
+    if with_containers:
+        wanted += KUBERNETES_WITH_CONTAINERS
+    kubernetes = _find_kubernetes(wanted)
+    if to_build := [program for program in wanted if program not in kubernetes]:
+        build.kubernetes(to_build, cache_folder(), report)
+        kubernetes = _find_kubernetes(wanted)
+    return {**found, **{program: _require(kubernetes.get(program), program) for program in wanted}}
+
+
+def helm(report: Report) -> Path:
+    """Find Helm, of the version that the chart is tested with; it is built where it is missing. Raises LabError."""
+    found = next((path for path in _candidates(build.HELM) if build.has_helm_version(path)), None)
+    if found is None:
+        build.helm(cache_folder(), report)
+        found = cache_folder() / "bin" / build.HELM
+    return found
+
+
+def prometheus(report: Report) -> Mapping[str, Path]:
+    """Debian's prometheus and promtool; fetched where they are not there, and not started. Raises LabError."""
+    unpacked = cache_folder() / "prometheus"
+    names = ("prometheus", "promtool")
+    found = {name: find(name) or unpacked / "usr/bin" / name for name in names}
+    if not all(path.exists() for path in found.values()):
+        debian.unpack("prometheus", unpacked, report)
+    return {name: _require(path if path.exists() else None, name) for name, path in found.items()}
+
+
+def find(program: str) -> Path | None:
+    """The first of $KUBEBUILDER_ASSETS, the cache and PATH (with the folders for administrators) that has a program."""
+    return next(iter(_candidates(program)), None)
+
+
+def _candidates(program: str) -> Iterable[Path]:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    folders = [*([assets] if assets else []), str(cache_folder() / "bin")]
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
+    for folder in [*folders, *path.split(os.pathsep)]:
+        if found := shutil.which(program, path=folder):
+            yield Path(found)
+
+
+def _find_kubernetes(programs: list[str]) -> dict[str, Path]:
+    # Each of them takes a quarter of a second to say its version.
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(_find_of_right_version, programs)
+        return {program: path for program, path in zip(programs, found, strict=True) if path is not None}
+
+
+def _find_of_right_version(program: str) -> Path | None:
+    return next((path for path in _candidates(program) if build.has_right_version(path)), None)
+
+
+def _require(path: Path | None, program: str) -> Path:
+    if path is None:
+        raise errors.LabError(f"{program} is still missing; put it into {cache_folder() / 'bin'}, or into PATH")
+    return path
+
+
+def _has_libnftables() -> bool:
+    try:
+        ctypes.CDLL("libnftables.so.1")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""The rights of the operator and the agents in a lab: the chart's own roles, and tokens of service accounts.
+
+Nothing of kube-nftlb runs as an administrator there, so that a right that the chart forgets is missed.
+"""
+
+import asyncio
+from pathlib import Path
+
+import yaml
+
+from kube_nftlb.kube import resources
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import NAMESPACES, JsonObject, Resource
+from lab.addresses import NodePlan
+from lab.readiness import until_created
+
+NAMESPACE = "kube-nftlb-system"
+OPERATOR_ACCOUNT = "kube-nftlb-operator"
+AGENT_ACCOUNT = "kube-nftlb-agent"
+
+_FIELD_MANAGER = "kube-nftlb-lab"
+_LIFETIME_S = 10 * 365 * 24 * 3600
+_RBAC = "rbac.authorization.k8s.io"
+_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
+_CLUSTER_ROLES = Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
+_CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+_ROLES = Resource(_RBAC, "v1", "Role", "roles")
+_ROLE_BINDINGS = Resource(_RBAC, "v1", "RoleBinding", "rolebindings")
+_FILES = {OPERATOR_ACCOUNT: "operator", AGENT_ACCOUNT: "agent"}
+
+
+def folder() -> Path:
+    """Return the folder with the chart's RBAC rules."""
+    return Path(__file__).parents[1] / "charts/kube-nftlb/rbac"
+
+
+async def grant(client: Kube, rules: Path) -> None:
+    """Make the service accounts, and give them the rights that a folder says."""
+    await client.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager=_FIELD_MANAGER)
+    bodies = [each for account, file in _FILES.items() for each in _objects(rules, account, file)]
+    await asyncio.gather(*(client.apply(resource, body, field_manager=_FIELD_MANAGER) for resource, body in bodies))
+
+
+async def operator_token(client: Kube) -> str:
+    """A token by which the API server knows the operator."""
+    return await _token(client, OPERATOR_ACCOUNT, {})
+
+
+async def agent_token(client: Kube, plan: NodePlan) -> str:
+    """A token by which the API server knows the agent of a node, once there is that Node."""
+    node = await until_created(client, resources.NODES, plan.name)
+    reference = {"apiVersion": "v1", "kind": "Node", "name": plan.name, "uid": node["metadata"]["uid"]}
+    return await _token(client, AGENT_ACCOUNT, {"boundObjectRef": reference})
+
+
+def _objects(rules: Path, account: str, file: str) -> list[tuple[Resource, JsonObject]]:
+    everywhere, here = ({"name": account}, {"name": account, "namespace": NAMESPACE})
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
+
+    def role(metadata: JsonObject, name: str) -> JsonObject:
+        return {"metadata": metadata, "rules": yaml.safe_load((rules / f"{name}.yaml").read_text())}
+
+    def binding(metadata: JsonObject, kind: str) -> JsonObject:
+        return {
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": account},
+            "subjects": subjects,
+        }
+
+    return [
+        (_ACCOUNTS, {"metadata": here}),
+        (_CLUSTER_ROLES, role(everywhere, file)),
+        (_CLUSTER_ROLE_BINDINGS, binding(everywhere, "ClusterRole")),
+        (_ROLES, role(here, f"{file}-namespace")),
+        (_ROLE_BINDINGS, binding(here, "Role")),
+    ]
+
+
+async def _token(client: Kube, account: str, spec: JsonObject) -> str:
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _LIFETIME_S, **spec},
+    }
+    answer = await client.request("POST", _ACCOUNTS.path(NAMESPACE, account, "token"), body=request)
+    token: str = answer["status"]["token"]
+    return token

@@ -1,0 +1,257 @@
+"""The first process of a lab: it sets up the network, starts the components, and keeps them running.
+
+It enters namespaces of its own at once. As the first process of its PID namespace it takes every other process along
+when it ends, and with them every network namespace.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kube_nftlb import errors
+from kube_nftlb.netfilter.namespaces import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    become_mapped_root,
+    in_namespace,
+    unshare,
+)
+from lab import addresses, components, control, credentials, forward, namespaces, network
+from lab.components import Blueprint, Component
+from lab.containers import archive, config, images
+from lab.containers import nodes as container_nodes
+from lab.processes import Process, Processes
+from lab.state import LabFiles
+
+CLIENT = "client"
+_LOG_TAIL_BYTES = 1500
+_CRASH_LOOP = 3
+
+
+@dataclass(frozen=True)
+class Order:
+    """What ``launch`` asks for; it travels as JSON in the only argument."""
+
+    root: str
+    nodes: int
+    zones: list[str] | None
+    proxy: str
+    runtime: str
+    snapshotter: str  # of containerd, where that is the runtime
+    operators: int
+    programs: dict[str, str]
+    settings: dict[str, dict[str, str]]
+    lock: int  # file descriptors
+    listener: int
+    reports: int
+
+
+class Supervisor:
+    """Everything that runs in one lab."""
+
+    def __init__(self, blueprint: Blueprint, snapshotter: str, report: Callable[[str], None]) -> None:
+        self._blueprint = blueprint
+        self._snapshotter = snapshotter
+        self._files = blueprint.files
+        self._report = report
+        self._processes = Processes()
+        self._environment = components.base_environment(self._files, blueprint.programs["kubectl"].parent)
+        self._servers: list[asyncio.Server] = []
+
+    async def bring_up(self, listener: socket.socket) -> None:
+        """Start everything, and wait until it is ready. Raises LabError with the log of what failed."""
+        self._processes.watch()
+        await asyncio.to_thread(network.set_up_root, self._blueprint.nodes)
+        self._report("starting etcd and the API server")
+        self._start(self._blueprint.control_plane())
+        self._servers.append(await forward.serve(listener))
+        self._servers.append(await control.serve(self._files.control, self._answer))
+        await asyncio.to_thread(self._set_up_network)
+        tasks = [asyncio.create_task(self._fill()), asyncio.create_task(self._until_crash_loop())]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            done.pop().result()
+        except errors.KubeNftlbError as error:
+            raise errors.LabError(f"{error}{self._tail_of_trouble()}") from error
+        finally:
+            tasks[1].cancel()
+
+    async def _fill(self) -> None:
+        # Only now: this import takes half a second, in which the API server starts.
+        from kube_nftlb.kube.client import Kube
+        from lab import readiness, rights
+
+        nodes = {node.name for node in self._blueprint.nodes}
+        with_crds = self._blueprint.proxy == "kube-nftlb"
+        crds = readiness.read_crds(readiness.crd_folder()) if with_crds else []
+        async with await Kube.connect(self._files.inside_kubeconfig, "kube-nftlb-lab") as client:
+            await readiness.until_api_server(client)
+            self._report("starting the controllers and nodes")
+            if self._blueprint.runtime == components.CONTAINERS:
+                await readiness.create_nodes(client, self._blueprint.nodes)
+            self._start(self._blueprint.controllers())
+            if self._blueprint.runtime == components.CONTAINERS:
+                await asyncio.to_thread(self._load_images)
+                self._start(self._blueprint.kubelets())
+            if with_crds:
+                await asyncio.gather(readiness.apply_crds(client, crds), rights.grant(client, rights.folder()))
+                self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
+                self._start(self._blueprint.operators_and_daemons())
+                for node in self._blueprint.nodes:
+                    self._write_kubeconfig(components.AGENT, node.name, await rights.agent_token(client, node))
+            self._start(self._blueprint.proxies())
+            await readiness.until_nodes_ready(client, nodes)
+            if with_crds:
+                self._report("waiting for the agents")
+                await readiness.until_agents_ready(client, nodes)
+
+    async def _until_crash_loop(self) -> None:
+        while True:
+            for process in self._processes:
+                if process.restarts >= _CRASH_LOOP:
+                    raise errors.LabError(f"{process.component.name} ends again and again")
+            await asyncio.sleep(0.2)
+
+    def _write_kubeconfig(self, component: str, node: str | None, token: str) -> None:
+        credentials.write_kubeconfig(self._files, self._files.kubeconfig_of(component, node), token)
+
+    def _start(self, wanted: list[Component]) -> None:
+        for component in wanted:
+            netns = self._files.netns / component.node if component.node else None
+            log = self._files.log(component.name, component.node)
+            self._processes.add(Process(component, netns, log, self._environment))
+
+    def _set_up_network(self) -> None:
+        netns = self._files.netns
+        nodes = self._blueprint.nodes
+        for node in nodes:
+            namespaces.create_network(netns / node.name)
+            network.attach(netns / node.name, node.name, network.CLUSTER_BRIDGE)
+            in_namespace(netns / node.name, partial(network.set_up_node, node, nodes))
+            if self._blueprint.runtime == components.CONTAINERS:
+                container_nodes.prepare(self._files, node, self._snapshotter)
+        namespaces.create_network(netns / CLIENT)
+        network.attach(netns / CLIENT, CLIENT, network.CLUSTER_BRIDGE)
+        # As a router does that has learned the way to VIPs from the first node.
+        in_namespace(netns / CLIENT, lambda: network.set_up_end(addresses.CLIENT, nodes[0].addresses))
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "status":
+            return {"components": [_describe(process) for process in self._processes]}
+        found = self._processes.find(request["component"], request["node"])
+        if request["do"] in ("stop", "restart"):
+            await asyncio.gather(*(process.stop() for process in found))
+        if request["do"] in ("start", "restart"):
+            for process in found:
+                process.start()
+        return {}
+
+    def _load_images(self) -> None:
+        image = self._files.pause_image
+        image.write_bytes(archive.of_program(self._blueprint.programs["pause"].read_bytes(), config.PAUSE_IMAGE))
+        for node in self._blueprint.nodes:
+            images.load(self._blueprint.enter(node), image)
+
+    def _tail_of_trouble(self) -> str:
+        restless = [process for process in self._processes if process.restarts or process.pid is None]
+        suspects = restless or list(self._processes)[-1:]
+        log = suspects[0].log
+        return f"\n--- the end of {log}:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
+
+
+def _describe(process: Process) -> dict[str, Any]:
+    return {
+        "component": process.component.name,
+        "node": process.component.node,
+        "state": process.state,
+        "pid": process.pid,
+        "restarts": process.restarts,
+    }
+
+
+async def _run(order: Order, reports: socket.socket) -> None:
+    def report(**message: object) -> None:
+        reports.sendall(json.dumps(message).encode() + b"\n")
+
+    listener = socket.socket(fileno=order.listener)
+    blueprint = Blueprint(
+        LabFiles(Path(order.root)),
+        addresses.plan_nodes(order.nodes, order.zones),
+        order.proxy,
+        {name: Path(path) for name, path in order.programs.items()},
+        order.operators,
+        order.settings,
+        order.runtime,
+    )
+    supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))
+    loop = asyncio.get_running_loop()
+    # Nobody says anything on this connection: it becomes readable when `up` has ended before the lab was ready.
+    loop.add_reader(reports, lambda: os._exit(1))
+    try:
+        await supervisor.bring_up(listener)
+    except (errors.KubeNftlbError, OSError) as error:
+        report(error=str(error))
+        raise
+    loop.remove_reader(reports)
+    report(ready=True)
+    reports.close()
+    await asyncio.Event().wait()
+
+
+def _enter_namespaces() -> None:
+    flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        unshare(flags)
+    else:
+        unshare(flags | CLONE_NEWUSER)
+        become_mapped_root(uid, gid)
+
+
+def _prepare_mounts(files: LabFiles) -> None:
+    namespaces.make_mounts_private()
+    namespaces.mount_proc()
+    # For /run/xtables.lock, which is the host's otherwise.
+    namespaces.mount_tmpfs(Path("/run"))
+    for folder in (files.netns, files.etcd):
+        namespaces.mount_tmpfs(folder)
+
+
+def _raise_file_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> None:
+    """Enter the namespaces, tell ``up`` the process that is the lab, and be that process."""
+    order = Order(**json.loads(sys.argv[1]))
+    for descriptor in (order.lock, order.listener, order.reports):
+        os.set_inheritable(descriptor, False)
+    reports = socket.socket(fileno=order.reports)
+    try:
+        _enter_namespaces()
+        if pid := os.fork():
+            reports.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+            os._exit(0)
+        _prepare_mounts(LabFiles(Path(order.root)))
+    except OSError as error:
+        reports.sendall(json.dumps({"error": f"the kernel does not allow a lab here: {error}"}).encode() + b"\n")
+        raise
+    _raise_file_limit()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    asyncio.run(_run(order, reports))
+
+
+if __name__ == "__main__":
+    main()

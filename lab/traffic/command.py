@@ -1,0 +1,83 @@
+"""What ``python -m lab.traffic`` does."""
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lab.traffic import count, hammer, stream, until
+from lab.traffic.ask import Target
+
+_TIMEOUT_S = 2.0
+# Below the second after which the kernel sends a lost SYN again.
+_CONNECT_TIMEOUT_S = 0.2
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """Open connections as these arguments say; what happened. Raises SystemExit for arguments that it cannot take.
+
+    A hammer without end goes on until SIGTERM, and so is for a main thread.
+    """
+    return _run(_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="traffic", description="Open connections, and print what happened as JSON.")
+    actions = parser.add_subparsers(dest="action", required=True)
+
+    counting = actions.add_parser("count", help="N new connections: who answered?")
+    counting.add_argument("number", type=int, metavar="N")
+    _add_target(counting)
+    counting.add_argument("--udp", action="store_true")
+    counting.add_argument("--source", default="", metavar="IP", help="come from this address")
+    counting.add_argument("--source-port", type=int, default=0, help="this source port for all of them")
+    counting.add_argument("--same-source", action="store_true", help="one source port, whichever is free")
+    counting.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
+
+    hammering = actions.add_parser("hammer", help="connections without pause, until SIGTERM unless --seconds is given")
+    _add_target(hammering)
+    hammering.add_argument("--seconds", type=float)
+    hammering.add_argument("--threads", type=int, default=2)
+    hammering.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
+
+    streaming = actions.add_parser("stream", help="one slow download")
+    _add_target(streaming)
+    streaming.add_argument("--bytes", type=int, required=True)
+    streaming.add_argument("--rate", type=float, required=True, help="bytes per second")
+    streaming.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="the longest silence")
+
+    for name, text in (
+        ("until-answers", "wait for the first answer"),
+        ("until-refuses", "wait for 3 failures in a row"),
+    ):
+        waiting = actions.add_parser(name, help=text)
+        _add_target(waiting)
+        waiting.add_argument("--interval-ms", type=float, default=1)
+        waiting.add_argument("--timeout", type=float, default=30, metavar="S")
+    return parser
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("host", help="an IPv4 or IPv6 address")
+    parser.add_argument("port", type=int)
+
+
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.action.startswith("until"):
+        target = Target(arguments.host, arguments.port, _CONNECT_TIMEOUT_S)
+        wait = until.until_answers if arguments.action == "until-answers" else until.until_refuses
+        return wait(target, arguments.interval_ms / 1000, arguments.timeout)
+    target = Target(arguments.host, arguments.port, arguments.timeout)
+    if arguments.action == "count":
+        target = replace(target, source=arguments.source)
+        run = count.count_udp if arguments.udp else count.count_tcp
+        return run(target, arguments.number, arguments.source_port, arguments.same_source).summary()
+    if arguments.action == "stream":
+        return stream.stream(target, arguments.bytes, arguments.rate)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    print("begun", file=sys.stderr, flush=True)
+    return hammer.hammer(target, arguments.seconds, arguments.threads, stop)

@@ -1,0 +1,68 @@
+"""``hammer``: one connection after the other in each thread, and how long nobody answered."""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from lab.traffic.ask import Target, ask_tcp, kind_of
+
+_LISTED_FAILURES = 1000
+_NS_PER_MS = 1_000_000
+_PAUSE_S = 0.002
+"""Between connections: what is tested needs a processor too, and a refusal comes at once."""
+
+
+@dataclass
+class Record:
+    """What one thread saw; times are CLOCK_MONOTONIC in ns, failures carry CLOCK_REALTIME in ns."""
+
+    successes: list[tuple[int, str]] = field(default_factory=list)
+    failures: list[tuple[int, str, str]] = field(default_factory=list)
+
+
+def hammer(target: Target, seconds: float | None, threads: int, stop: threading.Event) -> dict[str, Any]:
+    """Open connections until the time is up or ``stop`` is set; returns the summary."""
+    records = [Record() for _ in range(threads)]
+    workers = [threading.Thread(target=_work, args=(target, record, stop)) for record in records]
+    begin = time.monotonic_ns()
+    for worker in workers:
+        worker.start()
+    stop.wait(seconds)
+    end = time.monotonic_ns()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    return summarize(records, begin, end)
+
+
+def summarize(records: list[Record], begin_ns: int, end_ns: int) -> dict[str, Any]:
+    """Put together what all threads saw between two points in time."""
+    successes = sorted(success for record in records for success in record.successes)
+    failures = sorted(failure for record in records for failure in record.failures)
+    times = [begin_ns, *(time_ns for time_ns, _ in successes), end_ns]
+    longest = max(after - before for before, after in pairwise(times))
+    return {
+        "attempts": len(successes) + len(failures),
+        "seconds": round((end_ns - begin_ns) / 1e9, 3),
+        "answers": dict(Counter(pod for _, pod in successes)),
+        "failed": dict(Counter(kind for _, kind, _ in failures)),
+        "failures": [
+            {"realtime_ns": time_ns, "kind": kind, "error": error}
+            for time_ns, kind, error in failures[:_LISTED_FAILURES]
+        ],
+        "longest_gap_ms": round(max(0, longest) / _NS_PER_MS, 3),
+    }
+
+
+def _work(target: Target, record: Record, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            answer = ask_tcp(target)
+        except (OSError, ValueError) as error:
+            record.failures.append((time.time_ns(), kind_of(error), str(error)))
+        else:
+            record.successes.append((time.monotonic_ns(), answer.pod))
+        time.sleep(_PAUSE_S)

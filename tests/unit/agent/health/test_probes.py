@@ -1,0 +1,210 @@
+"""The servers of the healthCheckNodePorts on the loopback address, and the agent's own answers."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.agent.health import probes
+from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.kube.events import Subject
+from kube_nftlb.settings import ListenAddress
+from tests.builders import farm, raw_backend
+
+KEY = FarmKey("default", "web--http")
+
+
+class FakeEvents:
+    """Remembers the problems that each object has."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, list[str]] = {}
+
+    def tell(self, subject: Subject, problems: Iterable[Problem]) -> None:
+        self.problems[subject.name] = [f"{problem.reason}: {problem.message}" for problem in problems]
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.events, self.progress = FakeEvents(), Progress()
+        state = AgentHealth(self.progress, OwnNode("node-1"), 60)
+        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: ("127.0.0.1",))  # type: ignore[arg-type]  # a fake
+        self.task = asyncio.create_task(self.ports.run())
+
+    async def ask(self, port: int) -> tuple[int, dict[str, Any]]:
+        """The status and the body; status 0 where nobody listens."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            writer.close()
+        except ConnectionError:
+            return 0, {}
+        if not head:
+            return 0, {}
+        return int(head.split()[1]), json.loads(body)
+
+    async def until_status(self, port: int, status: int) -> dict[str, Any]:
+        async with asyncio.timeout(5):
+            while True:
+                found, body = await self.ask(port)
+                if found == status:
+                    return body
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def agent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+    monkeypatch.setattr(probes, "SETTLE_S", 0.005)
+    monkeypatch.setattr(probes, "RETRY_S", 0.02)
+    agent = Agent()
+    agent.progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
+    yield agent
+    agent.task.cancel()
+    await asyncio.gather(agent.task, return_exceptions=True)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0.005)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def balanced(port: int | None, *backends: dict[str, Any], name: str = "web--http", owner: str = "web") -> Farm:
+    return farm(name, owner=owner, healthCheckNodePort=port, backends=list(backends))
+
+
+LOCAL = raw_backend("a", "10.244.1.2", nodeName="node-1")
+
+
+async def test_a_port_follows_its_farm(agent: Agent) -> None:
+    port, other = free_port(), free_port()
+    agent.ports.put(balanced(port, LOCAL))
+    body = await agent.until_status(port, 200)
+    assert body["service"] == {"namespace": "default", "name": "web"}
+    agent.ports.put(balanced(port))
+    assert (await agent.until_status(port, 503))["localEndpoints"] == 0
+    agent.ports.put(balanced(other, LOCAL))
+    await agent.until_status(other, 200)
+    assert await agent.ask(port) == (0, {})
+    agent.ports.put(balanced(None, LOCAL))
+    await agent.until_status(other, 0)
+
+
+async def test_a_port_closes_with_its_farm_and_with_a_list_without_it(agent: Agent) -> None:
+    port, other = free_port(), free_port()
+    agent.ports.replace_all([balanced(port, LOCAL), balanced(other, LOCAL, name="api--http", owner="api")])
+    await agent.until_status(other, 200)
+    agent.ports.remove(KEY)
+    await agent.until_status(port, 0)
+    agent.ports.replace_all([])
+    await agent.until_status(other, 0)
+
+
+async def test_an_agent_that_has_not_programmed_the_farms_yet_sends_load_balancers_away(agent: Agent) -> None:
+    port = free_port()
+    agent.progress.backlog.done_at = None
+    agent.ports.put(balanced(port, LOCAL))
+    body = await agent.until_status(port, 503)
+    assert (body["localEndpoints"], body["serviceProxyHealthy"]) == (1, False)
+    agent.progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
+    assert (await agent.until_status(port, 200))["serviceProxyHealthy"] is True
+    agent.progress.backlog.queued(2, time.monotonic() - 61)
+    await agent.until_status(port, 503)
+
+
+async def test_a_port_that_is_taken_is_told_stops_no_other_and_is_tried_again(agent: Agent) -> None:
+    free = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        agent.ports.put(balanced(port, LOCAL))
+        agent.ports.put(balanced(free, LOCAL, name="api--http", owner="api"))
+        await agent.until_status(free, 200)
+        (told,) = agent.events.problems["web"]
+        assert told.startswith("FailedToStartServiceHealthcheck: node node-1 cannot answer on the health")
+        assert f"{port}: Address already in use" in told
+        assert "api" not in agent.events.problems
+    await agent.until_status(port, 200)
+    await until(lambda: agent.events.problems["web"] == [])
+
+
+async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
+    port = free_port()
+    agent.ports.put(balanced(port, LOCAL, name="api--http", owner="api"))
+    agent.ports.put(balanced(port, LOCAL))
+    assert (await agent.until_status(port, 200))["service"]["name"] == "api"
+    await until(lambda: "web" in agent.events.problems)
+    assert "the port of the Service default/api" in agent.events.problems["web"][0]
+    agent.ports.remove(FarmKey("default", "api--http"))
+    await until(lambda: agent.events.problems["web"] == [])
+    assert (await agent.ask(port))[1]["service"]["name"] == "web"
+
+
+async def test_so_many_ports_are_opened_that_files_are_left_for_nftlb(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_servers_max", lambda: 1)
+    first, second = free_port(), free_port()
+    agent.ports.put(balanced(first, LOCAL))
+    await agent.until_status(first, 200)
+    agent.ports.put(balanced(second, LOCAL, name="api--http", owner="api"))
+    await until(lambda: "api" in agent.events.problems)
+    assert "1 such ports at most" in agent.events.problems["api"][0]
+    assert await agent.ask(second) == (0, {})
+
+
+async def test_the_ports_close_with_the_agent(agent: Agent) -> None:
+    port = free_port()
+    agent.ports.put(balanced(port, LOCAL))
+    await agent.until_status(port, 200)
+    agent.task.cancel()
+    await agent.until_status(port, 0)
+
+
+def test_the_agent_answers_from_its_progress_and_its_node() -> None:
+    progress, own_node = Progress(), OwnNode("node-1")
+    state = AgentHealth(progress, own_node, 60)
+    assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz", "/")] == [200, 200, 503, 404]
+    progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
+    own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1"}}))
+    assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [200, 200, 200]
+    own_node.update(None)
+    assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 200, 200]
+    progress.backlog.queued(2, time.monotonic() - 61)
+    assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 503, 200]
+    answers = [state.answer_kubelet(path) for path in ("/alive", "/readyz", "/metrics")]
+    assert [answer and answer.status for answer in answers] == [200, 200, None]
+
+
+async def test_the_agent_answers_to_load_balancers_as_soon_as_kube_proxy_does_not(agent: Agent) -> None:
+    state = AgentHealth(agent.progress, OwnNode("node-1"), 60)
+    with socket.create_server(("127.0.0.1", 0)) as kube_proxy:
+        port = kube_proxy.getsockname()[1]
+        task = asyncio.create_task(probes.serve_health(state, ListenAddress("127.0.0.1", port)))
+        await asyncio.sleep(0.1)
+        assert not task.done()
+    await agent.until_status(port, 404)
+    task.cancel()
+    await agent.until_status(port, 0)
+
+
+async def test_a_health_address_that_no_interface_has_is_told() -> None:
+    state = AgentHealth(Progress(), OwnNode("node-1"), 60)
+    with pytest.raises(errors.UsageError, match=r"the health address 198\.51\.100\.1:1:"):
+        await probes.serve_health(state, ListenAddress("198.51.100.1", 1))

@@ -1,0 +1,91 @@
+"""What is told on the Node."""
+
+import pytest
+
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, troubles
+from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.kubernetes.node import CoreNode
+
+WEB = FarmKey("default", "web--http")
+
+
+class Told:
+    """Events that stay here."""
+
+    def __init__(self) -> None:
+        self.bad: set[str] = set()
+        self.good: list[str] = []
+
+    def tell(self, subject, problems):
+        assert (subject.resource.kind, subject.namespace, subject.name, subject.uid) == ("Node", "", "node-1", "uid")
+        self.bad = {problem.reason for problem in problems}
+
+    def tell_good(self, subject, reason, message):
+        self.good.append(reason)
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+@pytest.fixture
+def progress():
+    return Progress()
+
+
+@pytest.fixture
+def events(told, progress):
+    own_node = OwnNode("node-1")
+    own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1", "uid": "uid"}}))
+    return NodeEvents(told, own_node, progress)
+
+
+def test_what_is_over_soon_is_not_told(events, told, progress):
+    progress.nftlb_error = "refused"
+    events.look(0)
+    events.look(LASTS_S - 0.1)
+    assert told.bad == set()
+    progress.nftlb_error = ""
+    events.look(LASTS_S)
+    assert (told.bad, told.good) == (set(), [])
+
+
+def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
+    progress.nftlb_error = "refused"
+    events.look(0)
+    events.look(LASTS_S)
+    assert told.bad == {"NftlbUnreachable"}
+    progress.nftlb_error = ""
+    progress.problems[WEB] = Problem("KernelLacks", "the helper ftp needs a kernel with it")
+    events.look(LASTS_S + 1)
+    assert (told.bad, told.good) == (set(), ["NftlbReachable"])
+    events.look(2 * LASTS_S + 1)
+    assert told.bad == {"FarmsFailed"}
+    progress.problems.clear()
+    events.look(2 * LASTS_S + 2)
+    assert told.good == ["NftlbReachable", "FarmsProgrammed"]
+
+
+def test_nothing_is_told_of_a_node_that_is_not_known(told, progress):
+    progress.nftlb_error = "refused"
+    events = NodeEvents(told, OwnNode("node-1"), progress)
+    events.look(0)
+    events.look(LASTS_S)
+    assert told.bad == set()
+
+
+def test_the_sentence_names_the_first_farm_and_what_to_do(progress):
+    progress.problems = {
+        WEB: Problem("KernelLacks", "the helper ftp needs a kernel with it"),
+        FarmKey("a", "z"): Problem("NoEffect", "a session names no backend"),
+    }
+    (trouble,) = troubles(progress, "node-1")
+    assert trouble.message.startswith(
+        "1 farms are not programmed as asked; the first: default/web--http: KernelLacks: the"
+    )
+    assert trouble.message.endswith("kubectl describe nftlbnode node-1")
+    del progress.problems[WEB]
+    assert troubles(progress, "node-1") == []

@@ -1,0 +1,54 @@
+from datetime import UTC, datetime, timedelta
+
+from kube_nftlb.agent.status.node_status import node_status
+from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.node import NodeStatus, NodeVersions
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def conditions(status: NodeStatus) -> dict[str, tuple[str, str]]:
+    return {condition.type: (condition.status, condition.reason) for condition in status.conditions}
+
+
+def report(progress: Progress, before: NodeStatus | None = None, now: datetime = NOW) -> NodeStatus:
+    return node_status(progress, {}, NodeVersions(), before, now)
+
+
+def test_all_is_well() -> None:
+    assert conditions(report(Progress(watermark=7))) == {
+        "Ready": ("True", "Working"),
+        "NftlbReachable": ("True", "Answers"),
+        "InSync": ("True", "Done"),
+    }
+
+
+def test_a_silent_nftlb_makes_the_node_not_ready() -> None:
+    said = conditions(report(Progress(nftlb_error="connection refused")))
+    assert said["Ready"] == ("False", "NftlbUnreachable")
+    assert said["NftlbReachable"] == ("False", "Unreachable")
+
+
+def test_failed_farms_are_listed_and_bounded() -> None:
+    problems = {FarmKey("default", f"f{number:03}"): Problem("Refused", "x" * 2000, 3) for number in range(150)}
+    status = report(Progress(problems=problems, watermark=9))
+    assert status.failed == 150
+    assert len(status.failed_farms) == 100
+    assert status.watermark == "0", "the others must not count as programmed"
+    assert len(status.failed_farms[0].message) == 512
+    assert conditions(status)["InSync"] == ("False", "FarmsFailed")
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    first = report(Progress())
+    later = NOW + timedelta(hours=1)
+    same = report(Progress(), first, later)
+    assert [c.last_transition_time for c in same.conditions] == ["2026-01-01T00:00:00Z"] * 3
+    changed = report(Progress(pending=1), same, later)
+    times = {c.type: c.last_transition_time for c in changed.conditions}
+    assert times == {
+        "Ready": "2026-01-01T00:00:00Z",
+        "NftlbReachable": "2026-01-01T00:00:00Z",
+        "InSync": "2026-01-01T01:00:00Z",
+    }

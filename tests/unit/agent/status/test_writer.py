@@ -1,0 +1,66 @@
+"""When a node's status is written: the API server is to see few writes, and none that matters late."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.status import writer
+from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.sync.progress import Progress
+
+
+class FakeKube:
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        return {"metadata": {"uid": "uid"}}
+
+    async def apply(self, _resource: Any, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if "status" in body:
+            await asyncio.sleep(0.02)
+            self.written.append(body["status"]["watermark"])
+        return {"metadata": {"name": "node-1"}}
+
+
+class FakeReconciler:
+    def __init__(self) -> None:
+        self.progress = Progress()
+        self.served: dict[str, Any] = {}
+
+
+class Reporting:
+    """A reporter at work."""
+
+    def __init__(self) -> None:
+        self.kube, self.loop = FakeKube(), FakeReconciler()
+        self.reporter = NodeReporter(self.kube, "node-1")  # type: ignore[arg-type]  # a fake
+        self.task = asyncio.create_task(self.reporter.run(self.loop))  # type: ignore[arg-type]  # a fake
+
+
+@pytest.fixture
+async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reporting]:
+    monkeypatch.setattr(writer, "SETTLE_S", 0.005)
+    monkeypatch.setattr(writer, "INTERVAL_S", 0.01)
+    node = Reporting()
+    yield node
+    node.task.cancel()
+
+
+async def test_a_change_done_while_a_status_is_written_is_told_soon(node: Reporting) -> None:
+    for version in range(1, 30):
+        node.loop.progress.changed_at = node.loop.progress.watermark = version
+        node.reporter.changed()
+        await asyncio.sleep(0.007)
+    await asyncio.sleep(0.15)
+    assert node.kube.written[-1] == "29"
+
+
+async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(node: Reporting) -> None:
+    for version in range(1, 10):
+        node.loop.progress.watermark = version
+        node.reporter.changed()
+        await asyncio.sleep(0.06)
+    assert node.kube.written == ["1"]

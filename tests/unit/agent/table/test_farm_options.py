@@ -1,0 +1,95 @@
+"""What a farm's options are in the agent's own table."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.engine.nftlb import translate
+from kube_nftlb.agent.table import farm_options, kernel_features, table
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.netfilter.transaction import Chain, Contents, Element
+from tests.builders import farm, raw_backend
+
+
+def contents(wanted: Farm) -> Contents:
+    return farm_options.contents(wanted.spec, translate.farm_view(wanted, None))
+
+
+def test_a_farm_without_options_has_nothing() -> None:
+    assert not contents(farm())
+
+
+def test_every_listener_leads_to_the_chains_of_its_farm() -> None:
+    wanted = farm(addresses=[{"ip": "10.96.0.10", "ports": "80,443"}], limits={"new": "5/second"})
+    assert {(entry.set, entry.key, entry.value) for entry in contents(wanted).elements} == {
+        ("connections-ip", f"tcp . 10.96.0.10 . {port}", "jump connections-web--http") for port in (80, 443)
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds"),
+    [
+        ({"new": "5/second"}, 120),
+        ({"new": "5/hour"}, 3600),
+        ({"new": "5/week"}, 604800),
+        ({"new": "5/week", "forgetSeconds": 9}, 9),
+    ],
+)
+def test_a_client_is_remembered_for_the_time_of_its_rate(limits: dict[str, Any], seconds: int) -> None:
+    (clients,) = contents(farm(limits=limits)).sets
+    assert f"timeout {seconds}s;" in clients.declaration
+
+
+def test_another_rate_begins_with_a_new_set() -> None:
+    names = {contents(farm(limits=limits)).sets[0].name for limits in ({"new": "5/second"}, {"new": "6/second"})}
+    assert len(names) == 2, "the kernel keeps the rate of clients that are in a set already"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"helper": "ftp", "protocol": "UDP"}, "the helper ftp is not for the protocol UDP"),
+        ({"helper": "tftp"}, "the helper tftp is not for the protocol TCP"),
+        ({"mode": "dsr", "log": "input"}, "helper, log and mark are for the modes snat and dnat"),
+        ({"mode": "dsr", "limits": {"new": "5/second"}}, "limits are for the modes snat, dnat and local"),
+        (
+            {"mode": "dnat", "backends": [raw_backend("a", "10.244.1.2", sourceAddress="10.0.0.9")]},
+            "sourceAddress is for the mode snat",
+        ),
+        (
+            {"backends": [raw_backend("a", "10.244.1.2", sourceAddress="fd00::9")]},
+            "the sourceAddress fd00::9 is not of the farm's family",
+        ),
+        (
+            {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": [], "log": "input"},
+            "the protocol All goes without helper, log, sourceAddress and limits",
+        ),
+        ({"limits": {"newLogPrefix": 'a" drop'}}, "should match"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        farm(**changes)
+
+
+def test_a_farm_needs_of_the_kernel_what_its_options_say() -> None:
+    assert list(kernel_features.needed(farm().spec)) == []
+    lacking = [entry.lacking for entry in kernel_features.needed(farm(queue=3, helper="ftp").spec)]
+    assert ["CONFIG_NF_CONNTRACK_FTP" in lacking[0], "CONFIG_NFT_QUEUE" in lacking[1]] == [True, True]
+
+
+def test_a_queue_is_asked_after_nftlb_has_chosen_a_backend_and_before_it_translates() -> None:
+    for changes, element in (
+        ({}, Element("queues-ip", "tcp . 10.96.0.10 . 80", "jump queues-web--http")),
+        (
+            {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": []},
+            Element("queues-all-ip", "10.96.0.10", "jump queues-web--http"),
+        ),
+    ):
+        asked = farm(queue=3, **changes)
+        found = farm_options.contents(asked.spec, translate.farm_view(asked, None))
+        assert element in found.elements
+        assert Chain("queues-web--http", ("queue num 3 bypass",)) in found.chains
+        hooks = {chain.name: chain.hook for chain in table.base(frozenset({element.set})).chains if chain.hook}
+        assert hooks["queueing-prerouting"] == "type filter hook prerouting priority -140; policy accept;"
+        assert hooks["queueing-output"] == "type filter hook output priority -140; policy accept;"

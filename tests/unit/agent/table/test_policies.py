@@ -1,0 +1,189 @@
+"""Policies and what farms refer to -> sets and guards."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.engine.nftlb.translate import farm_view
+from kube_nftlb.agent.table.policies import Policies, Policy, PolicyKey, policy, raw_references, references
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.netfilter.transaction import Contents
+from tests.builders import farm, raw_farm
+
+KEY = FarmKey("default", "web--http")
+
+
+def raw(name: str = "list", kind: str = "deny", cidrs: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:
+    metadata = {"generation": 1, "version": 10, **metadata}
+    return {
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "uid": "u",
+            "generation": metadata["generation"],
+            "resourceVersion": str(metadata["version"]),
+        },
+        "spec": {"type": kind, "cidrs": list(cidrs)},
+    }
+
+
+def known(**kinds: str) -> Policies:
+    policies = Policies()
+    policies.turn({PolicyKey("default", name): policy(raw(name, kind)) for name, kind in kinds.items()})
+    return policies
+
+
+def rules(policies: Policies, /, **spec: Any) -> dict[str, tuple[str, ...]]:
+    """The rules that a new connection to each listener meets, by address and port."""
+    wanted = farm(**spec)
+    policies.refer(KEY, references(wanted))
+    contents = policies.guards(KEY, farm_view(wanted, None))
+    chains = {chain.name: chain.rules for chain in contents.chains}
+    return {
+        " ".join(entry.key.split(" . ")[1:]): chains[entry.value.removeprefix("jump ")] for entry in contents.elements
+    }
+
+
+def elements(*cidrs: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    four, six = policy(raw(cidrs=cidrs)).contents.sets
+    return four.elements, six.elements
+
+
+@pytest.mark.parametrize(
+    ("cidrs", "four", "six"),
+    [
+        ([], (), ()),
+        (["10.0.0.1/8"], ("10.0.0.0-10.255.255.255",), ()),
+        (["0.0.0.0/0", "::/0"], ("0.0.0.0-255.255.255.255",), ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",)),
+        (["10.0.0.1/32", "10.0.0.1/32"], ("10.0.0.1",), ()),
+        (["10.0.0.2/32", "10.0.0.1/32"], ("10.0.0.1-10.0.0.2",), ()),
+        (["10.0.0.1/32", "10.0.0.3/32"], ("10.0.0.1", "10.0.0.3"), ()),
+        (["10.1.0.0/16", "10.0.0.0/8", "10.2.0.0/24"], ("10.0.0.0-10.255.255.255",), ()),
+        (["fd00::1/128", "fd00::/127", "10.0.0.0/31"], ("10.0.0.0-10.0.0.1",), ("fd00::-fd00::1",)),
+    ],
+)
+def test_ranges_that_overlap_or_touch_are_one(cidrs: list[str], four: tuple[str, ...], six: tuple[str, ...]) -> None:
+    assert elements(*cidrs) == (four, six)
+
+
+@pytest.mark.parametrize(
+    "cidr",
+    ["10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/255.0.0.0", "::ffff:10.0.0.0/104", "fe80::1%a/64", "x/8"],
+)
+def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
+    broken = policy(raw(cidrs=("10.0.0.0/8", cidr)))
+    assert broken.invalid
+    assert broken.contents == Contents()
+    policies = Policies()
+    policies.turn({PolicyKey("default", "list"): broken})
+    assert rules(policies, policies=["list"]) == {"10.96.0.10 80": ("drop",)}
+    reason, sentence = policies.trouble(KEY) or ("", "")
+    assert reason == "PolicyInvalid"
+    assert "'list' is not understood" in sentence
+
+
+@pytest.mark.parametrize(
+    ("kinds", "named", "expected"),
+    [
+        ({"a": "deny"}, ["a"], ("ip saddr @policy-default.a-ip drop",)),
+        ({"a": "allow"}, ["a"], ("ip saddr @policy-default.a-ip return", "drop")),
+        (
+            {"a": "allow", "b": "deny", "c": "allow"},
+            ["c", "b", "a"],
+            (
+                "ip saddr @policy-default.b-ip drop",
+                "ip saddr @policy-default.a-ip return",
+                "ip saddr @policy-default.c-ip return",
+                "drop",
+            ),
+        ),
+        ({"a": "deny"}, ["a", "missing"], ("drop",)),
+        ({"a": "deny"}, [], None),
+    ],
+)
+def test_denied_first_then_only_the_allowed_and_nobody_where_a_policy_is_missing(
+    kinds: dict[str, str], named: list[str], expected: tuple[str, ...] | None
+) -> None:
+    assert rules(known(**kinds), policies=named) == ({"10.96.0.10 80": expected} if expected else {})
+
+
+def test_an_ipv6_farm_asks_the_ipv6_sets() -> None:
+    found = rules(
+        known(a="deny"), family="ipv6", addresses=[{"ip": "fd00::1", "ports": "80"}], policies=["a"], backends=[]
+    )
+    assert found == {"fd00::1 80": ("ip6 saddr @policy-default.a-ip6 drop",)}
+
+
+def test_an_address_has_the_farms_policies_and_its_own() -> None:
+    addresses = [{"ip": "10.96.0.10", "ports": "80"}, {"ip": "10.0.0.1", "ports": "80,81", "policies": ["b"]}]
+    found = rules(known(a="deny", b="allow"), addresses=addresses, policies=["a"])
+    denied = "ip saddr @policy-default.a-ip drop"
+    both = (denied, "ip saddr @policy-default.b-ip return", "drop")
+    assert found == {"10.96.0.10 80": (denied,), "10.0.0.1 80": both, "10.0.0.1 81": both}
+
+
+def test_where_nftlb_still_listens_but_the_farm_no_longer_does_all_its_policies_count() -> None:
+    policies = known(a="deny", b="deny")
+    before = farm_view(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]), None)
+    after = farm(addresses=[{"ip": "10.0.0.1", "ports": "80", "policies": ["b"]}], policies=["a"])
+    policies.refer(KEY, references(after))
+    (chain,) = policies.guards(KEY, before).chains
+    assert len(chain.rules) == 2
+
+
+def test_a_farm_that_is_not_understood_refers_to_all_that_its_spec_names() -> None:
+    spec = raw_farm(policies=["a"], addresses=[{"ip": "x", "policies": ["b"]}, "what"])
+    assert raw_references(spec).all() == {"a", "b"}
+    assert raw_references(raw_farm(policies=None, addresses=None)).all() == frozenset()
+
+
+def test_only_what_guards_depend_on_turns_the_farms_that_refer_to_a_policy() -> None:
+    policies, key = Policies(), PolicyKey("default", "list")
+    policies.refer(KEY, references(farm(policies=["list"])))
+    policies.refer(FarmKey("default", "other"), references(farm("other")))
+    policies.refer(FarmKey("shop", "web--http"), references(farm(namespace="shop", policies=["list"])))
+    changes: list[tuple[Policy | None, set[FarmKey]]] = [
+        (policy(raw(cidrs=("10.0.0.0/8",))), {KEY}),
+        (policy(raw(cidrs=("10.1.0.0/16",))), set()),
+        (policy(raw(kind="allow")), {KEY}),
+        (policy(raw(kind="what")), {KEY}),
+        (None, {KEY}),
+    ]
+    for new, turned in changes:
+        assert policies.turn({key: new}) == turned
+
+
+def test_the_watermark_stays_behind_what_is_not_done() -> None:
+    policies, key = Policies(), PolicyKey("default", "list")
+    policies.replace_all([raw(version=10)], 20)
+    assert list(policies.take()) == [key]
+    policies.put(raw(generation=2, version=25))
+    policies.seen(25)
+    assert policies.watermark < 20
+    policies.done()
+    assert policies.watermark == 24
+    policies.take()
+    assert list(policies.take()) == [key], "what was not done is taken again"
+    policies.done()
+    assert policies.watermark == 25
+    policies.put(raw(generation=2, version=30))
+    assert not policies.pending, "only its status changed"
+    policies.replace_all([], 40)
+    assert policies.take() == {key: None}
+    policies.done()
+    assert policies.watermark == 40
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (None, set()),
+        ("junk", set()),
+        ({"policies": None, "addresses": True}, set()),
+        ({"policies": True}, {"True"}),
+        ({"policies": ["a", 1], "addresses": [{"policies": {"b": 1}}, "junk"]}, {"a", "1", "{'b': 1}"}),
+    ],
+)
+def test_junk_for_a_spec_names_policies_that_there_are_not(spec: object, named: set[str]) -> None:
+    raw = {"metadata": {"namespace": "default", "name": "web"}, "spec": spec}
+    assert raw_references(raw).everywhere == named

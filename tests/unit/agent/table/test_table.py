@@ -1,0 +1,54 @@
+"""What the agent's own table has, whatever farms put into it."""
+
+import re
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.table import table
+from kube_nftlb.agent.table.table import SET_NAMES, OwnTable, base
+from kube_nftlb.netfilter.transaction import Chain, Contents
+
+ALWAYS = {f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6")}
+"""The sets that are looked into with each new connection, used or not."""
+
+
+def looked_into(used: frozenset[str]) -> set[str]:
+    rules = [rule for chain in base(used).chains for rule in chain.rules]
+    return {name for rule in rules for name in re.findall(r"@([a-z0-9-]+)", rule)} & SET_NAMES
+
+
+@pytest.mark.parametrize("name", sorted(SET_NAMES - ALWAYS))
+def test_what_is_used_is_looked_into_and_nothing_else(name: str) -> None:
+    assert looked_into(frozenset()) == ALWAYS
+    assert looked_into(frozenset({name})) == ALWAYS | {name}
+
+
+def test_every_chain_that_a_rule_leads_to_is_there() -> None:
+    for used in (frozenset[str](), *(frozenset({name}) for name in SET_NAMES), SET_NAMES):
+        chains = {chain.name: chain for chain in base(used).chains}
+        led_to = {
+            name
+            for chain in chains.values()
+            for rule in chain.rules
+            for name in re.findall(r"(?:jump|goto) (\S+)", rule)
+        }
+        assert led_to <= chains.keys()
+        assert all(chain.rules or chain.hook for chain in chains.values())
+
+
+def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seals() -> set[str]:
+        nft: Any = None
+        return {name for name in OwnTable(nft).state.chains if name.startswith("state-")}
+
+    ours = seals()
+    assert seals() == ours
+    monkeypatch.setattr(table, "base", lambda _: Contents(chains=(Chain("refuse", ("drop",)),)))
+    assert seals() != ours
+
+
+def test_a_plain_farm_costs_a_packet_of_an_open_connection_one_rule() -> None:
+    hooked = [chain for chain in base(frozenset(ALWAYS)).chains if "type filter" in chain.hook]
+    assert {chain.name for chain in hooked} == {"not-served", "not-served-output"}
+    assert {chain.rules[0] for chain in hooked} == {"ct state != new return"}

@@ -1,0 +1,36 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.api.schema import crd
+
+FOLDER = Path(__file__).parents[4] / "crds"
+DEFINITIONS = crd.definitions()
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_the_checked_in_definition_is_what_the_models_say(name: str) -> None:
+    assert (FOLDER / name).read_text() == crd.render(DEFINITIONS[name]), "run `kube-nftlb crds`"
+
+
+def test_there_are_no_other_definitions() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(DEFINITIONS)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_field_of_ours_has_a_type_and_every_field_of_a_spec_a_description(name: str) -> None:
+    schema = DEFINITIONS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for part, needs_description in (("spec", True), ("status", False)):
+        if part in schema["properties"]:
+            _check(schema["properties"][part], part, needs_description)
+
+
+def _check(node: dict[str, Any], path: str, needs_description: bool) -> None:
+    assert "type" in node, path
+    assert not {"$ref", "anyOf", "title", "const"} & node.keys(), path
+    for name, child in node.get("properties", {}).items():
+        assert not needs_description or child.get("description"), f"{path}.{name}"
+        _check(child, f"{path}.{name}", needs_description)
+    if "items" in node:
+        _check(node["items"], f"{path}[]", needs_description)

@@ -1,0 +1,65 @@
+from datetime import UTC, datetime
+
+from kube_nftlb.kube.events import Lasting, Limiter, Memory, Source, Subject, Told, event
+from kube_nftlb.kube.resources import NODES, SERVICES
+from kube_nftlb.operator.model.problems import Problem
+
+A, B = Problem("InvalidAnnotation", "a"), Problem("InvalidAnnotation", "b")
+
+
+def test_a_problem_is_news_once_for_as_long_as_it_lasts():
+    memory = Memory()
+    assert memory.news("uid", [A, B, A]) == [A, B]
+    assert memory.news("uid", [A, B]) == []
+
+
+def test_a_problem_that_comes_back_is_news_again():
+    memory = Memory()
+    memory.news("uid", [A])
+    assert memory.news("uid", [B]) == [B]
+    assert memory.news("uid", [A, B]) == [A]
+
+
+def test_the_memory_is_bounded():
+    memory = Memory()
+    for i in range(5000):
+        memory.news(str(i), [A])
+    assert memory.news("0", [A]) == [A]
+    assert memory.news("4999", [A]) == []
+
+
+def test_an_event_names_its_object_and_fits():
+    subject = Subject(SERVICES, "default", "web", "uid")
+    source = Source("kube-nftlb-agent", "node-1")
+    made = event(Told(subject, "Warning", "FarmRefused", "x" * 5000), source, datetime(2026, 1, 1, tzinfo=UTC))
+    assert made["involvedObject"]["apiVersion"] == "v1"
+    assert (made["type"], made["reason"], made["firstTimestamp"]) == ("Warning", "FarmRefused", "2026-01-01T00:00:00Z")
+    assert made["source"] == {"component": "kube-nftlb-agent", "host": "node-1"}
+    assert len(made["message"]) == 1024
+    assert (
+        made["metadata"]["name"] != event(Told(subject, "Warning", *A), source, datetime.now(UTC))["metadata"]["name"]
+    )
+
+
+def test_a_problem_whose_sentence_changes_is_told_once():
+    memory = Memory()
+    assert memory.news("uid", [Lasting("FarmFailed", "node a")])
+    assert memory.news("uid", [Lasting("FarmFailed", "node a and 1 more")]) == []
+
+
+def test_an_event_of_a_node_is_in_the_namespace_default():
+    told = Told(Subject(NODES, "", "node-1", "uid"), "Normal", "NftlbReachable", "nftlb answers again")
+    made = event(told, Source("kube-nftlb-agent", "node-1"), datetime(2026, 1, 1, tzinfo=UTC))
+    assert (made["metadata"]["namespace"], made["involvedObject"]["namespace"]) == ("default", "")
+    assert made["type"] == "Normal"
+
+
+def test_an_object_with_new_problems_all_the_time_gets_few_events():
+    now = 0.0
+    limiter = Limiter(lambda: now)
+    assert [limiter.allows("a") for _ in range(30)] == [True] * 25 + [False] * 5
+    assert limiter.allows("b")
+    now = 301.0
+    assert [limiter.allows("a"), limiter.allows("a")] == [True, False]
+    now = 100_000.0
+    assert sum(limiter.allows("a") for _ in range(100)) == 25

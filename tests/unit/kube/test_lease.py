@@ -1,0 +1,199 @@
+"""The election over a fake API server that refuses what has another version by now, as the real one does."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.kube import leader_election, lease
+from kube_nftlb.kube.client import Listing, WatchEvent
+from kube_nftlb.kube.lease import Lease
+
+
+class FakeKube:
+    """One Lease, and everybody who watches it."""
+
+    def __init__(self) -> None:
+        self.raw: dict[str, Any] | None = None
+        self.away = False
+        self.version = 0
+        self._watchers: list[asyncio.Queue[WatchEvent]] = []
+
+    async def list(self, *_: object, **__: object) -> Listing:
+        self._answer()
+        return Listing([self.raw] if self.raw else [], str(self.version))
+
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[WatchEvent]:
+        queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
+        self._watchers.append(queue)
+        while True:
+            yield await queue.get()
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        self._answer()
+        if self.raw is None:
+            raise errors.NotFoundError(404, "NotFound", "gone")
+        return self.raw
+
+    async def create(self, _: object, body: dict[str, Any], __: object) -> dict[str, Any]:
+        self._answer()
+        if self.raw is not None:
+            raise errors.ConflictError(409, "AlreadyExists", "there is one")
+        return self._store(body["spec"])
+
+    async def patch(self, _: object, __: object, body: dict[str, Any], ___: object) -> dict[str, Any]:
+        self._answer()
+        if self.raw is None:
+            raise errors.NotFoundError(404, "NotFound", "gone")
+        if body["metadata"]["resourceVersion"] != self.raw["metadata"]["resourceVersion"]:
+            raise errors.ConflictError(409, "Conflict", "another version")
+        return self._store({**self.raw["spec"], **body["spec"]})
+
+    def touch(self, **spec: object) -> None:
+        """Somebody else writes it."""
+        assert self.raw is not None
+        self._store({**self.raw["spec"], **spec})
+
+    def delete(self) -> None:
+        assert self.raw is not None
+        self.version += 1
+        gone, self.raw = self.raw, None
+        self._tell("DELETED", gone)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise errors.KubeUnreachableError("away")
+
+    def _store(self, spec: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        kind = "MODIFIED" if self.raw else "ADDED"
+        self.raw = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
+        self._tell(kind, self.raw)
+        return self.raw
+
+    def _tell(self, kind: str, raw: dict[str, Any]) -> None:
+        raw = {**raw, "metadata": {"resourceVersion": str(self.version)}}
+        for queue in self._watchers:
+            queue.put_nowait(WatchEvent(kind, raw))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second is a hundredth of one."""
+    monkeypatch.setattr(leader_election, "DURATION_S", 0.15)
+    monkeypatch.setattr(lease, "RETRY_S", 0.02)
+    monkeypatch.setattr(lease, "RENEW_DEADLINE_S", 0.1)
+
+
+@pytest.fixture
+async def kube() -> FakeKube:
+    return FakeKube()
+
+
+def replica(kube: FakeKube, name: str) -> Lease:
+    return Lease(kube, "here", "it", asyncio.get_running_loop().time, name)  # type: ignore[arg-type]  # a fake
+
+
+@contextlib.asynccontextmanager
+async def running(*leases: Lease) -> AsyncIterator[list["asyncio.Task[None]"]]:
+    tasks = [asyncio.create_task(each.run()) for each in leases]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(check: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not check():
+            await asyncio.sleep(0.005)
+
+
+def holder(kube: FakeKube) -> str:
+    return str(kube.raw["spec"]["holderIdentity"]) if kube.raw else ""
+
+
+async def test_one_of_many_leads_and_goes_on_leading(kube: FakeKube) -> None:
+    replicas = [replica(kube, f"r{number}") for number in range(5)]
+    async with running(*replicas):
+        await until(lambda: any(each.leading.is_set() for each in replicas))
+        leader = next(each for each in replicas if each.leading.is_set())
+        for _ in range(40):
+            await asyncio.sleep(0.01)
+            assert [each for each in replicas if each.leading.is_set()] == [leader]
+        assert kube.version > 5, "it is renewed"
+
+
+async def test_who_gives_the_lease_back_is_followed_at_once(kube: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_election, "DURATION_S", 1000)
+    one, two = replica(kube, "one"), replica(kube, "two")
+    async with running(one) as [task]:
+        await until(one.leading.is_set)
+        async with running(two):
+            await asyncio.sleep(0.05)
+            assert not two.leading.is_set()
+            task.cancel()
+            await asyncio.wait([task])
+            await one.release()
+            await until(two.leading.is_set)
+    assert kube.raw is not None
+    assert kube.raw["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_leader_that_is_silent_is_followed_after_the_duration(kube: FakeKube) -> None:
+    one, two = replica(kube, "one"), replica(kube, "two")
+    async with running(one) as [task]:
+        await until(one.leading.is_set)
+        async with running(two):
+            task.cancel()
+            await asyncio.wait([task])
+            assert holder(kube) == "one"
+            await until(two.leading.is_set)
+            assert holder(kube) == "two"
+
+
+async def test_a_leader_that_cannot_renew_ends_before_anybody_else_may_lead(kube: FakeKube) -> None:
+    one = replica(kube, "one")
+    async with running(one) as [task]:
+        await until(one.leading.is_set)
+        kube.away = True
+        with pytest.raises(errors.LeaseLostError, match="could not be renewed"):
+            await asyncio.wait_for(asyncio.shield(task), 10)
+        assert not one.leading.is_set()
+
+
+async def test_a_leader_whose_lease_is_anothers_ends(kube: FakeKube) -> None:
+    one = replica(kube, "one")
+    async with running(one) as [task]:
+        await until(one.leading.is_set)
+        kube.touch(holderIdentity="thief")
+        with pytest.raises(errors.LeaseLostError, match="no longer ours but 'thief'"):
+            await asyncio.wait_for(asyncio.shield(task), 10)
+    await one.release()
+    assert holder(kube) == "thief", "what is another's is not given back"
+
+
+async def test_a_leader_bears_with_changes_that_leave_it_the_lease(kube: FakeKube) -> None:
+    one = replica(kube, "one")
+    async with running(one) as [task]:
+        await until(one.leading.is_set)
+        kube.touch(leaseTransitions=9)
+        await asyncio.sleep(0.1)
+        kube.delete()
+        await until(lambda: holder(kube) == "one")
+        await asyncio.sleep(0.1)
+        assert not task.done()
+
+
+async def test_an_api_server_that_is_away_at_first_is_waited_for(kube: FakeKube) -> None:
+    kube.away = True
+    one = replica(kube, "one")
+    async with running(one):
+        await asyncio.sleep(0.1)
+        kube.away = False
+        await until(one.leading.is_set)

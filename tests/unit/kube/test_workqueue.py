@@ -1,0 +1,138 @@
+import asyncio
+
+import pytest
+
+from kube_nftlb.kube.workqueue import WorkQueue
+
+
+@pytest.fixture
+def queue():
+    return WorkQueue(lambda: asyncio.get_running_loop().time())
+
+
+async def take_all(queue):
+    taken = []
+    while True:
+        try:
+            async with asyncio.timeout(0.5):
+                taken.append(await queue.get())
+        except TimeoutError:
+            return taken
+        queue.done(taken[-1])
+
+
+async def test_keys_come_once_and_in_order(queue):
+    queue.add_all(["a", "b", "a"])
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_key_in_work_is_handed_out_again_only_afterwards(queue):
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.add("b")
+    assert await queue.get() == "b"
+    queue.done("a")
+    assert await queue.get() == "a"
+
+
+async def test_a_delayed_key_comes_when_it_is_due_and_sooner_when_added_again(queue):
+    queue.add("late", 60)
+    queue.add("soon", 0.005)
+    assert await take_all(queue) == ["soon"]
+    queue.add("late")
+    assert await take_all(queue) == ["late"]
+    assert len(queue) == 0
+
+
+async def test_a_later_time_does_not_put_a_key_off(queue):
+    queue.add("a", 0.005)
+    queue.add("a", 60)
+    assert await take_all(queue) == ["a"]
+
+
+async def test_idle_means_that_nothing_is_due_or_in_work(queue):
+    queue.add("a")
+    waiting = asyncio.create_task(queue.until_idle())
+    await asyncio.sleep(0)
+    key = await queue.get()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done(key)
+    await waiting
+
+
+async def test_a_waiting_worker_is_woken(queue):
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    assert await waiting == "a"
+
+
+async def test_a_queue_stalls_when_its_keys_are_neither_taken_nor_done():
+    now = [100.0]
+    queue = WorkQueue(lambda: now[0])
+    assert queue.stalled_s() == 0
+    now[0] = 500
+    queue.add("a")
+    queue.add("later", 1000)
+    now[0] = 510
+    assert queue.stalled_s() == 10
+    assert await queue.get() == "a"
+    assert queue.stalled_s() == 0
+    now[0] = 530
+    queue.add("b")
+    assert queue.stalled_s() == 20
+    queue.done("a")
+    assert queue.stalled_s() == 0
+    assert await queue.get() == "b"
+    queue.done("b")
+    now[0] = 600
+    assert queue.stalled_s() == 0
+
+
+async def test_what_is_urgent_takes_turns_with_the_rest():
+    queue = WorkQueue(lambda: 0.0, str.isupper)
+    queue.add_all(["a", "b", "c", "d"])
+    queue.add_all(["A", "B"])
+    assert len(queue) == 6
+    taken = [await queue.get() for _ in range(6)]
+    assert sorted(taken[:4]) == ["A", "B", "a", "b"]
+    assert [key for key in taken if key.islower()] == ["a", "b", "c", "d"]
+    for key in taken:
+        queue.done(key)
+    await asyncio.wait_for(queue.until_idle(), 1)
+
+
+async def test_in_a_crowd_who_came_last_has_every_other_turn_and_nobody_waits_for_ever(queue):
+    queue.add_all(range(1000))
+    taken = []
+    for late in range(1000, 1100):
+        queue.add(late)
+        for _ in range(4):
+            taken.append(await queue.get())
+            queue.done(taken[-1])
+        assert late in taken, "it came last"
+    assert taken.count(0) == 1
+    assert [key for key in taken if key < 200] == list(range(200)), "half of the turns are for those that wait longest"
+    rest = await take_all(queue)
+    assert sorted(taken + rest) == list(range(1100))
+
+
+async def test_a_group_does_not_wait_for_the_thousands_of_another():
+    queue = WorkQueue(lambda: 0.0, group=lambda key: key[0])
+    queue.add_all([f"a{number}" for number in range(1000)])
+    queue.add_all(["b0", "b1", "c0"])
+    queue.add_all([f"a{number}" for number in range(1000, 2000)])
+    taken = [await queue.get() for _ in range(8)]
+    assert [key for key in taken if key[0] != "a"] == ["b0", "c0", "b1"]
+    assert len(queue) == 2003
+    rest = await take_all(queue)
+    assert len({*taken, *rest}) == 2003
+
+
+async def test_in_two_crowds_both_take_the_last_too():
+    queue = WorkQueue(lambda: asyncio.get_running_loop().time(), lambda key: key >= 1000)
+    queue.add_all([*range(100), *range(1000, 1100)])
+    taken = [await queue.get() for _ in range(8)]
+    assert sorted(taken) == [0, 1, 98, 99, 1000, 1001, 1098, 1099]

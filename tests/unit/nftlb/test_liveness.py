@@ -1,0 +1,51 @@
+import http.server
+import threading
+from typing import ClassVar
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.nftlb.liveness import ask, main
+
+
+class Daemon(http.server.BaseHTTPRequestHandler):
+    """Answers as nftlb does to a question for a farm that there is not."""
+
+    asked: ClassVar[list[tuple[str, str]]] = []
+
+    def do_GET(self):
+        self.asked.append((self.path, self.headers["Key"]))
+        self.send_error(500)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def port():
+    with http.server.HTTPServer(("127.0.0.1", 0), Daemon) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_it_lives_when_it_answers_whatever_that_is(port, tmp_path, monkeypatch):
+    key = tmp_path / "nftlb.key"
+    key.write_text("secret\n")
+    ask(port, key)
+    assert Daemon.asked == [("/farms/-", "secret")]
+    monkeypatch.setenv("KUBE_NFTLB_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("KUBE_NFTLB_NFTLB_PORT", str(port))
+    assert main() == 0
+
+
+def test_it_does_not_live_when_nobody_answers_or_there_is_no_key_yet(port, tmp_path, monkeypatch, capsys):
+    with pytest.raises(errors.NftlbUnreachableError, match="No such file"):
+        ask(port, tmp_path / "nftlb.key")
+    (tmp_path / "nftlb.key").write_text("secret")
+    monkeypatch.setenv("KUBE_NFTLB_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("KUBE_NFTLB_NFTLB_PORT", "1")
+    assert main() == 1
+    assert "nftlb does not answer on 127.0.0.1:1" in capsys.readouterr().err

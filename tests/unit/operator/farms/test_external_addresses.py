@@ -1,0 +1,158 @@
+"""The addresses of a Service for clients outside the cluster."""
+
+import ipaddress
+from typing import Any
+
+import pytest
+
+from kube_nftlb.api.farm import ADDRESSES_MAX, SOURCE_RANGES_MAX, FarmSpec
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.operator.farms.builder import Profile, build
+from tests.unit.operator.objects import a_slice, endpoint, raw_service
+
+DUAL = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
+PORT = [{"name": "http", "port": 80, "nodePort": 30080}]
+INNER = ("ClusterIP", "10.96.0.10", "80")
+NODE_PORT = ("NodePort", "", "30080")
+
+
+def service(ingress: list[dict[str, str]] | None = None, **spec: Any) -> Service:
+    status = {"loadBalancer": {"ingress": ingress}} if ingress else {}
+    return Service.model_validate({**raw_service(**spec), "status": status})
+
+
+def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[str, str, str]]]:  # noqa: B008
+    return {
+        wanted.port.plain_name: [(entry["type"], entry["ip"], entry["ports"]) for entry in wanted.spec["addresses"]]
+        for wanted in build(asked, [a_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "listened"),
+    [
+        pytest.param(service(), [INNER], id="a cluster IP alone"),
+        pytest.param(service(type="NodePort", ports=PORT), [INNER, NODE_PORT], id="node ports beside the cluster IP"),
+        pytest.param(service(type="ClusterIP", ports=PORT), [INNER], id="a node port left from another type is none"),
+        pytest.param(
+            service(type="LoadBalancer", ports=[{"name": "http", "port": 80}]), [INNER], id="no node ports allocated"
+        ),
+        pytest.param(
+            service([{"ip": "198.51.100.7"}, {"hostname": "lb.example"}], type="LoadBalancer", ports=PORT),
+            [INNER, ("LoadBalancer", "198.51.100.7", "80"), NODE_PORT],
+            id="a load balancer's IP",
+        ),
+        pytest.param(
+            service([{"ip": "198.51.100.7", "ipMode": "Proxy"}], type="LoadBalancer", ports=PORT),
+            [INNER, NODE_PORT],
+            id="one that the balancer wants to itself",
+        ),
+        pytest.param(service([{"ip": "198.51.100.7"}], ports=PORT), [INNER], id="a status left from another type"),
+        pytest.param(
+            service(
+                externalIPs=["203.0.113.9", " ", "fd00::9", "203.0.113.9", "10.96.0.10"], sessionAffinity="ClientIP"
+            ),
+            [INNER, ("ExternalIP", "203.0.113.9", "80")],
+            id="external IPs of the family, each once; sessions hold for all addresses",
+        ),
+    ],
+)
+def test_what_a_service_listens_on(asked: Service, listened: list[tuple[str, str, str]]) -> None:
+    assert farms(asked) == {"web--http": listened}
+
+
+def test_a_policy_of_their_own_gives_external_addresses_a_farm_of_their_own() -> None:
+    asked = service(type="NodePort", ports=PORT, externalTrafficPolicy="Local", **DUAL)
+    assert farms(asked) == {
+        "web--http": [INNER],
+        "web--http--external": [NODE_PORT],
+        "web--http--ipv6": [("ClusterIP", "fd00:96::a", "80")],
+        "web--http--ipv6--external": [NODE_PORT],
+    }
+    policies = {w.port.plain_name: w.spec["trafficPolicy"] for w in build(asked, []).farms}
+    assert policies["web--http"] == "Cluster"
+    assert policies["web--http--external"] == "Local"
+
+
+def test_sessions_of_clients_that_go_to_any_node_do_not_count_where_the_policy_is_local() -> None:
+    asked = service(type="NodePort", ports=PORT, externalTrafficPolicy="Local", internalTrafficPolicy="Local")
+    assert farms(asked) == {"web--http": [INNER], "web--http--external": [NODE_PORT]}
+
+
+def test_an_external_ip_that_another_may_have_does_not_take_the_cluster_ip_with_it() -> None:
+    asked = service(type="NodePort", ports=PORT, externalIPs=["203.0.113.9"])
+    assert farms(asked) == {
+        "web--http": [INNER],
+        "web--http--external": [("ExternalIP", "203.0.113.9", "80"), NODE_PORT],
+    }
+
+
+@pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
+def test_an_external_ip_outside_the_allowed_ranges_is_refused_with_a_sentence(ip: str) -> None:
+    profile = Profile(external_ips=(ipaddress.ip_network("192.0.2.0/24"),))
+    built = build(service(externalIPs=[ip, "192.0.2.1"]), [], profile=profile)
+    assert [entry["ip"] for farm in built.farms for entry in farm.spec["addresses"]] == ["10.96.0.10", "192.0.2.1"]
+    (problem,) = built.problems
+    assert problem.reason == "ExternalIPRefused"
+    assert ip in problem.message
+
+
+@pytest.mark.parametrize(
+    ("ranges", "kept"),
+    [
+        ([], []),
+        (["10.0.0.0/8", " 192.168.0.1/16 "], ["10.0.0.0/8", "192.168.0.0/16"]),
+        (["10.0.0.0/8", "0.0.0.0/0"], []),
+        (["fd00::/8"], []),
+        (["nonsense", "10.0.0.0/8"], ["10.0.0.0/8"]),
+        (["10.0.0.0/9", "10.128.0.0/9", "10.7.0.0/16"], ["10.0.0.0/8"]),
+        (["0.0.0.0/1", "128.0.0.0/1"], []),
+    ],
+)
+def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kept: list[str]) -> None:
+    asked = service(
+        [{"ip": "198.51.100.7"}], type="LoadBalancer", externalIPs=["203.0.113.9"], loadBalancerSourceRanges=ranges
+    )
+    addresses = [entry for farm in build(asked, []).farms for entry in farm.spec["addresses"]]
+    guarded = {entry["ip"]: entry.get("sourceRanges", []) for entry in addresses}
+    assert guarded == {"10.96.0.10": [], "198.51.100.7": kept, "203.0.113.9": []}
+
+
+def test_source_ranges_past_the_most_are_told() -> None:
+    ranges = [f"10.{number}.0.0/17" for number in range(SOURCE_RANGES_MAX - 1)]
+    asked = [*ranges, "192.0.2.0/25", "198.51.100.0/25"]
+    most, over = (
+        build(service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=some), [])
+        for some in (asked[:-1], asked)
+    )
+    assert most.problems == ()
+    (problem,) = over.problems
+    assert problem.reason == "TooManySourceRanges"
+    assert "198.51.100.0/25" in problem.message
+    assert len(over.farms[0].spec["addresses"][1]["sourceRanges"]) == SOURCE_RANGES_MAX
+
+
+def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
+    ips = [f"203.0.113.{number}" for number in range(1, 41)]
+    built = build(service(type="NodePort", ports=PORT, externalIPs=ips, sessionAffinity="ClientIP"), [])
+    spec = FarmSpec.model_validate(built.farms[0].spec)
+    assert len(spec.addresses) == ADDRESSES_MAX
+    assert [spec.addresses[0].type, spec.addresses[-1].type] == ["ClusterIP", "NodePort"]
+    (problem,) = built.problems
+    assert (problem.reason, "203.0.113.31" in problem.message) == ("TooManyAddresses", True)
+
+
+def test_addresses_with_many_ports_are_fewer() -> None:
+    ips = [f"203.0.113.{number}" for number in range(1, 10)]
+    built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}), [])
+    spec = FarmSpec.model_validate(built.farms[1].spec)
+    assert [address.ip for address in spec.addresses] == ips[:4]
+    assert [problem.reason for problem in built.problems] == ["TooManyAddresses"]
+
+
+def test_the_profile_decides_the_mode_of_who_asks_for_none() -> None:
+    modes = {
+        mode: build(service(annotations=asked), [], profile=Profile(mode="dnat")).farms[0].spec["mode"]
+        for mode, asked in (("dnat", {}), ("snat", {"mode": "snat"}))
+    }
+    assert modes == {"dnat": "dnat", "snat": "snat"}

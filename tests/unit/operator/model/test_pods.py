@@ -1,0 +1,220 @@
+"""Annotations of Pods: what they ask of backends, and what a change of one makes dirty."""
+
+import ipaddress
+
+import pytest
+
+from kube_nftlb import names
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.base import annotation_key
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.kube.client import Listing, WatchEvent
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, PODS
+from kube_nftlb.operator.cache.slices import ServiceKey
+from kube_nftlb.operator.cache.store import NOTHING, Dirty, Store
+from kube_nftlb.operator.farms.builder import Profile, build
+from kube_nftlb.operator.informers.ingest import Intake
+from kube_nftlb.operator.informers.pods import PodWatch
+from kube_nftlb.operator.model.pods import KEYS, PodKey, parse_pod, pod_key, slim
+from tests.annotations import NEEDED_BY, POD_KEYS
+from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
+
+A = PodKey("default", "a")
+WEB = ServiceKey("default", "web")
+
+
+def raw_pod(name="a", annotations=None, version=5):
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+            "managedFields": [{"manager": "x"}],
+            "annotations": {
+                "other/key": "x",
+                **{names.ANNOTATION_PREFIX + key: value for key, value in (annotations or {}).items()},
+            },
+        }
+    }
+
+
+def pod(annotations, **kwargs):
+    return parse_pod(slim(raw_pod(annotations=annotations, **kwargs)))
+
+
+def built(pods, annotations=None, addresses=("10.244.0.1", "10.244.0.2"), profile=Profile(), **spec):  # noqa: B008 - immutable
+    records = {name: pod(asked).given for name, asked in pods.items()}
+    slices = [a_slice(*(endpoint(ip, name) for ip, name in zip(addresses, "ab", strict=True)))]
+    return build(service(annotations=annotations, **spec), slices, lambda name: records.get(name, ()), profile)
+
+
+def test_every_field_that_the_model_marks_has_a_key_here():
+    marked = {annotation_key(Backend, name) for name in Backend.model_fields} - {None}
+    assert marked == POD_KEYS.keys() == set(KEYS)
+
+
+@pytest.mark.parametrize("key", POD_KEYS)
+def test_every_key_sets_the_field_of_its_own_backend(key):
+    text, fields = POD_KEYS[key]
+    found = built({"a": {key: text, **NEEDED_BY.get(key, {})}})
+    (wanted,) = found.farms
+    FarmSpec.model_validate(wanted.spec)
+    a, b = wanted.spec["backends"]
+    assert {name: a[name] for name in fields} == fields
+    assert not (fields.keys() - {"weight"}) & b.keys()
+    assert (b["weight"], found.problems) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "words"),
+    [
+        ({"weight": "0"}, ["-weight:", "'0'", "from 1 to 100", "1 is used"]),
+        ({"weight": "heavy; flush ruleset"}, ["'heavy; flush ruleset'"]),
+        ({"state": "asleep"}, ["up, down, off, drain", "up is used"]),
+        ({"mark": "0x1000"}, ["from 2 to 4095"]),
+        ({"source-addr": "::1"}, ["'::1'"]),
+        ({"scheduler": "rr"}, ["unknown", "on a Pod are: weight"]),
+    ],
+)
+def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(annotations, words):
+    record = pod(annotations)
+    (problem,) = record.problems
+    assert record.given == ()
+    assert all(word in problem.message for word in words), problem.message
+
+
+def test_a_source_address_outside_of_the_administrators_ranges_is_left_out():
+    profile = Profile(source_addresses=(ipaddress.ip_network("198.51.100.0/24"),))
+    for text, taken in (("198.51.100.7", True), ("10.244.0.9", False)):
+        of_service = build(service(annotations={"source-addr": text}), [], profile=profile)
+        assert ("sourceAddress" in of_service.farms[0].spec) == taken
+        of_pod = built({"a": {"source-addr": text}}, profile=profile)
+        assert ("sourceAddress" in of_pod.farms[0].spec["backends"][0]) == taken
+        for found in (of_service, of_pod):
+            assert ["in none of the ranges" in problem.message for problem in found.problems] == [True] * (not taken)
+
+
+def test_of_thousands_of_unknown_annotations_the_first_are_told():
+    record = pod({f"unknown-{number}": "" for number in range(5000)})
+    assert len(record.problems) == 3
+    assert all("unknown (and so are 4997 others);" in problem.message for problem in record.problems)
+
+
+def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it():
+    found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
+    assert [backend.get("mark") for backend in found.farms[0].spec["backends"]] == [16, None]
+    assert ["a and b both ask for 16; a has it" in problem.message for problem in found.problems] == [True]
+
+
+def test_an_address_is_for_backends_of_its_family():
+    slices = [
+        a_slice(endpoint("10.244.0.1", "a")),
+        a_slice(endpoint("fd00::a", "a"), name="six", address_type="IPv6"),
+    ]
+    given = pod({"source-addr": "fd00::9, 10.0.0.9"}).given
+    farms = build(service(clusterIPs=["10.96.0.10", "fd00::10"]), slices, lambda _: given).farms
+    assert [wanted.spec["backends"][0]["sourceAddress"] for wanted in farms] == ["10.0.0.9", "fd00::9"]
+
+
+def test_a_pod_without_our_annotations_is_not_kept():
+    assert slim(raw_pod()) is None
+    kept = slim(raw_pod(annotations={"weight": " 3 "}))
+    assert kept["texts"] == {"weight": "3"}
+    assert "managedFields" not in kept["metadata"]
+    assert pod_key(kept) == A
+
+
+@pytest.fixture
+def store():
+    store = Store()
+    Intake(store).take(ENDPOINT_SLICES, None, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
+    return store
+
+
+def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(store):
+    dirty = Dirty(services=frozenset({WEB}))
+    assert store.put_pod(A, pod({"weight": "3"})) == dirty
+    assert store.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
+    assert store.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
+    assert store.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
+    assert store.asked_by("default", "a")[0][1].ipv4 == 4
+    assert store.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
+    assert store.remove_pod(A, 8) == dirty
+    assert store.asked_by("default", "a") == ()
+
+
+def test_a_pod_is_found_in_all_slices_that_have_it_now(store):
+    intake = Intake(store)
+    intake.take(ENDPOINT_SLICES, None, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
+    other = ServiceKey("default", "other")
+    assert store.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
+    intake.take(ENDPOINT_SLICES, "MODIFIED", raw_slice(endpoint("10.244.0.2", "b"), version=3))
+    assert store.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
+    intake.take(ENDPOINT_SLICES, "DELETED", raw_slice(name="x", service="other", version=4))
+    assert store.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
+    assert store._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
+
+
+class Told:
+    """Collects what is told of a Pod."""
+
+    def __init__(self):
+        self.problems = []
+
+    def tell(self, subject, problems):
+        assert subject.resource is PODS
+        self.problems.append((subject.name, len(problems)))
+
+
+async def watched(monkeypatch, store, *happens):
+    """What a list and what came after it made dirty and told of."""
+    changes, told = [], Told()
+    watch = PodWatch(None, store, told, lambda dirty: changes.append(set(dirty.services)))
+    watch.tell_all()
+
+    async def follow(*_, on_list, on_event, transform, **__):
+        for each in happens:
+            if isinstance(each, list):
+                on_list(Listing([kept for raw in each if (kept := transform(raw)) is not None], "100"))
+            else:
+                on_event(WatchEvent(*each))
+
+    monkeypatch.setattr("kube_nftlb.operator.informers.pods.follow", follow)
+    await watch.run()
+    assert watch.listed.is_set()
+    return changes, told.problems
+
+
+async def test_a_pod_is_followed_from_its_annotation_to_its_end(monkeypatch, store):
+    changes, told = await watched(
+        monkeypatch,
+        store,
+        [raw_pod(annotations={"weight": "3"}), raw_pod("plain")],
+        ("MODIFIED", raw_pod(annotations={"weight": "4"}, version=6)),
+        ("MODIFIED", raw_pod(version=7)),
+        ("MODIFIED", raw_pod(version=8)),
+        ("MODIFIED", raw_pod(annotations={"weight": "5"}, version=9)),
+        ("BOOKMARK", {"metadata": {"resourceVersion": "10"}}),
+        ("DELETED", raw_pod(annotations={"weight": "5"}, version=11)),
+    )
+    assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
+    assert (told, list(store.pods.items())) == ([], [])
+
+
+async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(monkeypatch, store):
+    wrong = {"weight": "many"}
+    _, told = await watched(
+        monkeypatch,
+        store,
+        [raw_pod(annotations=wrong)],
+        ("MODIFIED", raw_pod(annotations=wrong, version=6)),
+        ("MODIFIED", raw_pod(version=7)),
+        ("MODIFIED", raw_pod(annotations=wrong, version=8)),
+    )
+    assert told == [("a", 1), ("a", 0), ("a", 1)]
+
+
+async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(monkeypatch, store):
+    changes, _ = await watched(monkeypatch, store, [raw_pod(annotations={"weight": "3"})], [raw_pod("b")])
+    assert (changes, list(store.pods.items())) == ([{WEB}, {WEB}], [])

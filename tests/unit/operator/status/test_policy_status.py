@@ -1,0 +1,74 @@
+"""What is told of a policy."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.operator.cache.records import NodeRecord, parse_node
+from kube_nftlb.operator.status.policy_status import PolicyRecord, decide, parse_policy
+from tests.unit.operator.objects import raw_node
+
+NOW = "2026-06-01T00:00:00Z"
+LATER = "2026-06-02T00:00:00Z"
+
+
+def raw(generation: int = 1, version: int = 10, status: dict[str, Any] | None = None) -> dict[str, Any]:
+    metadata = {
+        "namespace": "default",
+        "name": "list",
+        "uid": "u",
+        "generation": generation,
+        "resourceVersion": str(version),
+    }
+    spec = {"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]}
+    return {"metadata": metadata, "spec": spec, "status": status or {}}
+
+
+def record(known: PolicyRecord | None = None, **changes: Any) -> PolicyRecord:
+    return parse_policy(raw(**changes), known)
+
+
+def node(name: str, watermark: str, **status: Any) -> NodeRecord:
+    found = raw_node(name)
+    found["status"] = {**found["status"], "policyWatermark": watermark, **status}
+    return parse_node(found)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shown", "reason"),
+    [
+        ([], "0/0", "NoNodes"),
+        ([node("a", "10"), node("b", "11")], "2/2", "AllNodes"),
+        ([node("a", "10"), node("b", "9")], "1/2", "Pending"),
+        ([node("a", "10"), node("b", "")], "1/2", "Pending"),
+        ([node("a", "10", conditions=[{"type": "Ready", "status": "False"}])], "0/1", "Pending"),
+    ],
+)
+def test_a_policy_is_programmed_where_the_policy_watermark_has_passed_it(
+    nodes: list[NodeRecord], shown: str, reason: str
+) -> None:
+    status = decide(record(), 3, nodes, NOW)
+    assert (status.nodes, status.conditions[0].reason) == (shown, reason)
+    assert (status.cidrs, status.farms) == (2, 3)
+
+
+def test_the_sentence_names_the_nodes_that_are_awaited() -> None:
+    status = decide(record(), 0, [node("a", "10"), node("b", "9")], NOW)
+    assert (
+        status.conditions[0].message
+        == "1 of 2 nodes have it; waiting for b; if that lasts, see kubectl describe nftlbnode b"
+    )
+
+
+def test_a_new_generation_counts_from_where_it_was_first_seen_and_a_status_does_not_move_it() -> None:
+    first = record(version=10)
+    assert record(first, version=20).since == 10
+    assert record(first, generation=2, version=20).since == 20
+
+
+def test_a_restarted_operator_believes_what_the_status_says_and_has_nothing_to_write() -> None:
+    nodes = [node("a", "10")]
+    written = decide(record(version=10), 1, nodes, NOW)
+    again = record(version=15, status=written.model_dump(mode="json", by_alias=True))
+    assert again.since == 10
+    assert decide(again, 1, nodes, LATER) == written

@@ -1,0 +1,216 @@
+"""How often a farm's status is written, and who waits while much is looked at."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube_nftlb import names
+from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
+from kube_nftlb.operator.cache.slices import ServiceKey
+from kube_nftlb.operator.cache.store import Dirty, Store
+from kube_nftlb.operator.informers.ingest import Intake
+from kube_nftlb.operator.sync import reconciler
+from kube_nftlb.operator.sync.diff import Apply, Delete
+from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.writer import Outcome, RefusedError
+from tests.unit.operator.objects import raw_farm, raw_node, raw_service
+
+Json = dict[str, Any]
+
+
+class _Publisher:
+    """Writes into the store, as the API server's answer would."""
+
+    def __init__(self, intake: Intake) -> None:
+        self.intake, self.written, self.writes = intake, list[Json](), list[str]()
+        self.outcome = Outcome.DONE
+        self.refuses = ""
+
+    async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+        self.writes.append(f"apply {apply.key.name}")
+        if apply.key.name == self.refuses:
+            raise RefusedError("no")
+        return self.outcome, Dirty()
+
+    async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
+        self.writes.append(f"delete {delete.farm.key.name}")
+        return Outcome.DONE, Dirty()
+
+    async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
+        self.written.append(status)
+        raw = raw_farm(port=None, owner="", version=100 + len(self.written), generation=farm.generation, status=status)
+        return Outcome.DONE, self.intake.take(FARMS, None, raw)
+
+
+class _Events:
+    def tell(self, *_: object, **__: object) -> None:
+        pass
+
+
+class Operator:
+    def __init__(self) -> None:
+        store = Store()
+        self.intake = Intake(store)
+        self.publisher = _Publisher(self.intake)
+        clock = asyncio.get_running_loop().time
+        self.loop = Reconciler(store, self.publisher, _Events(), clock)  # type: ignore[arg-type] # fakes
+
+    def take(self, resource: Any, raw: Json) -> None:
+        self.loop.mark(self.intake.take(resource, None, raw))
+
+    def programmed(self) -> list[str]:
+        return [status["nodes"] for status in self.publisher.written]
+
+
+@pytest.fixture
+async def operator(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operator]:
+    monkeypatch.setattr(reconciler, "_STATUS_DELAY_S", 0.0)
+    monkeypatch.setattr(reconciler, "_STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(reconciler, "_NODES_PATIENCE_S", 0.3)
+    operator = Operator()
+    worker = asyncio.create_task(operator.loop.work_on_statuses())
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_node(name, watermark="5"))
+    operator.take(FARMS, raw_farm(port=None, owner="", version=10))
+    yield operator
+    worker.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await worker
+
+
+async def test_it_is_written_once_when_all_nodes_have_the_farm(operator: Operator) -> None:
+    await asyncio.sleep(0.05)
+    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == []
+    operator.take(NFTLB_NODES, raw_node("n2", watermark="10", version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["2/2"]
+
+
+async def test_it_does_not_wait_for_ever_for_a_node_that_is_silent(operator: Operator) -> None:
+    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", version=2))
+    await asyncio.sleep(0.4)
+    assert operator.programmed() == ["1/2"]
+    operator.take(NFTLB_NODES, raw_node("n2", watermark="10", version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["1/2", "2/2"]
+
+
+async def test_a_failure_is_told_at_once(operator: Operator) -> None:
+    failed = {"namespace": "default", "name": "web--http", "generation": 1, "reason": "Refused", "message": "no"}
+    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", failed=[failed], version=2))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["0/2"]
+
+
+async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
+    await asyncio.sleep(0.4)
+    assert operator.programmed() == ["0/2"]
+    operator.take(FARMS, raw_farm(port=None, owner="", version=200, generation=2, scheduler="weight"))
+    await asyncio.sleep(0.05)
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_node(name, watermark="200", version=3))
+    await asyncio.sleep(0.05)
+    assert operator.programmed() == ["0/2", "2/2"]
+
+
+async def test_others_have_their_turn_between_services_that_need_no_write(operator: Operator) -> None:
+    for number in range(100):
+        operator.loop.services.add(ServiceKey("default", f"gone-{number}"))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    turns = 0
+    while len(operator.loop.services):
+        await asyncio.sleep(0)
+        turns += 1
+    worker.cancel()
+    assert turns >= 100
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome.DONE, ["apply web--renamed", "delete web--http"]),
+        (Outcome.RETRY, ["apply web--renamed"]),
+    ],
+)
+async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
+    operator: Operator, outcome: Outcome, expected: list[str]
+) -> None:
+    operator.publisher.outcome = outcome
+    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.05)
+    worker.cancel()
+    assert operator.publisher.writes[: len(expected)] == expected
+    assert ("delete web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
+
+
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        ("web--http", ["apply web--http", "delete web--old"]),
+        ("", ["apply web--http", "delete web--http--external", "delete web--old"]),
+    ],
+)
+async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
+    operator: Operator, refused: str, expected: list[str]
+) -> None:
+    operator.publisher.refuses = refused
+    operator.intake.take(FARMS, "DELETED", raw_farm(port=None, owner="", version=11))
+    outer = raw_farm("web--http--external", version=11)
+    outer["metadata"]["labels"][names.LABEL_TRAFFIC] = "external"
+    for there in (outer, raw_farm("web--old", port=("web", "old", "ipv4"), version=12)):
+        operator.intake.take(FARMS, None, there)
+    operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.05)
+    worker.cancel()
+    assert sorted(operator.publisher.writes) == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome.DONE, ["apply web--http--external", "apply web--http"]),
+        (Outcome.RETRY, ["apply web--http--external"]),
+    ],
+)
+async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
+    operator: Operator, outcome: Outcome, expected: list[str]
+) -> None:
+    operator.publisher.outcome = outcome
+    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.05)
+    worker.cancel()
+    assert operator.publisher.writes[: len(expected)] == expected
+    assert ("apply web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
+
+
+async def test_farms_come_back_with_their_custom_resource_definition(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "_REFUSED_RETRY_S", 0.05)
+    operator.publisher.outcome = Outcome.OBSOLETE
+    operator.take(SERVICES, raw_service("other"))
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    await asyncio.sleep(0.2)
+    assert len(operator.publisher.writes) > 1
+    operator.publisher.outcome = Outcome.DONE
+    await asyncio.sleep(0.1)
+    tried = len(operator.publisher.writes)
+    await asyncio.sleep(0.1)
+    worker.cancel()
+    assert len(operator.publisher.writes) == tried
+
+
+async def test_farms_that_are_long_told_of_do_not_delay_the_others(operator: Operator) -> None:
+    await asyncio.sleep(0.4)
+    assert operator.programmed() == ["0/2"]
+    assert operator.loop._awaited == {}  # noqa: SLF001 - seen from outside only with hundreds of farms
