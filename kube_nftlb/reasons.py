@@ -19,11 +19,11 @@ ConditionReason = Literal[
 """Of an NftlbFarm or NftlbPolicy: its conditions, and ``status.reason`` of a farm."""
 
 NodeReason = Literal[
-    "Working",
+    "AgentReady",
     "NftlbUnreachable",
-    "Answers",
+    "Reachable",
     "Unreachable",
-    "Done",
+    "InSync",
     "Pending",
     "FarmsFailed",
 ]
@@ -31,10 +31,9 @@ NodeReason = Literal[
 
 FailureReason = Literal[
     "Invalid",
-    "KernelLacks",
+    "KernelFeatureMissing",
     "Refused",
-    "AddressHeld",
-    "NotPossible",
+    "Unsupported",
     "NftlbDefect",
     "PortsDiffer",
     "AddressInUse",

@@ -42,7 +42,7 @@ def programmed(cluster: Cluster, name: str, namespace: str) -> dict[str, str]:
             condition(cluster, name, namespace).get("status") == "True"
             or any(
                 word in condition(cluster, name, namespace).get("message", "")
-                for word in ("KernelLacks", "NotPossible")
+                for word in ("KernelFeatureMissing", "Unsupported")
             )
         ),
         f"{name} is programmed or not",

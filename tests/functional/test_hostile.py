@@ -211,7 +211,7 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
         cluster.apply(service("port", namespace, type="NodePort", ports=ports, selector={"app": "web"}))
         cluster.reaches(client, cluster.pods("web", namespace), node_ip, port)
     eventually(
-        lambda: "AddressHeld" in cluster.farm("thief--http--external", namespace)["status"]["reason"], "it says why"
+        lambda: "AddressInUse" in cluster.farm("thief--http--external", namespace)["status"]["reason"], "it says why"
     )
 
 

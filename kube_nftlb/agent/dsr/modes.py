@@ -165,7 +165,7 @@ def _on_one_bridge(spec: FarmSpec, links: Links) -> dict[str, PodLink]:
 def _hindrance(spec: FarmSpec, links: Links) -> Hindrance | None:
     if unusable := list(_unusable(spec)):
         return Hindrance(
-            "NotPossible", f"the mode {spec.mode} keeps no connections, so it cannot do {', '.join(unusable)}"
+            "Unsupported", f"the mode {spec.mode} keeps no connections, so it cannot do {', '.join(unusable)}"
         )
     if spec.mode == "stlsdnat":
         return Hindrance(

@@ -31,8 +31,8 @@ def node_status(
     nftlb: _Said
     in_sync: _Said
     if reachable:
-        ready = ("True", "Working", "the agent programs nftlb")
-        nftlb = ("True", "Answers", "nftlb answers")
+        ready = ("True", "AgentReady", "the agent programs nftlb")
+        nftlb = ("True", "Reachable", "nftlb answers")
     else:
         sentence = f"nftlb does not answer, see its log on this node: {progress.nftlb_error}"
         ready = ("False", "NftlbUnreachable", sentence)
@@ -42,7 +42,7 @@ def node_status(
     elif progress.problems:
         in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed: status.failedFarms says why")
     else:
-        in_sync = ("True", "Done", "every farm is in the kernel")
+        in_sync = ("True", "InSync", "every farm is in the kernel")
     known = {condition.type: condition for condition in before.conditions} if before else {}
     stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return NodeStatus(

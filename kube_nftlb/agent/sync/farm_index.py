@@ -215,7 +215,7 @@ class Farms:
         if self._left_until.get(key, 0) > time.monotonic():
             return None
         if lacking := self._lacking(farm):
-            return self._stays(key, "KernelLacks", lacking)
+            return self._stays(key, "KernelFeatureMissing", lacking)
         return self._possible(key, farm)
 
     def _possible(self, key: FarmKey, farm: Farm) -> objects.Farm | None:
@@ -226,18 +226,18 @@ class Farms:
             (self._short.add if self._lacks_marks(farm, before, seen) else self._short.discard)(key)
             seen, hindrance = modes.shaped(farm, seen, self._segment.links)
         except ValueError as error:
-            return self._stays(key, "NotPossible", str(error))
+            return self._stays(key, "Unsupported", str(error))
         except Exception as error:
             # One farm that nobody thought of must not end the service of all others.
             _log.exception("cannot tell what nftlb shall have of a farm", **where(key, farm))
-            return self._stays(key, "NotPossible", f"the agent does not know what to make of it: {error!r}")
+            return self._stays(key, "Unsupported", f"the agent does not know what to make of it: {error!r}")
         self._hindered.pop(key, None)
         if hindrance is not None:
             self.fail(key, *hindrance)
             self._hindered[key] = self._problems.of[key]
         for holder in self._engine.holders(seen):
             if self._cannot_give(self._keys.get(holder)):
-                self.fail(key, "AddressHeld", f"{holder} still has an address of it: {_SEE_HOLDER}")
+                self.fail(key, "AddressInUse", f"{holder} still has an address of it: {_SEE_HOLDER}")
                 self.leave(key)
                 return None
         return seen
@@ -267,7 +267,7 @@ class Farms:
         ip, port, protocol = claim
         if ip in self._facts.port_ips.get(self._farms[key].spec.family, ()):
             held = f"{ip} port {port} {protocol}" if port else ip
-            self.fail(key, "AddressHeld", f"the farm {'/'.join(winner)} has {held}, an address of this node")
+            self.fail(key, "AddressInUse", f"the farm {'/'.join(winner)} has {held}, an address of this node")
 
     def _stays(self, key: FarmKey, reason: FailureReason, message: str) -> objects.Farm | None:
         """A farm that cannot be as it is asked for: nftlb keeps what it has of it, if anything."""

@@ -59,7 +59,7 @@ def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
     events.look(LASTS_S)
     assert told.bad == {"NftlbUnreachable"}
     progress.nftlb_error = ""
-    progress.problems[WEB] = Problem("KernelLacks", "the helper ftp needs a kernel with it")
+    progress.problems[WEB] = Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it")
     events.look(LASTS_S + 1)
     assert (told.bad, told.good) == (set(), ["NftlbReachable"])
     events.look(2 * LASTS_S + 1)
@@ -79,12 +79,12 @@ def test_nothing_is_told_of_a_node_that_is_not_known(told, progress):
 
 def test_the_sentence_names_the_first_farm_and_what_to_do(progress):
     progress.problems = {
-        WEB: Problem("KernelLacks", "the helper ftp needs a kernel with it"),
+        WEB: Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it"),
         FarmKey("a", "z"): Problem("NoEffect", "a session names no backend"),
     }
     (trouble,) = troubles(progress, "node-1")
     assert trouble.message.startswith(
-        "1 farms are not programmed as asked; the first: default/web--http: KernelLacks: the"
+        "1 farms are not programmed as asked; the first: default/web--http: KernelFeatureMissing: the"
     )
     assert trouble.message.endswith("kubectl describe nftlbnode node-1")
     del progress.problems[WEB]

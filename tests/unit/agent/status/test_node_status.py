@@ -18,9 +18,9 @@ def report(progress: Progress, before: NodeStatus | None = None, now: datetime =
 
 def test_all_is_well() -> None:
     assert conditions(report(Progress(watermark=7))) == {
-        "Ready": ("True", "Working"),
-        "NftlbReachable": ("True", "Answers"),
-        "InSync": ("True", "Done"),
+        "Ready": ("True", "AgentReady"),
+        "NftlbReachable": ("True", "Reachable"),
+        "InSync": ("True", "InSync"),
     }
 
 

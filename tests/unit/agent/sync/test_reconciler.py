@@ -163,7 +163,7 @@ async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: No
     node.loop.refuse(FarmKey("default", "web--http"), Problem("Invalid", "spec.mode: what"), 20)
     await node.settle(20)
     assert list(node.nftlb.farms) == ["web--http"]
-    assert node.loop.progress.problems[FarmKey("default", "thief")].reason == "AddressHeld"
+    assert node.loop.progress.problems[FarmKey("default", "thief")].reason == "AddressInUse"
 
 
 async def test_a_farm_that_recovers_is_no_longer_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,7 +511,7 @@ async def test_a_farm_that_needs_what_the_kernel_lacks_is_not_sent_and_told_so(n
     node.loop.replace_all([farm(queue=3), farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}])], 10)
     await node.settle(10)
     assert list(node.nftlb.farms) == ["other"]
-    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelFeatureMissing"
     assert "CONFIG_NFT_QUEUE" in node.loop.progress.problems[KEY_OF_WEB].message
     node.loop.put(farm(generation=2, version=11))
     node.loop.seen(11)
@@ -531,7 +531,7 @@ async def test_a_farm_that_comes_to_need_what_the_kernel_lacks_stays_as_it_was(n
     await node.settle(11)
     assert node.nftlb.changes == changes
     assert node.nft.chains == chains
-    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelFeatureMissing"
 
 
 async def test_the_options_of_a_farm_come_and_go_with_it(node: Node) -> None:
@@ -739,7 +739,7 @@ async def test_what_keeps_clients_out_survives_an_agent_that_cannot_do_what_a_fa
     await node.restart_agent()
     node.loop.replace_all([wanted], 21)
     await node.settle(21)
-    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelFeatureMissing"
     assert "web--http" in node.nftlb.farms
     assert node.nft.sets["ranges-ip"]
 
@@ -801,7 +801,7 @@ async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Nod
     await node.settle(20)
     assert list(node.nftlb.farms) == ["port--http"]
     problem = node.loop.progress.problems[FarmKey("default", "a-squatter")]
-    assert (problem.reason, "default/port--http" in problem.message) == ("AddressHeld", True)
+    assert (problem.reason, "default/port--http" in problem.message) == ("AddressInUse", True)
     node.loop.remove(FarmKey("default", "port--http"), 21)
     node.loop.seen(21)
     await node.settle(21)
@@ -854,11 +854,11 @@ async def test_an_address_is_not_given_away_by_a_farm_of_which_nobody_has_looked
     await node.settle(23)
     assert sorted(node.nftlb.farms) == ["a--http", "web--http"]
     assert ("DELETE", "/farms/late--http") not in node.nftlb.changes, "for a moment two farms had one address"
-    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressHeld"
-    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelLacks"
+    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressInUse"
+    assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelFeatureMissing"
 
 
-@pytest.mark.parametrize("impossible", [{"queue": 3}, {"flowOffload": True}], ids=["KernelLacks", "NotPossible"])
+@pytest.mark.parametrize("impossible", [{"queue": 3}, {"flowOffload": True}], ids=["KernelFeatureMissing", "Unsupported"])
 async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     node: Node, monkeypatch: pytest.MonkeyPatch, impossible: dict[str, Any]
 ) -> None:
@@ -873,7 +873,7 @@ async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     node.loop.seen(22)
     await node.settle(22)
     assert list(node.nftlb.farms) == ["web--http"]
-    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressHeld"
+    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressInUse"
     node.loop.put(farm(addresses=other, generation=3, version=23))
     node.loop.seen(23)
     await until(lambda: set(node.nftlb.farms) == {"web--http", "late--http"})
