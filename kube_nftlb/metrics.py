@@ -266,7 +266,8 @@ FARMS_FAILED = _counter(
     "kube_nftlb_farms_failed_total",
     "How often a farm could not be programmed as asked.",
     "agent",
-    reason="Invalid, Refused, KernelFeatureMissing, Unsupported, AddressInUse, PolicyMissing and other reasons of failedFarms",
+    reason="Invalid, Refused, KernelFeatureMissing, Unsupported, AddressInUse, PolicyMissing, or another reason of "
+    "failedFarms",
 )
 DRIFT_REPAIRED = _counter(
     "kube_nftlb_drift_repaired_total",

@@ -1,9 +1,8 @@
-"""Which farm gets an address that several claim. Pure; the operator and every agent come to the same verdict.
+"""Decide which farm owns a listener that several farms want. Pure: the operator and all agents reach the same verdict.
 
-A farm claims each (IP, port, protocol) that it listens on; one of the protocol All every port of its IPs, in each
-protocol. The rule: take the farms in the order of ``rank``; one is
-accepted when no farm accepted before it has any of its claims, else it is refused as a whole and claims nothing, so
-that its other addresses are free for farms of a lower rank. The verdict depends on nothing but the set of farms.
+A farm wants all its listeners. With the protocol All, it wants every port and protocol of its addresses.
+Farms are considered in the order of ``rank``. A farm is accepted if no farm accepted before it owns one of its
+listeners. Otherwise it loses all of them, so that farms of a lower rank can own the others.
 """
 
 import bisect
@@ -12,12 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.values import expand_ports
-
-Claim = tuple[str, int, str]
-"""IP (or what stands for the IPs of all nodes), port, protocol; the port 0 stands for every port."""
-
-_ALL = "All"
+from kube_nftlb.api.listeners import ALL_PORTS, Listener, listeners_of
 
 Rank = tuple[bool, bool, float, str, str]
 
@@ -29,23 +23,33 @@ class FarmKey(NamedTuple):
     name: str
 
 
+class Conflict(NamedTuple):
+    """Why a farm is not accepted."""
+
+    winner: FarmKey
+    listener: Listener
+    """A listener of the winner that the loser wants too."""
+
+
 class _Entry(NamedTuple):
     rank: Rank
-    claims: tuple[Claim, ...]
+    listeners: tuple[Listener, ...]
 
 
 def farm_key(farm: Farm) -> FarmKey:
-    """The identity of a farm object."""
+    """Return the identity of a farm object."""
     return FarmKey(farm.metadata.namespace, farm.metadata.name)
 
 
 def rank(farm: Farm) -> Rank:
-    """Sorts the winner first: a Service's farm before a hand-written one, then what nobody chose, older, then by name.
+    """Return a sort key; the lowest wins.
 
-    An address of the type ExternalIP whoever writes a Service may choose. Farms with one come after those that have
-    none, or somebody could wait with it for the address that another Service is going to be given.
-    A farm is a Service's when its controller ownerReference says so (v1, Service): the operator takes that from farms
-    that it has not made. Without a creationTimestamp it is the youngest.
+    Farms of a Service come before hand-written ones, then farms without an ExternalIP, then older ones, then by name.
+
+    Anyone who may write a Service can choose its external IPs. If such farms ranked by age alone, one could squat on
+    an address that another Service is about to be assigned.
+    A farm belongs to a Service if its controller ownerReference says so (v1, Service); the operator removes that
+    reference from farms that it did not create. A farm without a creationTimestamp counts as the youngest.
     """
     owned = farm.metadata.service is not None
     created = farm.metadata.creation_timestamp
@@ -54,151 +58,132 @@ def rank(farm: Farm) -> Rank:
     return (not owned, chosen, age, farm.metadata.namespace, farm.metadata.name)
 
 
-def claims_of(farm: Farm, node_ips: Iterable[str] = ()) -> tuple[Claim, ...]:
-    """Everything that a farm listens on, in the order of its spec.
+class Conflicts:
+    """The conflicts among all farms, updated one farm at a time.
 
-    Where the addresses of a node are known (of the farm's family), a node port is also a port of each of them.
-    """
-    protocol = farm.spec.protocol
-    own = list(node_ips)
-    claims = (
-        (ip, port, protocol)
-        for address in farm.spec.addresses
-        for ip in ([address.ip] if address.ip else [f"nodes ({farm.spec.family})", *own])
-        for port in expand_ports(address.ports) or (0,)
-    )
-    # A farm may name a node's address and have a node port of the same number.
-    return tuple(dict.fromkeys(claims))
-
-
-class Claims:
-    """All farms' claims, kept up to date one farm at a time.
-
-    A change costs a look at each of the farm's claims, and the verdicts of those farms behind it alone that what is
-    free now, or taken, may concern.
+    A change looks at the farm's own listeners, and at the lower-ranked farms that want a listener it frees or takes.
     """
 
-    def __init__(self, claims: Callable[[Farm], tuple[Claim, ...]] = claims_of) -> None:
-        """``claims`` tells what a farm listens on."""
-        self._claims_of = claims
+    def __init__(self, listeners: Callable[[Farm], tuple[Listener, ...]] = listeners_of) -> None:
+        """``listeners`` returns the listeners of a farm."""
+        self._listeners_of = listeners
         self._entries: dict[FarmKey, _Entry] = {}
-        self._claimants: dict[Claim, tuple[FarmKey, ...]] = {}
-        self._on_ip: dict[str, set[FarmKey]] = {}
-        self._holders: dict[Claim, FarmKey] = {}
+        self._wanted_by: dict[Listener, tuple[FarmKey, ...]] = {}
+        self._wanted_on_ip: dict[str, set[FarmKey]] = {}
+        self._owners: dict[Listener, FarmKey] = {}
         self._accepted: set[FarmKey] = set()
         self._accepted_on_ip: dict[str, list[tuple[Rank, FarmKey]]] = {}
-        """The highest rank first: who claims every port of an IP asks for nothing but the first."""
-        self._losses: dict[FarmKey, tuple[FarmKey, Claim]] = {}
+        """Sorted, the winner first: a farm that wants a whole address only has to look at the first."""
+        self._conflicts: dict[FarmKey, Conflict] = {}
 
     def put(self, farm: Farm) -> set[FarmKey]:
-        """Add or replace a farm. Returns the other farms whose verdict changed."""
+        """Add or replace a farm. Return the other farms whose verdict changed."""
         key = farm_key(farm)
-        entry = _Entry(rank(farm), self._claims_of(farm))
+        entry = _Entry(rank(farm), self._listeners_of(farm))
         if self._entries.get(key) == entry:
             return set()
-        concerned = self._drop(key)
+        affected = self._drop(key)
         self._entries[key] = entry
-        for claim in entry.claims:
-            self._claimants[claim] = (*self._claimants.get(claim, ()), key)
-            self._on_ip.setdefault(claim[0], set()).add(key)
-        return self._judge({key, *concerned}) - {key}
+        for listener in entry.listeners:
+            self._wanted_by[listener] = (*self._wanted_by.get(listener, ()), key)
+            self._wanted_on_ip.setdefault(listener.ip, set()).add(key)
+        return self._decide({key, *affected}) - {key}
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
-        """Forget a farm. Returns the other farms whose verdict changed."""
-        concerned = self._drop(key)
-        self._losses.pop(key, None)
-        return self._judge(concerned)
+        """Remove a farm. Return the other farms whose verdict changed."""
+        affected = self._drop(key)
+        self._conflicts.pop(key, None)
+        return self._decide(affected)
 
-    def winner_over(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
-        """None where the farm is accepted, or unknown; else the accepted farm it loses to, and what that farm has."""
-        return self._losses.get(key)
+    def get(self, key: FarmKey) -> Conflict | None:
+        """Return the conflict that a farm loses, or None if it is accepted or unknown."""
+        return self._conflicts.get(key)
 
     def _drop(self, key: FarmKey) -> set[FarmKey]:
-        """Take a farm's claims out; returns the farms that this concerns."""
+        """Remove a farm's listeners. Return the affected farms."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return set()
-        for claim in entry.claims:
-            if others := tuple(other for other in self._claimants[claim] if other != key):
-                self._claimants[claim] = others
+        for listener in entry.listeners:
+            if others := tuple(other for other in self._wanted_by[listener] if other != key):
+                self._wanted_by[listener] = others
             else:
-                del self._claimants[claim]
-            if (on_ip := self._on_ip.get(claim[0])) is not None:
+                del self._wanted_by[listener]
+            if (on_ip := self._wanted_on_ip.get(listener.ip)) is not None:
                 on_ip.discard(key)
                 if not on_ip:
-                    del self._on_ip[claim[0]]
+                    del self._wanted_on_ip[listener.ip]
         return self._release(key, entry)
 
+    def _accept(self, key: FarmKey) -> set[FarmKey]:
+        """Make a farm the owner of its listeners. Return the affected farms."""
+        if key in self._accepted:
+            return set()
+        self._accepted.add(key)
+        entry = self._entries[key]
+        self._owners.update(dict.fromkeys(entry.listeners, key))
+        for ip in {listener.ip for listener in entry.listeners}:
+            bisect.insort(self._accepted_on_ip.setdefault(ip, []), (entry.rank, key))
+        return self._lower_ranked(entry)
+
     def _release(self, key: FarmKey, entry: _Entry) -> set[FarmKey]:
-        """What a farm held is free; returns the farms that this concerns."""
+        """Free the listeners that a farm owns. Return the affected farms."""
         if key not in self._accepted:
             return set()
         self._accepted.discard(key)
-        for ip in {claim[0] for claim in entry.claims}:
+        for ip in {listener.ip for listener in entry.listeners}:
             on_ip = self._accepted_on_ip[ip]
             del on_ip[bisect.bisect_left(on_ip, (entry.rank, key))]
             if not on_ip:
                 del self._accepted_on_ip[ip]
-        for claim in entry.claims:
-            if self._holders.get(claim) == key:
-                del self._holders[claim]
-        return self._behind(entry)
+        for listener in entry.listeners:
+            if self._owners.get(listener) == key:
+                del self._owners[listener]
+        return self._lower_ranked(entry)
 
-    def _behind(self, entry: _Entry) -> set[FarmKey]:
-        """The farms of a lower rank that have a claim which one of these meets."""
-        rivals = {key for claim in entry.claims for key in self._rivals(claim)}
+    def _lower_ranked(self, entry: _Entry) -> set[FarmKey]:
+        """Return the farms of a lower rank that want one of these listeners."""
+        rivals = {key for listener in entry.listeners for key in self._rivals(listener)}
         return {key for key in rivals if self._entries[key].rank > entry.rank}
 
-    def _rivals(self, claim: Claim) -> Iterable[FarmKey]:
-        """The farms that have a claim which this one meets."""
-        ip, port, _ = claim
-        if port == 0:
-            return self._on_ip.get(ip, ())
-        return (*self._claimants.get(claim, ()), *self._claimants.get((ip, 0, _ALL), ()))
+    def _rivals(self, listener: Listener) -> Iterable[FarmKey]:
+        """Return the farms that want a listener, or one that overlaps it."""
+        if listener.port == ALL_PORTS:
+            return self._wanted_on_ip.get(listener.ip, ())
+        return (*self._wanted_by.get(listener, ()), *self._wanted_by.get(listener.whole_address, ()))
 
-    def _judge(self, concerned: set[FarmKey]) -> set[FarmKey]:
-        """Judge these anew, and whom that concerns in turn, the highest rank first; returns whose verdict changed.
+    def _decide(self, affected: set[FarmKey]) -> set[FarmKey]:
+        """Decide these farms again, and those that this affects in turn. Return the farms whose verdict changed.
 
-        What a verdict depends on has a higher rank, and so is final when its turn comes.
+        The highest rank goes first: a verdict depends on higher ranks alone, which are final by then.
         """
-        queue = [(self._entries[key].rank, key) for key in concerned]
+        queue = [(self._entries[key].rank, key) for key in affected]
         heapq.heapify(queue)
-        queued, changed = set(concerned), set()
+        queued, changed = set(affected), set()
         while queue:
             _, key = heapq.heappop(queue)
-            before, loss = self._losses.pop(key, None), self._obstacle(key)
-            if loss is not None:
-                self._losses[key] = loss
-            if loss != before:
+            before, conflict = self._conflicts.pop(key, None), self._conflict(key)
+            if conflict is not None:
+                self._conflicts[key] = conflict
+            if conflict != before:
                 changed.add(key)
-            more = self._release(key, self._entries[key]) if loss is not None else self._accept(key)
+            more = self._release(key, self._entries[key]) if conflict is not None else self._accept(key)
             for other in more - queued:
                 queued.add(other)
                 heapq.heappush(queue, (self._entries[other].rank, other))
         return changed
 
-    def _obstacle(self, key: FarmKey) -> tuple[FarmKey, Claim] | None:
-        """The first that a farm claims and an accepted one of a higher rank has: that one, and what it has."""
+    def _conflict(self, key: FarmKey) -> Conflict | None:
+        """Return the first conflict of a farm with an accepted farm of a higher rank, or None."""
         entry = self._entries[key]
-        for claim in entry.claims:
-            ip, port, _ = claim
-            if port == 0:
-                first, holder = next(iter(self._accepted_on_ip.get(ip, ())), (entry.rank, key))
+        for listener in entry.listeners:
+            if listener.port == ALL_PORTS:
+                first, owner = next(iter(self._accepted_on_ip.get(listener.ip, ())), (entry.rank, key))
                 if first < entry.rank:
-                    return holder, next(held for held in self._entries[holder].claims if held[0] == ip)
-            for held in (claim, (ip, 0, _ALL)):
-                holder_of = self._holders.get(held)
-                if holder_of is not None and self._entries[holder_of].rank < entry.rank:
-                    return holder_of, held
+                    owned = self._entries[owner].listeners
+                    return Conflict(owner, next(each for each in owned if each.ip == listener.ip))
+            for owned_listener in (listener, listener.whole_address):
+                winner = self._owners.get(owned_listener)
+                if winner is not None and self._entries[winner].rank < entry.rank:
+                    return Conflict(winner, owned_listener)
         return None
-
-    def _accept(self, key: FarmKey) -> set[FarmKey]:
-        """A farm has all that it claims; returns the farms that this concerns."""
-        if key in self._accepted:
-            return set()
-        self._accepted.add(key)
-        entry = self._entries[key]
-        self._holders.update(dict.fromkeys(entry.claims, key))
-        for ip in {claim[0] for claim in entry.claims}:
-            bisect.insort(self._accepted_on_ip.setdefault(ip, []), (entry.rank, key))
-        return self._behind(entry)

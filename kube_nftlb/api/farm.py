@@ -26,7 +26,6 @@ from kube_nftlb.api.values import (
     IPV4_HELPERS,
     KERNEL_HELPERS,
     AddressType,
-    Cidr,
     FarmMark,
     FieldSet,
     Helper,
@@ -38,6 +37,7 @@ from kube_nftlb.api.values import (
     Ports,
     Protocol,
     Scheduler,
+    SourceRange,
     State,
     TrafficPolicy,
     expand_ports,
@@ -73,7 +73,7 @@ class Address(Model):
         Field(description="A port, a list or a range: 80, or 80,443, or 8000-8003. Empty with the protocol All alone."),
     ] = ""
     source_ranges: Annotated[
-        tuple[Cidr, ...],
+        tuple[SourceRange, ...],
         Field(
             description="The ranges whose clients get in at this address; empty: all "
             "(Service, spec.loadBalancerSourceRanges).",

@@ -55,6 +55,13 @@ PolicyName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[
 """How farms refer to a policy of their namespace."""
 
 
+class PolicyKey(NamedTuple):
+    """The identity of a policy."""
+
+    namespace: str
+    name: str
+
+
 class PolicySpec(Model):
     """What a policy says of clients."""
 

@@ -122,7 +122,7 @@ def _canonical_cidr(text: str) -> str:
     return text
 
 
-Cidr = Annotated[
+SourceRange = Annotated[
     str,
     Field(
         max_length=49,

@@ -129,7 +129,7 @@ def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], 
     accepted = []
     for where, raw in sorted(raws.items()):
         record, _ = parse_farm(raw, None)
-        verdict = accept(record, store.claims.winner_over(record.key))
+        verdict = accept(record, store.conflicts.get(record.key))
         farm = parse(raw)
         if verdict.status == "False":
             problems.append(f"NftlbFarm {'/'.join(where)}: {verdict.reason}: {verdict.message}")

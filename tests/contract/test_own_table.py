@@ -8,7 +8,7 @@ import pytest
 
 from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
-from kube_nftlb.agent.table.policies import Policies, PolicyKey, References, guards_owner, policy
+from kube_nftlb.agent.table.policies import Policies, References, guards_owner, policy
 from kube_nftlb.agent.table.table import (
     BACKEND_SOURCES,
     HAIRPIN,
@@ -22,6 +22,7 @@ from kube_nftlb.agent.table.table import (
     listener,
 )
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.names import nftlb_farm_name
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet

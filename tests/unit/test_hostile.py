@@ -22,6 +22,7 @@ from kube_nftlb.agent.table import table as own_table
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.api.schema import crd
 from kube_nftlb.api.schema.reference import rows
 from kube_nftlb.api.values import PERSISTENCE_SETS
@@ -127,7 +128,7 @@ def check_farm(farm: Farm) -> None:
         check_wire([seen.wire()])
         known = policies.Policies()
         known.refer(KEY, policies.references(farm))
-        known.turn({policies.PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
+        known.turn({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         own = combined(
             [
                 own_table.base(own_table.SET_NAMES),

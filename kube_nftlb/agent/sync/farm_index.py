@@ -23,8 +23,9 @@ from kube_nftlb.agent.table import farm_options, kernel_features, policies, traf
 from kube_nftlb.agent.table.kernel_features import Feature
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.table import OwnTable
-from kube_nftlb.api.conflicts import Claim, Claims, FarmKey, claims_of, rank
+from kube_nftlb.api.conflicts import Conflicts, FarmKey, rank
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener, listeners_of
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
 from kube_nftlb.reasons import FailureReason
@@ -53,7 +54,7 @@ class Farms:
         self._problems = problems
         self._farms: dict[FarmKey, Farm] = {}
         self._keys: dict[str, FarmKey] = {}
-        self._claims = Claims(lambda farm: claims_of(farm, self._facts.port_ips.get(farm.spec.family, ())))
+        self._conflicts = Conflicts(lambda farm: listeners_of(farm, self._facts.port_ips.get(farm.spec.family, ())))
         self._facts = NodeFacts()
         self._kernel_has: dict[Feature, bool] = {}
         self._unprobed: set[FarmKey] = set()
@@ -87,7 +88,7 @@ class Farms:
         self._rejected.pop(key, None)
         self._problems.changed(key)
         self._policies.refer(key, policies.references(farm))
-        return {key, *self._claims.put(farm)}
+        return {key, *self._conflicts.put(farm)}
 
     def freeze(self, key: FarmKey, problem: Problem, refers: policies.References | None) -> None:
         """A farm is not understood: it stays as it is. ``refers`` is what is believed of one that never was."""
@@ -109,7 +110,7 @@ class Farms:
         if self._farms.pop(key, None) is None and key not in self._frozen:
             return set()
         self._thaw(key)
-        return {key, *self._claims.remove(key)}
+        return {key, *self._conflicts.remove(key)}
 
     def _thaw(self, key: FarmKey) -> None:
         self._frozen.discard(key)
@@ -119,7 +120,7 @@ class Farms:
         """The node is another one; that concerns all farms."""
         self._facts = facts
         for farm in self._farms.values():
-            self._claims.put(farm)
+            self._conflicts.put(farm)
 
     async def probe(self) -> None:
         """Find out what the kernel has of what farms need, before any of them is viewed; once while the agent runs."""
@@ -177,7 +178,7 @@ class Farms:
         return Counter(self._state(key, pending=key in pending) for key in self.all())
 
     def _state(self, key: FarmKey, *, pending: bool) -> FarmState:
-        if self._claims.winner_over(key) is not None:
+        if self._conflicts.get(key) is not None:
             return "refused"
         if (problem := self._problems.of.get(key)) is not None and not problem.harmless:
             return "failed"
@@ -207,7 +208,7 @@ class Farms:
             self._keys.pop(name, None)
             self._policies.refer(key, None)
             return None
-        if (loss := self._claims.winner_over(key)) is not None:
+        if (loss := self._conflicts.get(key)) is not None:
             self._lose(key, *loss)
             return None
         if (said := self._rejected.get(key)) is not None:
@@ -258,13 +259,13 @@ class Farms:
         if key in self._frozen:
             return True
         farm = self._farms.get(key) if key is not None else None
-        if key is None or farm is None or self._claims.winner_over(key) is not None:
+        if key is None or farm is None or self._conflicts.get(key) is not None:
             return False
         return key in self._rejected or bool(self._lacking(farm) or modes.refused_by_nftlb(farm))
 
-    def _lose(self, key: FarmKey, winner: FarmKey, claim: Claim) -> None:
+    def _lose(self, key: FarmKey, winner: FarmKey, listener: Listener) -> None:
         """The operator tells of conflicts, but for those with node ports, which it cannot see."""
-        ip, port, protocol = claim
+        ip, protocol, port = listener
         if ip in self._facts.port_ips.get(self._farms[key].spec.family, ()):
             held = f"{ip} port {port} {protocol}" if port else ip
             self.fail(key, "AddressInUse", f"the farm {'/'.join(winner)} has {held}, an address of this node")
@@ -339,7 +340,7 @@ class Farms:
     def pod_vips(self, key: FarmKey) -> frozenset[modes.PodVip]:
         """The addresses that pods of this node are to have for a farm."""
         farm = self._farms.get(key)
-        loses = self._claims.winner_over(key) is not None
+        loses = self._conflicts.get(key) is not None
         return frozenset() if farm is None or loses else modes.pod_vips(farm, self._segment.links)
 
     # What has come of it.

@@ -29,11 +29,12 @@ from kube_nftlb.agent.sync.queue import CHUNK_MAX, fitting_chunk, next_farms
 from kube_nftlb.agent.sync.stale_connections import Partings, leftovers
 from kube_nftlb.agent.table import policies, traffic_policy
 from kube_nftlb.agent.table import table as own_table
-from kube_nftlb.agent.table.policies import Policies, PolicyKey
+from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.table import OwnTable
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
 

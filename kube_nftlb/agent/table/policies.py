@@ -21,20 +21,13 @@ from kube_nftlb.agent.table.table import GUARDS, listener
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.policy import AddressRange, PolicySpec, address_range
+from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
 from kube_nftlb.nftlb import objects
 from kube_nftlb.reasons import FailureReason
 
 Json = Mapping[str, Any]
-
-
-class PolicyKey(NamedTuple):
-    """Which policy is meant."""
-
-    namespace: str
-    name: str
 
 
 class _Nft(NamedTuple):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
-from kube_nftlb.api.conflicts import Claims, FarmKey
+from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.cache.newest import Table
@@ -53,7 +53,7 @@ class Store:
         self.farms: Table[FarmKey, FarmRecord] = Table(lambda farm: farm.resource_version)
         self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
         self.pods: Table[PodKey, PodRecord] = Table(lambda pod: pod.resource_version)
-        self.claims = Claims()
+        self.conflicts = Conflicts()
         self.references: Counter[tuple[str, str]] = Counter()
         """How many farms refer to each policy, by its namespace and name."""
         self.revision = 0
@@ -135,11 +135,11 @@ class Store:
         return self._with_pod(key)
 
     def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
-        """A farm was created or changed; ``farm`` is None where its spec claims nothing."""
+        """A farm was created or changed; ``farm`` is None if its spec has no listener."""
         before = self.farms.get(record.key)
         if not self.farms.put(record.key, record):
             return NOTHING
-        others = self.claims.put(farm) if farm is not None else self.claims.remove(record.key)
+        others = self.conflicts.put(farm) if farm is not None else self.conflicts.remove(record.key)
         return self._move_farm(record.key, before, record, others)
 
     def remove_farm(self, key: FarmKey, version: int) -> Dirty:
@@ -148,7 +148,7 @@ class Store:
             return NOTHING
         self.unfinished.discard(key)
         self.refused.discard(key)
-        return self._move_farm(key, before, None, self.claims.remove(key))
+        return self._move_farm(key, before, None, self.conflicts.remove(key))
 
     def put_node(self, node: NodeRecord) -> Dirty:
         """A node's agent reported."""

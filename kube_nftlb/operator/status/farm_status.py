@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from kube_nftlb.api.base import Condition
-from kube_nftlb.api.conflicts import Claim, FarmKey
+from kube_nftlb.api.conflicts import Conflict
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord, Owner
@@ -15,8 +15,6 @@ _NODES_SHOWN_MAX = 3
 
 NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
 
-Loss = tuple[FarmKey, Claim]
-
 
 class Verdict(NamedTuple):
     """One condition: its status, a reason in CamelCase and a message for people."""
@@ -26,10 +24,10 @@ class Verdict(NamedTuple):
     message: str
 
 
-def decide(farm: FarmRecord, loss: Loss | None, nodes: Iterable[NodeRecord], now: str) -> FarmStatus:
+def decide(farm: FarmRecord, loss: Conflict | None, nodes: Iterable[NodeRecord], now: str) -> FarmStatus:
     """The status of a farm, at the time ``now`` (RFC 3339) as far as it says something new.
 
-    ``loss`` is the farm that has an address of it (``conflicts.Claims.winner_over``). ``reason`` is the first of: not
+    ``loss`` is the farm that has an address of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
     accepted, failed on a node, no node, not yet on all nodes, no ready backend; empty where there is none of these.
     """
     everywhere = list(nodes)
@@ -58,7 +56,7 @@ def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
     return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
 
 
-def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
+def accept(farm: FarmRecord, loss: Conflict | None) -> Verdict:
     """Whether the farm may be programmed at all."""
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
@@ -67,16 +65,16 @@ def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
-def conflict(loss: Loss) -> Problem:
+def conflict(loss: Conflict) -> Problem:
     """What is told of a farm that another one beats."""
-    winner, (ip, port, protocol) = loss
+    winner, (ip, protocol, port) = loss
     shown = f"[{ip}]" if ":" in ip else ip
     listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
     sentence = f"{winner.namespace}/{winner.name} has {listener}"
     return Problem("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
 
 
-def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
+def troubles(loss: Conflict | None, status: FarmStatus) -> list[Lasting]:
     """What Events tell of a farm with this status."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
     failed = [condition for condition in status.conditions if condition.reason == "Failed"]

@@ -198,7 +198,7 @@ class Reconciler:
             return None
         if farm.owner is not None and farm.poses_as_ours:
             return await self._judge_owner(farm, farm.owner)
-        loss = self.store.claims.winner_over(key)
+        loss = self.store.conflicts.get(key)
         status = decide(farm, loss, self.store.nodes.values(), self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
         self._tell(farm, troubles(loss, status))
         accepted = not farm.invalid and loss is None

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.engine.nftlb.translate import farm_view
-from kube_nftlb.agent.table.policies import Policies, Policy, PolicyKey, policy, raw_references, references
+from kube_nftlb.agent.table.policies import Policies, Policy, policy, raw_references, references
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 from tests.builders import farm, raw_farm
 

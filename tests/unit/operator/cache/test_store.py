@@ -97,15 +97,15 @@ def test_the_loser_of_an_address_is_told_of_when_the_winner_comes_and_goes(store
     intake.take(FARMS, None, raw_farm("hand", port=None, owner=""))
     hand = FarmKey("default", "hand")
     assert hand in intake.take(FARMS, "ADDED", raw_farm()).farms
-    assert store.claims.winner_over(hand) == (FARM, ("10.96.0.10", 80, "TCP"))
+    assert store.conflicts.get(hand) == (FARM, ("10.96.0.10", "TCP", 80))
     assert hand in intake.take(FARMS, "DELETED", raw_farm(version=11)).farms
-    assert store.claims.winner_over(hand) is None
+    assert store.conflicts.get(hand) is None
 
 
 def test_an_invalid_farm_claims_nothing(store, intake):
     intake.take(FARMS, None, raw_farm("a", port=None, owner="", schedParam="srcip"))
     intake.take(FARMS, None, raw_farm("b", port=None, owner=""))
-    assert store.claims.winner_over(FarmKey("default", "b")) is None
+    assert store.conflicts.get(FarmKey("default", "b")) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.unit.operator.objects import raw_farm, raw_node
 NOW = "2026-06-01T00:00:00Z"
 READY = {"name": "a", "ip": "10.244.0.1", "port": 80}
 DOWN = {"name": "b", "ip": "10.244.0.2", "port": 80, "ready": False}
-LOSS = (FarmKey("default", "winner"), ("10.96.0.10", 80, "TCP"))
+LOSS = (FarmKey("default", "winner"), ("10.96.0.10", "TCP", 80))
 
 
 def record(known=None, **kwargs):

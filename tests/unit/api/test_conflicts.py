@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_nftlb.api.conflicts import Claims, FarmKey, claims_of, farm_key, rank
+from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import listeners_of
 
 
 def farm(name, *addresses, owned=False, day=1, protocol="TCP", kind="ClusterIP", **metadata):
@@ -27,10 +28,10 @@ def farm(name, *addresses, owned=False, day=1, protocol="TCP", kind="ClusterIP",
 
 
 def verdicts(*farms):
-    claims = Claims()
+    conflicts = Conflicts()
     for each in farms:
-        claims.put(each)
-    return {each.metadata.name: loss[0].name for each in farms if (loss := claims.winner_over(farm_key(each)))}
+        conflicts.put(each)
+    return {each.metadata.name: conflict.winner.name for each in farms if (conflict := conflicts.get(farm_key(each)))}
 
 
 V, W = ("10.96.0.1", "80"), ("10.96.0.2", "80")
@@ -58,27 +59,27 @@ def test_what_the_cluster_gave_beats_an_older_address_that_somebody_chose():
 def test_a_services_farm_that_a_finalizer_keeps_wins_nothing_any_more():
     kept = farm("kept", V, owned=True, day=1, deletionTimestamp="2026-01-02T00:00:00Z", finalizers=["a/b"])
     assert verdicts(kept, farm("service", V, owned=True, day=9)) == {"kept": "service"}
-    claims = Claims()
-    claims.put(farm("kept", V, owned=True, day=1))
-    claims.put(farm("service", V, owned=True, day=9))
-    assert claims.put(kept) == {FarmKey("default", "service")}
+    conflicts = Conflicts()
+    conflicts.put(farm("kept", V, owned=True, day=1))
+    conflicts.put(farm("service", V, owned=True, day=9))
+    assert conflicts.put(kept) == {FarmKey("default", "service")}
 
 
 def test_a_node_port_is_a_port_of_each_address_of_a_node_whose_addresses_are_known():
     node_port, other = farm("port", ("", "30080"), day=2), farm("ip", ("172.31.0.11", "30000-30100"), day=1)
     assert verdicts(node_port, other) == {}
-    claims = Claims(lambda each: claims_of(each, ["172.31.0.11", "172.31.1.11"]))
-    claims.put(node_port)
-    assert claims.put(other) == {FarmKey("default", "port")}
-    assert claims.winner_over(FarmKey("default", "port")) == (FarmKey("default", "ip"), ("172.31.0.11", 30080, "TCP"))
+    conflicts = Conflicts(lambda each: listeners_of(each, ["172.31.0.11", "172.31.1.11"]))
+    conflicts.put(node_port)
+    assert conflicts.put(other) == {FarmKey("default", "port")}
+    assert conflicts.get(FarmKey("default", "port")) == (FarmKey("default", "ip"), ("172.31.0.11", "TCP", 30080))
 
 
 def test_a_farm_may_name_a_nodes_address_with_the_number_of_its_own_node_port():
-    claims = Claims(lambda each: claims_of(each, ["172.31.0.11"]))
+    conflicts = Conflicts(lambda each: listeners_of(each, ["172.31.0.11"]))
     both = farm("both", ("", "30080"), ("172.31.0.11", "30080"), day=1)
-    claims.put(both)
-    claims.put(farm("other", ("172.31.0.11", "30080"), day=2))
-    assert claims.remove(FarmKey("default", "both")) == {FarmKey("default", "other")}
+    conflicts.put(both)
+    conflicts.put(farm("other", ("172.31.0.11", "30080"), day=2))
+    assert conflicts.remove(FarmKey("default", "both")) == {FarmKey("default", "other")}
 
 
 def test_a_farm_that_loses_one_address_loses_all_and_a_third_gets_the_others():
@@ -107,34 +108,34 @@ def test_a_controller_that_is_another_kind_of_service_gives_no_rank():
 
 def test_ranges_and_lists_of_ports_meet():
     first, second = farm("a", ("10.96.0.1", "80-90")), farm("b", ("10.96.0.1", "70,85"), day=2)
-    claims = Claims()
-    claims.put(first)
-    claims.put(second)
-    assert claims.winner_over(FarmKey("default", "b")) == (FarmKey("default", "a"), ("10.96.0.1", 85, "TCP"))
+    conflicts = Conflicts()
+    conflicts.put(first)
+    conflicts.put(second)
+    assert conflicts.get(FarmKey("default", "b")) == (FarmKey("default", "a"), ("10.96.0.1", "TCP", 85))
 
 
 def test_what_changes_for_others_is_told():
-    claims = Claims()
-    claims.put(farm("second", V, W, day=2))
-    claims.put(farm("third", W, day=3))
-    assert claims.put(farm("first", V, day=1)) == {FarmKey("default", "second"), FarmKey("default", "third")}
-    assert claims.put(farm("first", V, day=1)) == set()
-    assert claims.remove(FarmKey("default", "first")) == {FarmKey("default", "second"), FarmKey("default", "third")}
+    conflicts = Conflicts()
+    conflicts.put(farm("second", V, W, day=2))
+    conflicts.put(farm("third", W, day=3))
+    assert conflicts.put(farm("first", V, day=1)) == {FarmKey("default", "second"), FarmKey("default", "third")}
+    assert conflicts.put(farm("first", V, day=1)) == set()
+    assert conflicts.remove(FarmKey("default", "first")) == {FarmKey("default", "second"), FarmKey("default", "third")}
 
 
-def meet(one, other):
-    return one == other or (one[0] == other[0] and 0 in (one[1], other[1]))
+def overlap(one, other):
+    return one == other or (one.ip == other.ip and 0 in (one.port, other.port))
 
 
 def naive(farms):
-    held, losses = {}, {}
+    owners, lost = {}, {}
     for each in sorted(farms.values(), key=rank):
-        lost = next(((held[other], other) for claim in claims_of(each) for other in held if meet(claim, other)), None)
-        if lost:
-            losses[farm_key(each)] = lost
+        taken = (owned for listener in listeners_of(each) for owned in owners if overlap(listener, owned))
+        if listener := next(taken, None):
+            lost[farm_key(each)] = (owners[listener], listener)
         else:
-            held.update(dict.fromkeys(claims_of(each), farm_key(each)))
-    return losses
+            owners.update(dict.fromkeys(listeners_of(each), farm_key(each)))
+    return lost
 
 
 ADDRESSES = st.lists(
@@ -169,17 +170,17 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_any_history_leads_to_what_a_fresh_look_says_and_every_change_is_told(steps):
-    claims, farms, before = Claims(), {}, {}
+    conflicts, farms, before = Conflicts(), {}, {}
     for step in steps:
         if isinstance(step, str):
             changed = FarmKey("default", step)
             farms.pop(changed, None)
-            told = claims.remove(changed)
+            told = conflicts.remove(changed)
         else:
             changed = farm_key(step)
             farms[changed] = step
-            told = claims.put(step)
+            told = conflicts.put(step)
         now = naive(farms)
-        assert {key: loss for key in farms if (loss := claims.winner_over(key))} == now
+        assert {key: conflict for key in farms if (conflict := conflicts.get(key))} == now
         assert told == {key for key in farms if key != changed and before.get(key) != now.get(key)}
         before = now
