@@ -14,7 +14,7 @@ from benchmarks.cluster import NODE
 from benchmarks.options import Options
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
-from kube_nftlb.agent.sync import reconciler
+from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.kube.client import Kube
 from lab.lab import Lab
 
@@ -41,7 +41,8 @@ class Extent(NamedTuple):
 
 
 def _until_compared_s(services: int) -> float:
-    return reconciler.AUDIT_EVERY_S + services * reconciler.POLL_S / reconciler.AUDIT_STEP + 20
+    timing = Timing()
+    return timing.audit_every_s + services * timing.poll_s / timing.audit_batch + 20
 
 
 _SHORT = Extent((1000,), lambda _: 10, 15, 15)

@@ -20,16 +20,16 @@ from benchmarks.options import Options
 from benchmarks.records import Records
 from benchmarks.wire import Wire
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
 from kube_nftlb.commands import manifests
 from kube_nftlb.commands.render import render
 from kube_nftlb.commands.ruleset import ruleset
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter import namespaces
+from kube_nftlb.netfilter.conntrack import Conntrack, Destination
 from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.readback import RulesetReader
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.readback import Kernel
 from kube_nftlb.nftlb.requests import Request
 
 SCENARIO = "limit"
@@ -118,8 +118,6 @@ def _load(folder: Path, _: int, times: int) -> dict[str, list[float]]:
 
 def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
     vip = "10.96.0.10"
-    address = objects.Address("vip", "ipv4", vip, "53", "udp")
-    farm = objects.Farm("dns", {"mode": "snat"}, {"vip": address})
     lines = [
         f"-I -p udp -s 10.244.{each // 250}.{each % 250 + 1} -d {vip} --sport 1000 --dport 53 -t 300"
         f" -m {_FIRST_MARK + each % _BACKENDS} --dst-nat 10.245.0.{each % _BACKENDS + 1}"
@@ -127,9 +125,9 @@ def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
     ]
 
     async def part(mark: int) -> float:
-        conntrack = await Conntrack.open()
+        conntrack = await Conntrack.open(objects.MARK_LAST)
         began = time.perf_counter()
-        await conntrack.release(farm, {mark})
+        await conntrack.release([Destination(vip, "udp", 53)], {mark})
         passed = (time.perf_counter() - began) * 1000
         conntrack.close()
         return passed
@@ -155,7 +153,7 @@ def _netlink(folder: Path, _: int, times: int) -> dict[str, list[float]]:
     wire.close()
 
     async def through_libraries() -> None:
-        kernel, nft = await Kernel.open(), Nft.open()
+        kernel, nft = await RulesetReader.open(), Nft.open()
         samples[QUESTION_AGENT] = await _sample_async(times, kernel.generation)
         samples[CHANGE_LIBNFTABLES] = await _sample_async(
             times, lambda: nft.run(f"add element inet {_TABLE} {_SET} {{ {next(addresses)} }}")

@@ -11,7 +11,8 @@
     ├── KubeUnreachableError  the API server did not answer
     ├── LeaseLostError        another replica may lead now
     ├── NftlbError            nftlb answered, and refused
-    ├── NftlbUnreachableError nftlb did not answer
+    ├── EngineUnreachableError  what an engine programs is away
+    │   └── NftlbUnreachableError nftlb did not answer
     ├── KernelError           libnftables or netlink refused
     ├── UnhealthyError        one of our own programs is not well
     └── LabError              the lab cannot do what it was asked
@@ -66,7 +67,11 @@ class NftlbError(KubeNftlbError):
         self.status = status
 
 
-class NftlbUnreachableError(KubeNftlbError):
+class EngineUnreachableError(KubeNftlbError):
+    """What an engine programs could not be reached."""
+
+
+class NftlbUnreachableError(EngineUnreachableError):
     """nftlb could not be reached, broke off, or did not answer in time."""
 
 

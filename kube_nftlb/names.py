@@ -38,12 +38,12 @@ FIELD_MANAGER_FARMS = "kube-nftlb-operator"
 FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"
 FIELD_MANAGER_AGENT = "kube-nftlb-agent"
 
-NFTLB_FARM_NAME_MAX = 100
+NODE_FARM_NAME_MAX = 100
 """nftlb builds nftables object names from a farm's name, and dies on names that nftables refuses (128 characters)."""
 NFTLB_OBJECT_NAME_MAX = 63
 """For backends and addresses; nftlb has no use for longer ones."""
 
-_HASH_CHARACTERS = 10
+HASH_CHARACTERS = 10
 
 
 def farm_name(service: str, port: str | None, family: str, *, external: bool = False) -> str:
@@ -57,38 +57,31 @@ def farm_name(service: str, port: str | None, family: str, *, external: bool = F
 
 def distinct_farm_name(base: str, service: str, port: str | None, family: str, *, external: bool = False) -> str:
     """A farm name for a Service port whose plain name is taken: the plain one and a hash of what it stands for."""
-    return f"{base}-{_digest(service, port or '', family, *(['external'] if external else []))}"
+    return f"{base}-{digest(service, port or '', family, *(['external'] if external else []))}"
 
 
-def nftlb_farm_name(namespace: str, farm: str) -> str:
+def node_farm_name(namespace: str, farm: str) -> str:
     """What a farm is called in nftlb: its own name in the namespace ``default``, else ``<namespace>.<farm>``.
 
     Neither has a dot of its own, so no two farms meet; one that has got past that rule never takes the name of another
-    namespace's farm. Past ``NFTLB_FARM_NAME_MAX`` a hash stands for the end.
+    namespace's farm. Past ``NODE_FARM_NAME_MAX`` a hash stands for the end.
     """
     plain = namespace == "default" and "." not in farm
-    return shorten(farm if plain else f"{namespace}.{farm}", NFTLB_FARM_NAME_MAX)
+    return shorten(farm if plain else f"{namespace}.{farm}", NODE_FARM_NAME_MAX)
 
 
-def address_name(nftlb_farm: str, ip: str, protocol: str, ports: str) -> str:
-    """What an address of a farm is called in nftlb, whose addresses are one flat space.
-
-    The name changes with the address itself, because nftlb cannot change one in place.
-    """
-    return f"{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX - _HASH_CHARACTERS - 1)}-{_digest(ip, protocol, ports)}"
-
-
-def guard_chain(nftlb_farm: str, policies: Iterable[str]) -> str:
-    """The chain that asks these policies for a farm, in the agent's own table."""
-    return f"guard-{shorten(nftlb_farm, NFTLB_FARM_NAME_MAX)}-{_digest(*policies)}"
+def policy_chain(node_farm: str, policies: Iterable[str]) -> str:
+    """Return the name of the chain that applies these policies to a farm, in the agent table."""
+    return f"policy-{shorten(node_farm, NODE_FARM_NAME_MAX)}-{digest(*policies)}"
 
 
 def shorten(name: str, limit: int) -> str:
     """The name itself, or, where it is longer than the limit, its beginning and a hash of it all."""
     if len(name) <= limit:
         return name
-    return f"{name[: limit - _HASH_CHARACTERS - 1]}-{_digest(name)}"
+    return f"{name[: limit - HASH_CHARACTERS - 1]}-{digest(name)}"
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_HASH_CHARACTERS]
+def digest(*parts: str) -> str:
+    """Return ten hexadecimal digits that stand for these texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:HASH_CHARACTERS]

@@ -9,8 +9,8 @@ from errno import EAFNOSUPPORT, ENOENT, EOPNOTSUPP
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.dsr.pod_addresses import Segment
-from kube_nftlb.agent.table.table import TABLE
+from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
+from kube_nftlb.agent.table.layout import TABLE
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb import layout
 from kube_nftlb.settings import NftlbSettings
@@ -35,7 +35,7 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
                 failures.append(str(error))
         else:
             _log.info("table removed", table=table)
-    await Segment(settings.pods_file).tidy()
+    await PodAddresses(settings.pods_file).tidy()
     settings.startup_file.unlink(missing_ok=True)
     if failures:
         raise errors.KernelError("; ".join(failures))

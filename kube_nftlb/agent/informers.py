@@ -1,4 +1,4 @@
-"""NftlbFarms and NftlbPolicies from the API server to the reconciler."""
+"""NftlbFarms and NftlbPolicies from the API server to the inputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from kube_nftlb import errors
 from kube_nftlb.agent.health.probes import HealthCheckPorts
+from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.policies import raw_references
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 Json = dict[str, Any]
 
 
-async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthCheckPorts) -> None:
+async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
     """Tell the reconciler and the health checks of all farms, and of each change, for ever.
 
     While the API server is away nothing is told, and so nothing is changed.
@@ -34,43 +34,43 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
         farms = [kept["farm"] for kept in listing.items if isinstance(kept["farm"], Farm)]
         seen.clear()
         seen.update((_key(kept), _essence(kept)) for kept in listing.items)
-        reconciler.replace_all(farms, version)
+        inputs.replace_all(farms, version)
         health_checks.replace_all(farms)
         for kept in listing.items:
             if isinstance(problem := kept["farm"], Problem):
-                reconciler.refuse(_key(kept), problem, version, kept["references"])
+                inputs.put_unreadable(_key(kept), problem, version, kept["references"])
 
     def on_event(event: WatchEvent) -> None:
         version = int(event.object["metadata"]["resourceVersion"])
         if event.type == "DELETED":
             seen.pop(_key(event.object), None)
-            reconciler.remove(_key(event.object), version)
+            inputs.remove(_key(event.object), version)
             health_checks.remove(_key(event.object))
         # Half of all events tell of a status alone, which is nothing to us, and reading a farm is work.
         elif event.type != "BOOKMARK" and seen.get(_key(event.object)) != (essence := _essence(event.object)):
             seen[_key(event.object)] = essence
             farm = parse(event.object)
             if isinstance(farm, Farm):
-                reconciler.put(farm)
+                inputs.put(farm)
                 health_checks.put(farm)
             else:
-                reconciler.refuse(_key(event.object), farm, version, raw_references(event.object))
-        reconciler.seen(version)
+                inputs.put_unreadable(_key(event.object), farm, version, raw_references(event.object))
+        inputs.seen(version)
 
     await follow(kube, FARMS, on_list=on_list, on_event=on_event, on_trouble=_trouble("farms"), transform=_kept)
 
 
-async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
+async def watch_policies(kube: Kube, inputs: Inputs) -> None:
     """Tell the reconciler of all policies, and of each change, for ever."""
 
     def on_list(listing: Listing) -> None:
-        reconciler.replace_policies(listing.items, int(listing.resource_version))
+        inputs.replace_policies(listing.items, int(listing.resource_version))
 
     def on_event(event: WatchEvent) -> None:
         if event.type == "DELETED":
-            reconciler.remove_policy(event.object)
+            inputs.remove_policy(event.object)
         elif event.type != "BOOKMARK":
-            reconciler.put_policy(event.object)
+            inputs.put_policy(event.object)
 
     await follow(kube, POLICIES, on_list=on_list, on_event=on_event, on_trouble=_trouble("policies"))
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import signal
+from contextlib import AsyncExitStack
 
 import structlog
 
 from kube_nftlb import logs, metrics
+from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.cleanup import clean
-from kube_nftlb.agent.dsr.pod_addresses import Segment
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts, serve_health
 from kube_nftlb.agent.informers import watch_farms, watch_policies
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
@@ -18,15 +17,9 @@ from kube_nftlb.agent.node.watch import Surroundings
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
-from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.agent.table.table import OwnTable
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
-from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.readback import Kernel
-from kube_nftlb.nftlb.requests import Request
 from kube_nftlb.settings import AgentSettings
 
 _COMPONENT = "kube-nftlb-agent"
@@ -63,38 +56,26 @@ def _set_conntrack(settings: AgentSettings) -> None:
             _log.warning("cannot set the connection tracking", sysctl=name, value=value, error=str(error))
 
 
-def _on_request(request: Request, seconds: float) -> None:
-    metrics.NFTLB_REQUEST_SECONDS.labels(request.method).observe(seconds)
-    # Without its body, where the clients of sessions may be.
-    _log.debug("nftlb request", method=request.method, path=request.path, ms=round(seconds * 1000, 1))
-
-
 async def _run(settings: AgentSettings) -> None:
-    kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
-    client = NftlbClient(
-        settings.nftlb.url,
-        settings.nftlb.key_file,
-        on_request=_on_request,
-    )
-    async with await Kube.connect(user_agent=_COMPONENT) as kube:
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT))
         reporter = NodeReporter(kube, settings.node_name)
+        inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed))
         own_node = OwnNode(settings.node_name)
-        engine = NftlbEngine(client, kernel, conntrack, nft, settings.nftlb.startup_file)
-        reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.nftlb.pods_file), reporter.changed)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
         page = metrics.Page("agent", Gauges(reconciler).refresh)
         metrics_server = await serve(
             lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
         )
-        surroundings = Surroundings(kube, reconciler, own_node, settings)
+        surroundings = Surroundings(kube, inputs, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
         tasks = [
             reconciling,
             asyncio.create_task(surroundings.run(), name="surroundings"),
-            asyncio.create_task(watch_farms(kube, reconciler, health_checks), name="watch"),
-            asyncio.create_task(watch_policies(kube, reconciler), name="watch-policies"),
+            asyncio.create_task(watch_farms(kube, inputs, health_checks), name="watch"),
+            asyncio.create_task(watch_policies(kube, inputs), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(serve_health(health, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
@@ -117,9 +98,6 @@ async def _run(settings: AgentSettings) -> None:
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
         metrics_server.close()
-        await client.close()
-        kernel.close()
-        conntrack.close()
         for task in done - {stopped}:
             task.result()
         if daemon_set is not None and await daemon_set.is_deleted():

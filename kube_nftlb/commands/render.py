@@ -9,9 +9,10 @@ import yaml
 from pydantic import ValidationError
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb.translate import farm_view
+from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts, gather
+from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
@@ -122,7 +123,7 @@ def farms_yaml(rendered: Rendered) -> str:
 
 def nftlb_document(rendered: Rendered) -> JsonObject:
     """What an agent would send to an nftlb that has nothing yet."""
-    return objects.document(farm_view(farm, None, rendered.facts) for farm in rendered.accepted)
+    return objects.document(translate(node_farm(farm, rendered.facts, None), None) for farm in rendered.accepted)
 
 
 def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:

@@ -19,20 +19,14 @@ from typing import Final, NamedTuple
 from pyroute2 import IPRoute
 
 from kube_nftlb import errors, logs
-from kube_nftlb.agent.dsr.pod_addresses import Segment
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.agent.table.table import OwnTable
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.render import Rendered
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter import namespaces
-from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.readback import Kernel
 from kube_nftlb.settings import NftlbSettings
 
 _SYSTEM_PROGRAMS: Final = "/usr/sbin:/sbin"
@@ -86,24 +80,18 @@ def _enter_namespaces() -> None:
 
 
 async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
-    kernel, conntrack, nft = await Kernel.open(), await Conntrack.open(), Nft.open()
-    client = NftlbClient(settings.url, settings.key_file)
-    engine = NftlbEngine(client, kernel, conntrack, nft, settings.startup_file)
-    reconciler = Reconciler(engine, OwnTable(nft), Segment(settings.pods_file), lambda: None)
-    reconciler.learn(NodeFacts(**asked["facts"]), {})
-    reconciler.replace_policies(asked["policies"], _LISTED_AT)
-    reconciler.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)
-    loop = asyncio.create_task(reconciler.run())
-    try:
-        await asyncio.wait_for(_done(reconciler, nftlb), _DONE_WITHIN_S)
-    except TimeoutError:
-        raise errors.UsageError(f"not done after {_DONE_WITHIN_S} s: {reconciler.progress.last_error}") from None
-    finally:
-        loop.cancel()
-        await asyncio.gather(loop, return_exceptions=True)
-        await client.close()
-        kernel.close()
-        conntrack.close()
+    async with assemble(settings) as (inputs, reconciler, _):
+        inputs.set_node(NodeFacts(**asked["facts"]), {})
+        inputs.replace_policies(asked["policies"], _LISTED_AT)
+        inputs.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)
+        loop = asyncio.create_task(reconciler.run())
+        try:
+            await asyncio.wait_for(_done(reconciler, nftlb), _DONE_WITHIN_S)
+        except TimeoutError:
+            raise errors.UsageError(f"not done after {_DONE_WITHIN_S} s: {reconciler.progress.last_error}") from None
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
     if nftlb.poll() is not None:
         raise errors.UsageError(f"nftlb ended with the status {nftlb.returncode}")
     return reconciler.progress

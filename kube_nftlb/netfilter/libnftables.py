@@ -1,9 +1,12 @@
-"""libnftables, for the few things that the agent itself changes in nftables. Each call is one transaction."""
+"""libnftables, for the few things that the agent itself changes in nftables. Each call is one transaction.
+
+Called through ctypes: the Python bindings that nftables ships (``python3-nftables``) are not on PyPI, and do the same.
+"""
 
 import asyncio
 import ctypes
 import threading
-from typing import Self
+from typing import Protocol, Self
 
 import structlog
 
@@ -14,6 +17,19 @@ _log = structlog.get_logger()
 _LIBRARY = "libnftables.so.1"
 
 
+class Nftables(Protocol):
+    """What runs commands of nft(8)."""
+
+    runs: int
+    """How often something was to be changed: the number of transactions at most, as some change nothing."""
+
+    async def run(self, commands: str) -> None:
+        """Run commands, all or none. Raises KernelError with what nft says."""
+
+    async def complaint(self, commands: str) -> str:
+        """Return what nft or the kernel says against these commands, or nothing; change nothing."""
+
+
 class Nft:
     """A context of libnftables. Use ``Nft.open``; it works in the network namespace of the process."""
 
@@ -22,7 +38,6 @@ class Nft:
         self._context = ctypes.c_void_p(library.nft_ctx_new(0))
         self._lock = threading.Lock()
         self.runs = 0
-        """How often something was to be changed: the transactions at the most, for one that changes nothing is none."""
         library.nft_ctx_buffer_output(self._context)
         library.nft_ctx_buffer_error(self._context)
 

@@ -52,7 +52,7 @@ MAPS = tuple(BASE_CHAINS)
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 
 
-class Listener(NamedTuple):
+class MapEntry(NamedTuple):
     """An element of one of the maps: the map, its key, and the chain that it leads to; the port is 0 for every port."""
 
     map: str
@@ -81,13 +81,13 @@ class StaticSession(NamedTuple):
 class FarmRules:
     """What the kernel has of a farm, or should have."""
 
-    listeners: frozenset[Listener]
+    listeners: frozenset[MapEntry]
     scheduled: frozenset[int]
     targets: frozenset[Target]
     sessions: frozenset[StaticSession] = frozenset()
 
-    def difference(self, kernel: "FarmRules") -> str:
-        """In words, the first way in which the kernel differs from this; empty where it does not."""
+    def drift(self, kernel: "FarmRules") -> str | None:
+        """Return the first deviation of the kernel from this, or None."""
         for what, wanted, found in (
             ("listener", self.listeners, kernel.listeners),
             ("scheduled mark", self.scheduled, kernel.scheduled),
@@ -98,7 +98,7 @@ class FarmRules:
                 return f"{what} {_words(min(missing))} is missing in the kernel"
             if extra := found - wanted:
                 return f"{what} {_words(min(extra))} is in the kernel, and should not be"
-        return ""
+        return None
 
 
 def family(farm: objects.Farm) -> Family:
@@ -135,15 +135,15 @@ def expected(farm: objects.Farm) -> FarmRules:
     """What the kernel has of a farm when nftlb has done as it was told."""
     maps = _PREROUTING_MAPS + (_OUTPUT_MAPS if farm.options.get("intra-connect") == "on" else ())
     listeners = frozenset(
-        Listener(
-            f"{prefix}{_WHOLE if claim.protocol == 'all' else _BY_PORT}",
+        MapEntry(
+            f"{prefix}{_WHOLE if port.protocol == 'all' else _BY_PORT}",
             _PROTOCOLS[protocol],
-            claim.ip,
-            claim.port,
+            port.ip,
+            port.port,
             f"{kind}-{farm.name}",
         )
-        for claim in farm.claims()
-        for protocol in objects.PROTOCOLS[claim.protocol]
+        for port in farm.bound_ports()
+        for protocol in objects.PROTOCOLS[port.protocol]
         for prefix, kind in maps
     )
     # nftlb writes a farm's rules for each of its addresses; one with node ports alone may have none on a node.
@@ -172,32 +172,32 @@ def expected(farm: objects.Farm) -> FarmRules:
 class IngressRules:
     """What the kernel has of a farm in the mode dsr, or should have: listeners, and MAC addresses of backends."""
 
-    listeners: frozenset[Listener]
+    listeners: frozenset[MapEntry]
     macs: frozenset[str]
 
-    def difference(self, kernel: "IngressRules") -> str:
-        """In words, the first way in which the kernel differs from this; empty where it does not."""
+    def drift(self, kernel: "IngressRules") -> str | None:
+        """Return the first deviation of the kernel from this, or None."""
         if missing := self.listeners - kernel.listeners:
             return f"listener {_words(min(missing))} is missing in the kernel"
         if self.macs != kernel.macs:
             return f"packets go to {_words(tuple(sorted(kernel.macs)))}, not to {_words(tuple(sorted(self.macs)))}"
-        return ""
+        return None
 
 
 def expected_ingress(farm: objects.Farm) -> IngressRules:
     """What the kernel has of a farm in the mode dsr when nftlb has done as it was told."""
     return IngressRules(
         frozenset(
-            Listener(
+            MapEntry(
                 f"{map_name(_INGRESS_MAP, family(farm))}-{address.interface}",
-                _PROTOCOLS[claim.protocol],
-                claim.ip,
-                claim.port,
+                _PROTOCOLS[port.protocol],
+                port.ip,
+                port.port,
                 farm.name,
             )
             for address in farm.addresses.values()
             if address.interface
-            for claim in address.claims()
+            for port in address.bound_ports()
         ),
         frozenset(
             mac
@@ -212,18 +212,18 @@ def parse_mac(data: bytes) -> str:
     return data[:6].hex(":")
 
 
-def listener_key(listener: Listener) -> bytes:
+def listener_key(listener: MapEntry) -> bytes:
     """A map's key as the kernel has it: each part padded to 4 bytes."""
     ip = ipaddress.ip_address(listener.ip).packed
     port = b"" if _whole(listener.map) else listener.port.to_bytes(2, "big") + b"\0\0"
     return bytes([listener.protocol, 0, 0, 0]) + ip + port
 
 
-def parse_listener(map_: str, key: bytes, chain: str) -> Listener:
+def parse_listener(map_: str, key: bytes, chain: str) -> MapEntry:
     """The element that a key and a chain make."""
     if _whole(map_):
-        return Listener(map_, key[0], _address(key[4:]), 0, chain)
-    return Listener(map_, key[0], _address(key[4:-4]), int.from_bytes(key[-4:-2], "big"), chain)
+        return MapEntry(map_, key[0], _address(key[4:]), 0, chain)
+    return MapEntry(map_, key[0], _address(key[4:-4]), int.from_bytes(key[-4:-2], "big"), chain)
 
 
 def _address(packed: bytes) -> str:

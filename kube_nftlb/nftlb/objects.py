@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from kube_nftlb import names
+
 BackendState = Literal["up", "down", "off"]
 """up: gets connections. off: keeps those it has, and may be chosen by others than nftlb. down: gone from the rules."""
 
@@ -31,7 +33,7 @@ PROTOCOLS = {"tcp": ("tcp",), "udp": ("udp",), "sctp": ("sctp",), "all": ("tcp",
 """What nftlb listens on for each value of an address's protocol."""
 
 
-class Claim(NamedTuple):
+class BoundPort(NamedTuple):
     """One port that a farm listens on; nftlb must never have it in two farms.
 
     With the protocol all it is the whole address, every port of it, and the port is 0.
@@ -42,12 +44,12 @@ class Claim(NamedTuple):
     port: int
 
 
-def clash(some: Collection[Claim], others: Collection[Claim]) -> bool:
+def clash(some: Collection[BoundPort], others: Collection[BoundPort]) -> bool:
     """Whether two farms cannot have these at one time."""
     if not set(some).isdisjoint(others):
         return True
-    whole, whole_others = ({claim.ip for claim in claims if claim.protocol == "all"} for claims in (some, others))
-    return any(claim.ip in whole for claim in others) or any(claim.ip in whole_others for claim in some)
+    whole, whole_others = ({port.ip for port in ports if port.protocol == "all"} for ports in (some, others))
+    return any(port.ip in whole for port in others) or any(port.ip in whole_others for port in some)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +69,15 @@ class Address:
     interface: str = ""
     mac: str = ""
 
-    def claims(self) -> Iterator[Claim]:
+    def bound_ports(self) -> Iterator[BoundPort]:
         """Each port that it names."""
         if self.protocol == "all":
-            yield Claim(self.ip, self.protocol, 0)
+            yield BoundPort(self.ip, self.protocol, 0)
             return
         for part in self.ports.split(","):
             first, _, last = part.partition("-")
             for port in range(int(first), int(last or first) + 1):
-                yield Claim(self.ip, self.protocol, port)
+                yield BoundPort(self.ip, self.protocol, port)
 
     def wire(self) -> dict[str, str]:
         """As nftlb takes it."""
@@ -133,10 +135,10 @@ class Farm:
         """Whether its rules are in the table netdev, at the ingress of interfaces, and none in the others."""
         return self.options.get("mode") == "dsr"
 
-    def claims(self) -> Iterator[Claim]:
+    def bound_ports(self) -> Iterator[BoundPort]:
         """All that it listens on."""
         for address in self.addresses.values():
-            yield from address.claims()
+            yield from address.bound_ports()
 
     def wire(self) -> dict[str, Any]:
         """As nftlb takes it. Without addresses the key is left out: naming one makes nftlb reload the farm."""
@@ -154,6 +156,15 @@ class Farm:
             # After the backends, which they name.
             document["sessions"] = [{"client": client, "backend": name} for client, name in self.sessions.items()]
         return {**document, **outlet}
+
+
+def address_name(farm: str, ip: str, protocol: str, ports: str) -> str:
+    """Return the name of an address of a farm in nftlb, which has all addresses in one flat space.
+
+    The name changes with the address itself, because nftlb cannot change one in place.
+    """
+    digest = names.digest(ip, protocol, ports)
+    return f"{names.shorten(farm, names.NODE_FARM_NAME_MAX - len(digest) - 1)}-{digest}"
 
 
 def document(farms: Iterable[Farm]) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from typing import Any, get_args
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import plan, translate
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.api import values
 from kube_nftlb.nftlb import layout
 from tests.builders import farm, raw_backend
+from tests.contract.bench import Bench
 from tests.contract.test_layout import BACKENDS, BYSTANDER, IPV4, IPV6, bring, engine
+from tests.views import translated
 
 __all__ = ["engine"]
 
@@ -58,7 +59,7 @@ def _choices() -> list[dict[str, Any]]:
     return [changes for changes in every if _valid({**changes, "backends": []})]
 
 
-async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: NftlbEngine) -> None:
+async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Bench) -> None:
     choices = _choices()
     assert len(choices) > 500
     failed = []
@@ -67,20 +68,20 @@ async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Nft
         backends = (PORTLESS if changes["protocol"] == "All" else BACKENDS)[changes.get("family", "ipv4")]
         for count in (1, 3):
             wanted = farm(name, **changes, backends=backends[:count])
-            seen = translate.farm_view(wanted, engine.present.get(name))
-            errors = await engine.apply(plan.steps(engine.present, {name: seen}))
-            if fault := errors.get(name) or await engine.fault(name):
+            seen = translated(wanted, engine.present.get(name))
+            errors = await engine.mirror.apply(plan.steps(engine.present, {name: seen}))
+            if fault := errors.get(name) or await engine.verifier.farm(name):
                 failed.append((changes, count, fault))
-        await engine.sync()
+        await engine.mirror.sync()
         assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
-        await engine.apply(plan.steps(engine.present, {name: None}))
+        await engine.mirror.apply(plan.steps(engine.present, {name: None}))
     assert failed == []
-    assert await engine.base_fault() == ""
+    assert await engine.verifier.base() is None
     assert _recoveries(engine) == 0
 
 
-def _recoveries(engine: NftlbEngine) -> int:
-    log = engine._startup_file.with_name("nftlb.log")  # noqa: SLF001 - where the fixture put it
+def _recoveries(engine: Bench) -> int:
+    log = engine.log
     return log.read_text(errors="replace").count("recovery in progress")
 
 
@@ -98,7 +99,7 @@ REMEMBERED = {
     [pair for pair in itertools.product(BASES, REMEMBERED) if pair != ("ipv6", "srcip srcport srcmac")],
 )
 async def test_clients_are_remembered_as_long_as_their_backend_is_there(
-    engine: NftlbEngine, family: str, persistence: str
+    engine: Bench, family: str, persistence: str
 ) -> None:
     changes = {"persistence": persistence, "backends": BACKENDS["ipv4"]}
     client = REMEMBERED[persistence] if family == "ipv4" else REMEMBERED[persistence].replace("10.1.0.7", "fd00:1::7")
@@ -110,13 +111,13 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     )
 
     async def remembered() -> list[tuple[str, int]]:
-        found = await engine._kernel.sessions(table, "persist-web--http")  # type: ignore[arg-type]  # noqa: SLF001 - the last word is the kernel's
+        found = await engine.reader.sessions(table, "persist-web--http")  # type: ignore[arg-type]
         return [(layout.session_text(persistence, table, key), mark) for key, mark in found.items()]  # type: ignore[arg-type]
 
     await bring(engine, bystander, "bystander")
     await bring(engine, farm(**_translated(changes, family)))
     mark = engine.present["web--http"].backends["b"].mark
-    await engine._nft.run(f"add element {table} nftlb persist-web--http {{ {client} : {0x80000000 + mark:#x} }}")  # noqa: SLF001 - as a packet would
+    await engine.nft.run(f"add element {table} nftlb persist-web--http {{ {client} : {0x80000000 + mark:#x} }}")
     assert await remembered() == [(client, mark)]
     for kept in (
         {"backends": BACKENDS["ipv4"][1:]},
@@ -129,23 +130,23 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
         changes |= kept
         await bring(engine, farm(**_translated(changes, family)))
         assert await remembered() == [(client, mark)], kept
-    await engine.reload("web--http")
-    await engine.rebuild()
+    await engine.mirror.reload("web--http")
+    await engine.mirror.rebuild()
     await bring(engine, None, "bystander")
     assert await remembered() == [(client, mark)]
-    await engine.part("web--http", {99})
+    await engine.cleaner.release("web--http", {99})
     assert await remembered() == [(client, mark)]
     await bring(engine, farm(**_translated(changes | {"backends": BACKENDS["ipv4"][:1]}, family)))
-    await engine.part("web--http", set())
+    await engine.cleaner.release("web--http", set())
     assert await remembered() == []
 
 
 async def test_a_client_that_comes_back_while_clients_are_remembered_again_keeps_none_of_them_out(
-    engine: NftlbEngine, monkeypatch: pytest.MonkeyPatch
+    engine: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bring(engine, farm(persistence="srcip", backends=BACKENDS["ipv4"]))
     first, second = (engine.present["web--http"].backends[name].mark for name in ("a", "b"))
-    run, map_ = engine._nft.run, "ip nftlb persist-web--http"  # noqa: SLF001 - as a packet would
+    run, map_ = engine.nft.run, "ip nftlb persist-web--http"
     await run(f"add element {map_} {{ 10.1.0.7 : {0x80000000 + first:#x}, 10.1.0.8 : {0x80000000 + first:#x} }}")
     added = []
 
@@ -156,10 +157,10 @@ async def test_a_client_that_comes_back_while_clients_are_remembered_again_keeps
             added.append(commands)
         await run(commands)
 
-    monkeypatch.setattr(engine._nft, "run", run_beside_a_packet)  # noqa: SLF001 - the moment matters
-    await engine.reload("web--http")
+    monkeypatch.setattr(engine.nft, "run", run_beside_a_packet)
+    await engine.mirror.reload("web--http")
     assert len(added) == 2, "the first time the kernel refuses it"
-    found = await engine._kernel.sessions("ip", "persist-web--http")  # noqa: SLF001 - the last word is the kernel's
+    found = await engine.reader.sessions("ip", "persist-web--http")
     assert {layout.session_text("srcip", "ip", key): mark for key, mark in found.items()} == {
         "10.1.0.7": first,
         "10.1.0.8": second,
@@ -261,7 +262,7 @@ def _translated(changes: dict[str, Any], family: str) -> dict[str, Any]:
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 @pytest.mark.parametrize("walk", _walks())
 async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
-    engine: NftlbEngine, family: str, walk: str
+    engine: Bench, family: str, walk: str
 ) -> None:
     ip, backend_ip = BYSTANDER[family]
     whole_ip = ip + "2"
@@ -283,13 +284,13 @@ async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
         for changes in _walks()[walk]:
             await bring(engine, farm(**_translated(changes, family)))
             for name in present:
-                assert await engine.fault(name) == ""
+                assert await engine.verifier.farm(name) is None
         await bring(engine, None)
         for name in present:
-            assert await engine.fault(name) == ""
+            assert await engine.verifier.farm(name) is None
             await bring(engine, None, name)
         # IPv6 farms are retired, not removed, while there are others.
-        await engine.apply(plan.steps(engine.present, dict.fromkeys(engine.present)))
+        await engine.mirror.apply(plan.steps(engine.present, dict.fromkeys(engine.present)))
         assert engine.present == {}
         # With IPv6, and with several addresses and persistence, the agent must make it so: docs/nftlb-defects.md.
         assert family == "ipv6" or walk == "ports" or _recoveries(engine) == 0
@@ -297,4 +298,4 @@ async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
         for trace in ("web--http", "bystander", "whole"):
             assert trace not in ruleset
         for table in layout.FAMILIES:
-            assert await engine._kernel.listeners(table) == set()  # noqa: SLF001 - the last word is the kernel's
+            assert await engine.reader.listeners(table) == set()

@@ -2,13 +2,13 @@
 
 import re
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
 from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.conntrack import Conntrack, Destination
 from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
 from kube_nftlb.nftlb import objects
 
@@ -30,7 +30,7 @@ def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture 
 
 @pytest.fixture
 async def conntrack(flows: None) -> AsyncIterator[Conntrack]:  # noqa: ARG001 - a fixture is asked for by name
-    opened = await Conntrack.open()
+    opened = await Conntrack.open(objects.MARK_LAST)
     yield opened
     opened.close()
 
@@ -50,9 +50,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return all_told
 
 
-def farm(family: str, protocol: str = "udp", ports: str = "53") -> objects.Farm:
-    address = objects.Address("vip", family, VIP[family], ports, protocol)
-    return objects.Farm("dns", {"mode": "snat"}, {"vip": address})
+def to(family: str, protocol: str = "udp", ports: Iterable[int] = (53,)) -> list[Destination]:
+    return [Destination(VIP[family], protocol, port) for port in ports]
 
 
 def flow(family: str, vip: str, sport: int, mark: int, protocol: str = "udp", port: int = 53) -> None:
@@ -94,7 +93,7 @@ async def test_flows_to_a_backend_that_is_gone_are_forgotten_and_the_kernel_tell
         flow(family, VIP[family], sport, STAYS)
     flow(family, OTHER_VIP[family], 20, GONE)
     flow(family, VIP[family], 21, GONE, port=54)
-    assert await conntrack.release(farm(family), {GONE}) == 2
+    assert await conntrack.release(to(family), {GONE}) == 2
     assert marks(family) == {**dict.fromkeys(range(3, 20), STAYS), 20: GONE, 21: GONE}
     # Of an IPv6 address the kernel cannot be asked.
     assert len(told) == (2 if family == "ipv4" else 3)
@@ -106,20 +105,20 @@ async def test_a_tcp_connection_to_a_backend_that_is_gone_goes_on_without_its_ma
 ) -> None:
     flow(family, VIP[family], 1, GONE, "tcp", 80)
     flow(family, VIP[family], 2, STAYS, "tcp", 80)
-    assert await conntrack.release(farm(family, "tcp", "80"), {GONE}) == 1
+    assert await conntrack.release(to(family, "tcp", [80]), {GONE}) == 1
     assert marks(family) == {1: 0, 2: STAYS}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("ports", ["53", "53-55", "50-90"])
+@pytest.mark.parametrize("ports", [[53], range(53, 56), range(50, 91)], ids=["53", "53-55", "50-90"])
 async def test_flows_are_found_however_many_ports_and_marks_there_are(
-    conntrack: Conntrack, family: str, ports: str
+    conntrack: Conntrack, family: str, ports: Iterable[int]
 ) -> None:
     flow(family, VIP[family], 1, GONE)
     flow(family, VIP[family], 2, STAYS)
     flow(family, VIP[family], 3, GONE, port=99)
     for gone in ({GONE}, {GONE, *range(0x300, 0x303)}, {GONE, *range(0x300, 0x400)}):
-        assert await conntrack.release(farm(family, ports=ports), gone) == 1
+        assert await conntrack.release(to(family, ports=ports), gone) == 1
         assert marks(family) == {2: STAYS, 3: GONE}
         flow(family, VIP[family], 1, GONE)
 
@@ -130,7 +129,7 @@ async def test_of_flows_that_nobody_translated_those_to_the_farm_are_forgotten(
 ) -> None:
     flow(family, VIP[family], 1, 0)
     flow(family, OTHER_VIP[family], 2, 0)
-    assert await conntrack.forget_untranslated(farm(family)) == 1
+    assert await conntrack.forget_untranslated(to(family)) == 1
     assert marks(family) == {2: 0}
     assert len(told) == (1 if family == "ipv4" else 2)
 
@@ -140,9 +139,9 @@ async def test_connections_to_an_address_are_cut(conntrack: Conntrack, family: s
     flow(family, VIP[family], 1, GONE, "tcp", 80)
     flow(family, VIP[family], 2, STAYS, "tcp", 81)
     flow(family, OTHER_VIP[family], 3, STAYS, "tcp", 80)
-    assert await conntrack.cut(farm(family, "tcp", "80"), frozenset([POD[family]])) == 1
+    assert await conntrack.cut(to(family, "tcp", [80]), frozenset([POD[family]])) == 1
     assert marks(family) == {2: STAYS, 3: STAYS}
-    assert await conntrack.cut(farm(family, "tcp", "81"), frozenset([CLIENT[family]])) == 0
+    assert await conntrack.cut(to(family, "tcp", [81]), frozenset([CLIENT[family]])) == 0
 
 
 async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(
@@ -156,7 +155,7 @@ async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(
         return await change(self, family, changes)
 
     monkeypatch.setattr(NetfilterSocket, "change", changed)
-    assert await conntrack.release(farm("ipv4"), {GONE}) == 299
+    assert await conntrack.release(to("ipv4"), {GONE}) == 299
     assert marks("ipv4") == {}
 
 

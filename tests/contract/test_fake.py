@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import translate
 from tests.builders import farm, raw_backend
 from tests.contract.conftest import PORT
 from tests.fakes.nftlb import KEY, FakeNftlb
+from tests.views import translated
 
 
 def _post(*farms: dict[str, Any]) -> tuple[str, str, bytes]:
@@ -17,7 +17,7 @@ def _post(*farms: dict[str, Any]) -> tuple[str, str, bytes]:
 
 
 def _wire(**changes: Any) -> dict[str, Any]:
-    return translate.farm_view(farm(**changes), None).wire()
+    return translated(farm(**changes)).wire()
 
 
 FARM = _wire(backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3", weight=3)])

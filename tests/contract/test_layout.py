@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.dsr import modes
-from kube_nftlb.agent.engine.nftlb import plan, translate
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.engine.nftlb import direct, plan
+from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.api import farm as model
-from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.readback import Kernel
 from tests.builders import farm, raw_backend
+from tests.contract.bench import Bench, bench
 from tests.contract.conftest import PORT
+from tests.views import translated
 
 IPV4 = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
 IPV6 = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
@@ -31,29 +28,24 @@ BACKENDS = {
 
 
 @pytest.fixture
-async def engine(real_nftlb: Path, run_dir: Path) -> AsyncIterator[NftlbEngine]:
-    client, kernel = NftlbClient(f"http://127.0.0.1:{PORT}", real_nftlb), await Kernel.open()
-    conntrack = await Conntrack.open()
-    engine = NftlbEngine(client, kernel, conntrack, Nft.open(), run_dir / "nftlb.json")
-    await engine.sync()
-    yield engine
-    await client.close()
-    kernel.close()
-    conntrack.close()
+async def engine(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Bench]:
+    async with bench(f"http://127.0.0.1:{PORT}", real_nftlb, run_dir) as opened:
+        await opened.mirror.sync()
+        yield opened
 
 
-async def bring(engine: NftlbEngine, wanted: model.Farm | None, name: str = "web--http") -> None:
+async def bring(engine: Bench, wanted: model.Farm | None, name: str = "web--http") -> None:
     """Plan, apply, and compare all that there is with the kernel."""
-    seen = translate.farm_view(wanted, engine.present.get(name)) if wanted else None
-    assert await engine.apply(plan.steps(engine.present, {name: seen})) == {}
+    seen = translated(wanted, engine.present.get(name)) if wanted else None
+    assert await engine.mirror.apply(plan.steps(engine.present, {name: seen})) == {}
     if seen is not None:
-        assert await engine.fault(name) == ""
-    assert await engine.base_fault() == ""
-    await engine.sync()
+        assert await engine.verifier.farm(name) is None
+    assert await engine.verifier.base() is None
+    await engine.mirror.sync()
     assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
 
 
-async def test_a_farm_may_have_no_address_on_a_node(engine: NftlbEngine) -> None:
+async def test_a_farm_may_have_no_address_on_a_node(engine: Bench) -> None:
     ported = [{"type": "NodePort", "ports": "30080"}]
     await bring(engine, farm(addresses=ported, backends=BACKENDS["ipv4"]))
     assert engine.present["web--http"].addresses == {}
@@ -61,22 +53,22 @@ async def test_a_farm_may_have_no_address_on_a_node(engine: NftlbEngine) -> None
     await bring(engine, None)
 
 
-async def test_farms_that_were_retired_can_be_removed_and_the_others_stay(engine: NftlbEngine) -> None:
+async def test_farms_that_were_retired_can_be_removed_and_the_others_stay(engine: Bench) -> None:
     for number, name in enumerate(("web--http", "b", "c"), 1):
         address = {"ip": f"fd00:96::{number}", "ports": "80"}
         await bring(engine, farm(name, **{**IPV6, "addresses": [address]}, backends=BACKENDS["ipv6"]), name)
     await bring(engine, farm("four", addresses=[{"ip": "10.96.0.1", "ports": "80"}], backends=BACKENDS["ipv4"]), "four")
     for name in ("b", "c"):
-        assert await engine.apply(plan.steps(engine.present, {name: None})) == {}
+        assert await engine.mirror.apply(plan.steps(engine.present, {name: None})) == {}
     assert engine.present.keys() == {"web--http", "b", "c", "four"}
-    assert await engine.apply(plan.burial(engine.present, ["b", "c"])) == {}
+    assert await engine.mirror.apply(plan.burial(engine.present, ["b", "c"])) == {}
     assert engine.present.keys() == {"web--http", "four"}
-    assert [await engine.fault(name) for name in engine.present] == ["", ""]
-    assert await engine.base_fault() == ""
+    assert [await engine.verifier.farm(name) for name in engine.present] == [None, None]
+    assert await engine.verifier.base() is None
 
 
 @pytest.mark.parametrize("base", [IPV4, IPV6], ids=["ipv4", "ipv6"])
-async def test_a_farm_lives_through_all_changes(engine: NftlbEngine, base: dict[str, Any]) -> None:
+async def test_a_farm_lives_through_all_changes(engine: Bench, base: dict[str, Any]) -> None:
     a, b, c = BACKENDS[base.get("family", "ipv4")]
     ip = base["addresses"][0]["ip"]
     other = {"ip": ip + "1", "ports": "80"}
@@ -104,7 +96,7 @@ async def test_a_farm_lives_through_all_changes(engine: NftlbEngine, base: dict[
     await bring(engine, None)
     assert engine.present == {}
     for family in ("ip", "ip6"):
-        assert await engine._kernel.listeners(family) == set()  # type: ignore[arg-type]  # noqa: SLF001 - the last word is the kernel's
+        assert await engine.reader.listeners(family) == set()  # type: ignore[arg-type]
 
 
 BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00:244::99")}
@@ -126,9 +118,7 @@ BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00
     ],
     ids=str,
 )
-async def test_a_bystander_keeps_its_rules(
-    engine: NftlbEngine, base: dict[str, Any], changes: dict[str, Any] | None
-) -> None:
+async def test_a_bystander_keeps_its_rules(engine: Bench, base: dict[str, Any], changes: dict[str, Any] | None) -> None:
     family = base.get("family", "ipv4")
     ip, backend_ip = BYSTANDER[family]
     bystander = farm(
@@ -148,36 +138,34 @@ async def test_a_bystander_keeps_its_rules(
             changes = {"addresses": [own, extra] if changes["addresses"] == "more" else [extra]}
         after = farm(**{**base, "backends": BACKENDS[family], **changes})
     await bring(engine, after)
-    assert await engine.fault("bystander") == ""
+    assert await engine.verifier.farm("bystander") is None
     await bring(engine, before)
-    assert await engine.fault("bystander") == ""
+    assert await engine.verifier.farm("bystander") is None
 
 
 @pytest.mark.parametrize("first", ["idle", "dsr"])
-async def test_rules_are_written_anew_whatever_farm_comes_first(engine: NftlbEngine, first: str) -> None:
+async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, first: str) -> None:
     """nftlb makes no rules of a farm that is down, and of one in the mode dsr none in these tables."""
-    idle = replace(
-        translate.farm_view(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}]), None), backends={}
-    )
-    links = modes.Links({}, {"lo": "00:00:00:00:00:00"}, frozenset())
-    odd = replace(idle, options={**idle.options, "state": "down"}) if first == "idle" else modes.keeper(links)
-    assert await engine.apply(plan.steps({}, {odd.name: odd})) == {}
+    idle = replace(translated(farm("a-first", addresses=[{"ip": "10.96.9.9", "ports": "80"}])), backends={})
+    keeper = direct.keeper({"lo": "00:00:00:00:00:00"})
+    odd = replace(idle, options={**idle.options, "state": "down"}) if first == "idle" else keeper
+    assert await engine.mirror.apply(plan.steps({}, {odd.name: odd})) == {}
     await bring(engine, farm(backends=BACKENDS["ipv4"]))
     assert next(iter(engine.present)) == odd.name
-    await engine.rebuild()
-    assert await engine.fault("web--http") == ""
-    assert await engine.base_fault() == ""
+    await engine.mirror.rebuild()
+    assert await engine.verifier.farm("web--http") is None
+    assert await engine.verifier.base() is None
 
 
-async def test_an_address_moves_from_farm_to_farm(engine: NftlbEngine) -> None:
+async def test_an_address_moves_from_farm_to_farm(engine: Bench) -> None:
     await bring(engine, farm("old", backends=BACKENDS["ipv4"]), "old")
-    new = translate.farm_view(farm("new", backends=BACKENDS["ipv4"]), None)
-    assert engine.holders(new) == {"old"}
-    assert await engine.apply(plan.steps(engine.present, {"new": new, "old": None})) == {}
-    assert await engine.fault("new") == ""
-    assert await engine.base_fault() == ""
+    new = translated(farm("new", backends=BACKENDS["ipv4"]))
+    assert engine.mirror.owners(list(listeners(new))) == {"old"}
+    assert await engine.mirror.apply(plan.steps(engine.present, {"new": new, "old": None})) == {}
+    assert await engine.verifier.farm("new") is None
+    assert await engine.verifier.base() is None
 
 
-async def test_four_thousand_and_ninety_four_backends_are_the_most(engine: NftlbEngine) -> None:
+async def test_four_thousand_and_ninety_four_backends_are_the_most(engine: Bench) -> None:
     many = [raw_backend(f"b{n}", f"10.{244 + n // 65536}.{n // 256 % 256}.{n % 256}") for n in range(1, 4095)]
     await bring(engine, farm(backends=many))

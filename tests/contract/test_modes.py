@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links, PodLink
-from kube_nftlb.agent.engine.nftlb import plan, translate
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.engine.nftlb import direct, plan
 from kube_nftlb.netfilter.libnftables import Nft
 from tests.builders import farm, raw_backend
+from tests.contract.bench import Bench
 from tests.contract.test_layout import engine  # noqa: F401 - a fixture
+from tests.views import view
 
 BASE: dict[str, Any] = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
 IPS = ["10.244.1.2", "10.244.1.3", "10.244.1.4"]
@@ -38,15 +38,18 @@ def links() -> Iterator[Links]:
         _ip("link", "delete", name)
 
 
-async def bring(engine: NftlbEngine, links: Links, name: str, **changes: Any) -> None:  # noqa: F811 - the fixture's value
+async def bring(engine: Bench, links: Links, name: str, **changes: Any) -> None:  # noqa: F811 - the fixture's value
     wanted = farm(name, **changes)
-    seen, hindrance = modes.shaped(wanted, translate.farm_view(wanted, engine.present.get(name)), links)
-    assert hindrance is None
-    assert await engine.apply(plan.steps(engine.present, {modes.KEEPER: modes.keeper(links), name: seen})) == {}
-    assert await engine.fault(modes.KEEPER) == ""
-    assert await engine.fault(name) == ""
-    assert await engine.base_fault() == ""
-    await engine.sync()
+    seen, _, _, problem = view(wanted, engine.present.get(name), links=links)
+    assert problem == ""
+    assert (
+        await engine.mirror.apply(plan.steps(engine.present, {direct.KEEPER: direct.keeper(links.inlets), name: seen}))
+        == {}
+    )
+    assert await engine.verifier.farm(direct.KEEPER) is None
+    assert await engine.verifier.farm(name) is None
+    assert await engine.verifier.base() is None
+    await engine.mirror.sync()
     assert plan.steps(engine.present, {name: seen}) == [], "what nftlb shows is what it was sent"
 
 
@@ -56,7 +59,7 @@ def backends(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["snat", "dsr"])
 async def test_a_dsr_farm_lives_through_all_changes_beside_another_farm(
-    engine: NftlbEngine,  # noqa: F811 - the fixture's value
+    engine: Bench,  # noqa: F811 - the fixture's value
     links: Links,
     mode: str,
 ) -> None:
@@ -75,31 +78,31 @@ async def test_a_dsr_farm_lives_through_all_changes_beside_another_farm(
     ]
     for changes in steps:
         await bring(engine, links, "web", **{"mode": "dsr", **BASE, **changes})
-        assert await engine.fault("other") == "", changes
-    assert await engine.apply(plan.steps(engine.present, {"web": None})) == {}
-    assert (await engine.fault("other"), await engine.base_fault()) == ("", "")
-    assert set(engine.present) == {modes.KEEPER, "other"}
+        assert await engine.verifier.farm("other") is None, changes
+    assert await engine.mirror.apply(plan.steps(engine.present, {"web": None})) == {}
+    assert (await engine.verifier.farm("other"), await engine.verifier.base()) == (None, None)
+    assert set(engine.present) == {direct.KEEPER, "other"}
 
 
 async def test_a_lost_rule_of_a_dsr_farm_is_found_and_written_anew(
-    engine: NftlbEngine,  # noqa: F811 - the fixture's value
+    engine: Bench,  # noqa: F811 - the fixture's value
     links: Links,
 ) -> None:
     await bring(engine, links, "web", mode="dsr", **BASE, backends=backends(3))
     await Nft.open().run("flush chain netdev nftlb web")
-    assert "packets go to" in await engine.fault("web")
-    await engine.reload("web")
-    assert await engine.fault("web") == ""
+    assert "packets go to" in (await engine.verifier.farm("web") or "")
+    await engine.mirror.reload("web")
+    assert await engine.verifier.farm("web") is None
 
 
 async def test_a_restarted_agent_leaves_the_rules_of_a_dsr_farm_as_they_are(
-    engine: NftlbEngine,  # noqa: F811 - the fixture's value
+    engine: Bench,  # noqa: F811 - the fixture's value
     links: Links,
 ) -> None:
     changes = {"mode": "dsr", **BASE, "backends": backends(3)}
     await bring(engine, links, "web", **changes)
-    before = await engine.generation()
-    engine.present = {}
-    await engine.sync()
+    before = await engine.reader.generation()
+    engine.present.clear()
+    await engine.mirror.sync()
     await bring(engine, links, "web", **changes)
-    assert await engine.generation() == before
+    assert await engine.reader.generation() == before

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import plan, translate
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
-from kube_nftlb.agent.table import farm_options, kernel_features, traffic_policy
-from kube_nftlb.agent.table.table import TABLE, OwnTable
+from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.table import kernel_features
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.agent.table.verify import drift
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import IPV4_HELPERS, KERNEL_HELPERS
-from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.readback import Kernel
 from tests.builders import farm, raw_backend
+from tests.contract.bench import Bench, bench
 from tests.contract.conftest import PORT
+from tests.views import view
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "ipv4": {
@@ -61,37 +59,33 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 class Node:
     """nftlb and the agent's own table, and a look at the kernel."""
 
-    def __init__(self, engine: NftlbEngine, table: OwnTable, log: Path) -> None:
-        self.engine, self.table, self.log = engine, table, log
+    def __init__(self, engine: Bench, table: AgentTable) -> None:
+        self.engine, self.table = engine, table
 
     async def bring(self, wanted: Farm) -> None:
         name = wanted.metadata.name
-        seen = translate.farm_view(wanted, self.engine.present.get(name))
-        await self.table.update({name: traffic_policy.refusal(seen) | farm_options.contents(wanted.spec, seen)})
-        assert await self.engine.apply(plan.steps(self.engine.present, {name: seen})) == {}
-        await self.engine.sync()
+        seen, _, contents, _ = view(wanted, self.engine.present.get(name))
+        await self.table.update({name: contents})
+        assert await self.engine.mirror.apply(plan.steps(self.engine.present, {name: seen})) == {}
+        await self.engine.mirror.sync()
         assert plan.steps(self.engine.present, {name: seen}) == []
         await self.intact()
 
     async def intact(self) -> None:
         for name in self.engine.present:
-            assert await self.engine.fault(name) == ""
-        assert await self.engine.base_fault() == ""
-        assert await self.engine.own_table_fault(TABLE, self.table.state) == ""
-        assert "recovery in progress" not in self.log.read_text()
+            assert await self.engine.verifier.farm(name) is None
+        assert await self.engine.verifier.base() is None
+        assert await drift(self.engine.reader, self.table.state) is None
+        assert "recovery in progress" not in self.engine.log.read_text()
 
 
 @pytest.fixture
 async def node(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Node]:
-    client, kernel = NftlbClient(f"http://127.0.0.1:{PORT}", real_nftlb), await Kernel.open()
-    conntrack, nft = await Conntrack.open(), Nft.open()
-    engine, table = NftlbEngine(client, kernel, conntrack, nft, run_dir / "nftlb.json"), OwnTable(nft)
-    await engine.sync()
-    await table.create()
-    yield Node(engine, table, run_dir / "nftlb.log")
-    await client.close()
-    kernel.close()
-    conntrack.close()
+    async with bench(f"http://127.0.0.1:{PORT}", real_nftlb, run_dir) as opened:
+        table = AgentTable(opened.nft)
+        await opened.mirror.sync()
+        await table.create()
+        yield Node(opened, table)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -148,9 +142,9 @@ async def test_a_helper_is_probed_and_set(node: Node, helper: tuple[str, str], f
             farm(**FAMILIES[family], helper=name, protocol=protocol)
         return
     wanted = farm(**FAMILIES[family], helper=name, protocol=protocol)
-    before = await node.engine.generation()
+    before = await node.engine.reader.generation()
     possible = [await node.table.possible(feature.probe) for feature in kernel_features.needed(wanted.spec)]
-    assert await node.engine.generation() == before, "a probe changes nothing"
+    assert await node.engine.reader.generation() == before, "a probe changes nothing"
     if not all(possible):
         pytest.skip(next(kernel_features.needed(wanted.spec)).lacking)
     await node.bring(wanted)

@@ -2,73 +2,66 @@
 
 from collections.abc import AsyncIterator, Mapping
 from ipaddress import ip_address
-from pathlib import Path
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
-from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
-from kube_nftlb.agent.table.policies import Policies, References, guards_owner, policy
-from kube_nftlb.agent.table.table import (
+from kube_nftlb.agent.table.layout import (
     BACKEND_SOURCES,
     HAIRPIN,
     LISTENERS,
-    REFUSE,
+    NO_ENDPOINTS,
     SET_NAMES,
     SOURCES,
     TABLE,
-    VERDICTS,
-    OwnTable,
-    listener,
+    refused,
 )
+from kube_nftlb.agent.table.policies import Policies, References, policy, rules_owner
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.agent.table.verify import drift
+from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.names import nftlb_farm_name
+from kube_nftlb.names import node_farm_name
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
-from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.client import NftlbClient
-from kube_nftlb.nftlb.objects import Claim
-from kube_nftlb.nftlb.readback import Kernel
+from kube_nftlb.nftlb.readback import NftlbReader
 
 
 class Node:
     """The table, and a look at the kernel."""
 
-    def __init__(self, table: OwnTable, engine: NftlbEngine, nft: Nft) -> None:
-        self.table, self.engine, self.nft = table, engine, nft
+    def __init__(self, table: AgentTable, reader: NftlbReader, nft: Nft) -> None:
+        self.table, self.reader, self.nft = table, reader, nft
 
-    async def fault(self) -> str:
-        return await self.engine.own_table_fault(TABLE, self.table.state)
+    async def drift(self) -> str | None:
+        return await drift(self.reader, self.table.state)
 
     async def give(self, owners: Mapping[str, Contents]) -> None:
         await self.table.update(owners)
-        assert await self.fault() == ""
+        assert await self.drift() is None
 
 
 @pytest.fixture
-async def node(private_network: None, run_dir: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - a fixture is asked for by name
-    nft, kernel, conntrack = Nft.open(), await Kernel.open(), await Conntrack.open()
-    client = NftlbClient("http://127.0.0.1:1", run_dir / "nftlb.key")
-    node = Node(OwnTable(nft), NftlbEngine(client, kernel, conntrack, nft, run_dir / "nftlb.json"), nft)
-    assert await node.fault() != ""
+async def node(private_network: None) -> AsyncIterator[Node]:  # noqa: ARG001 - a fixture is asked for by name
+    nft, reader = Nft.open(), await NftlbReader.open()
+    node = Node(AgentTable(nft), reader, nft)
+    assert await node.drift() is not None
     await node.table.create()
-    assert await node.fault() == ""
+    assert await node.drift() is None
     yield node
     await nft.run("flush ruleset")
-    await client.close()
-    kernel.close()
-    conntrack.close()
+    reader.close()
 
 
 def refusing(*ips: str) -> Contents:
-    return Contents(frozenset(listener(VERDICTS, Claim(ip, "tcp", 80), REFUSE) for ip in ips))
+    return refused(Listener(ip, "TCP", 80) for ip in ips)
 
 
 def guarded(name: str, *ranges: str, rule: str = "drop") -> Contents:
     allowed = NamedSet(f"set-{name}", "type ipv4_addr; flags interval; auto-merge;", ranges)
-    chain = Chain(f"guard-{name}", (f"ip saddr @set-{name} return", rule))
-    element = Element(f"{VERDICTS}-ip", "tcp . 10.96.0.9 . 80", f"goto guard-{name}")
+    chain = Chain(f"policy-{name}", (f"ip saddr @set-{name} return", rule))
+    element = Element(f"{NO_ENDPOINTS}-ip", "tcp . 10.96.0.9 . 80", f"goto policy-{name}")
     return Contents(frozenset({element}), (chain,), (allowed,))
 
 
@@ -117,8 +110,8 @@ async def test_the_rules_come_and_go_with_what_they_look_up(node: Node) -> None:
     [
         f"delete table inet {TABLE}",
         f"flush chain inet {TABLE} prerouting",
-        f"flush map inet {TABLE} {VERDICTS}-ip",
-        f"flush chain inet {TABLE} guard-b",
+        f"flush map inet {TABLE} {NO_ENDPOINTS}-ip",
+        f"flush chain inet {TABLE} policy-b",
         f"flush set inet {TABLE} set-b",
     ],
 )
@@ -126,9 +119,9 @@ async def test_damage_is_seen_and_mended(node: Node, damage: str) -> None:
     owners = {"a": refusing("10.96.0.1"), "b": guarded("b", "10.0.0.0/8")}
     await node.give(owners)
     await node.nft.run(damage)
-    assert await node.fault() != ""
+    assert (await node.drift() or "") != ""
     await node.table.create()
-    assert await node.fault() == ""
+    assert await node.drift() is None
 
 
 async def test_a_change_of_a_table_that_somebody_removed_makes_it_whole(node: Node) -> None:
@@ -145,12 +138,12 @@ async def test_a_farm_whose_rules_the_kernel_refuses_hurts_no_other(node: Node) 
     refused = await node.table.update({"a": refusing("10.96.0.2"), "odd": limited(31000), "c": refusing("10.96.0.3")})
     assert list(refused) == ["odd"]
     assert "refused" in refused["odd"]
-    assert await node.fault() == ""
+    assert await node.drift() is None
     assert node.table.owned("odd") == limited(30500), "it keeps what it had"
     assert (node.table.owned("a"), node.table.owned("c")) == (refusing("10.96.0.2"), refusing("10.96.0.3"))
     node.table.expect({"a": refusing("10.96.0.1"), "odd": limited(31000), "odder": limited(99999)})
     assert set(await node.table.create()) == {"odd", "odder"}
-    assert await node.fault() == ""
+    assert await node.drift() is None
     assert not node.table.owned("odd")
 
 
@@ -170,9 +163,12 @@ def policies(*specs: tuple[str, str, list[str]]) -> Policies:
     return known
 
 
-def listening(family: str) -> objects.Farm:
+def listening(known: Policies, key: FarmKey = GUARDED, family: Family = "ipv4") -> dict[str, Contents]:
+    """What applies a farm's policies where it listens."""
     ip = "10.96.0.9" if family == "ipv4" else "fd00::9"
-    return objects.Farm(FARM_NAME, addresses={"a": objects.Address("a", family, ip, "80,443", "tcp")})
+    name = node_farm_name(*key)
+    listeners = [Listener(ip, "TCP", port) for port in (80, 443)]
+    return {rules_owner(name): known.rules(key, name, family, listeners)}
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
@@ -188,11 +184,11 @@ def listening(family: str) -> objects.Farm:
         ["0.0.0.0/8", "192.0.2.77/24", "128.0.0.0/1", "::/64", "fd00::77/64", "8000::/1"],
     ],
 )
-async def test_the_kernel_has_the_ranges_of_a_policy(node: Node, family: str, cidrs: list[str]) -> None:
+async def test_the_kernel_has_the_ranges_of_a_policy(node: Node, family: Family, cidrs: list[str]) -> None:
     known = policies(("a-list", "deny", cidrs), ("another", "allow", []))
-    guards = {guards_owner(FARM_NAME): known.guards(GUARDED, listening(family))}
-    await node.give(known.sets() | guards)
-    await node.give({owner: Contents() for owner in known.sets() | guards})
+    rules = listening(known, family=family)
+    await node.give(known.sets() | rules)
+    await node.give({owner: Contents() for owner in known.sets() | rules})
 
 
 async def test_ten_thousand_ranges_change_in_one_transaction(node: Node) -> None:
@@ -201,10 +197,10 @@ async def test_ten_thousand_ranges_change_in_one_transaction(node: Node) -> None
 
     start = int(ip_address("10.0.0.0"))
     known = some(start)
-    await node.give(known.sets() | {guards_owner(FARM_NAME): known.guards(GUARDED, listening("ipv4"))})
-    before = await node.engine.generation()
+    await node.give(known.sets() | listening(known))
+    before = await node.reader.generation()
     await node.give(some(start + 256).sets())
-    assert await node.engine.generation() == before + 1
+    assert await node.reader.generation() == before + 1
 
 
 async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node: Node) -> None:
@@ -212,10 +208,10 @@ async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node
         policies(("list", "deny", ["10.0.0.0/8"])),
         policies(("list", "allow", ["10.0.0.0/8"])),
     ):
-        await node.give(known.sets() | {guards_owner(FARM_NAME): known.guards(GUARDED, listening("ipv4"))})
+        await node.give(known.sets() | listening(known))
     gone = dict.fromkeys(known.sets(), Contents())
     known.turn({PolicyKey("shop", "list"): None})
-    await node.give(gone | {guards_owner(FARM_NAME): known.guards(GUARDED, listening("ipv4"))})
+    await node.give(gone | listening(known))
 
 
 async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:
@@ -227,12 +223,11 @@ async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:
         for each in (name, "0")
     ]
     known.turn({PolicyKey(key.namespace, raw["metadata"]["name"]): policy(raw) for raw in raws})
-    farm = objects.Farm(nftlb_farm_name(*key), addresses=listening("ipv4").addresses)
-    await node.give(known.sets() | {guards_owner(farm.name): known.guards(key, farm)})
+    await node.give(known.sets() | listening(known, key))
 
 
 async def test_a_range_that_is_gone_is_seen(node: Node) -> None:
     known = policies(("list", "deny", ["10.0.0.0/8", "192.0.2.0/24"]))
     await node.give(known.sets())
     await node.nft.run(f"delete element inet {TABLE} policy-shop.list-ip {{ 192.0.2.0/24 }}")
-    assert "policy-shop.list-ip" in await node.fault()
+    assert "policy-shop.list-ip" in (await node.drift() or "")

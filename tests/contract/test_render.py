@@ -10,7 +10,7 @@ from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
 from kube_nftlb.commands.ruleset import ruleset
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.nftlb.readback import Kernel
+from kube_nftlb.nftlb.readback import NftlbReader
 from tests.unit.commands.objects import BY_HAND, SHOP
 
 EMPTY = """
@@ -29,7 +29,7 @@ def render_nft(*options: str) -> "subprocess.CompletedProcess[str]":
 async def test_the_rules_are_nftlb_s_and_the_agent_s_and_the_caller_s_own_stay() -> None:
     nft = Nft.open()
     await nft.run("add table inet bystander { chain c { counter; }; }")
-    kernel = await Kernel.open()
+    kernel = await NftlbReader.open()
     before, generation = listed(), await kernel.generation()
     made = ruleset(render(complete(parse(f"{SHOP}---{BY_HAND}---{EMPTY}", "file"))))
     assert made.problems == ()

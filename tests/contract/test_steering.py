@@ -2,12 +2,11 @@
 
 import itertools
 
-from kube_nftlb.agent.engine.nftlb.translate import farm_view, own_contents
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table.table import environment
-from kube_nftlb.nftlb import objects
+from kube_nftlb.agent.table.layout import environment
 from tests.builders import farm, raw_backend
 from tests.contract.test_own_table import Node, node  # noqa: F401 - a fixture
+from tests.views import view
 
 ADDRESSES = {
     "ipv4": [
@@ -49,6 +48,6 @@ async def test_all_shapes(node: Node) -> None:  # noqa: F811 - the fixture
                 if name in nodes
             ],
         )
-        seen = farm_view(wanted, None, HERE)
-        for present in (objects.Farm(seen.name), seen):
-            await node.give({"web--http": own_contents(wanted, seen, present, HERE)})
+        seen = view(wanted, facts=HERE)
+        for contents in (seen.before, seen.after):
+            await node.give({"web--http": contents})

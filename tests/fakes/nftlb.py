@@ -2,15 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import httpx
 
 from kube_nftlb import errors
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodVip
+from kube_nftlb.netfilter.conntrack import Destination
 from kube_nftlb.nftlb import layout, objects
-from kube_nftlb.nftlb.layout import FarmRules, Listener
+from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
+from kube_nftlb.nftlb.readback import TimedSession
 
 KEY = "the-key"
 
@@ -168,11 +170,15 @@ class FakeKernel:
     async def generation(self) -> int:
         return len(self._nftlb.changes) + len(self._nft.commands) + self.foreign_changes
 
-    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[Listener]) -> FarmRules:
+    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
         rules = self._rules(farm)
         return FarmRules(rules.listeners & wanted, rules.scheduled, rules.targets)
 
-    async def listeners(self, family: layout.Family) -> set[Listener]:
+    async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
+        found = self._farms().get(farm)
+        return layout.expected_ingress(found) if found is not None else IngressRules(frozenset(), frozenset())
+
+    async def listeners(self, family: layout.Family) -> set[MapEntry]:
         farms = self._farms()
         return {
             listener
@@ -193,7 +199,7 @@ class FakeKernel:
     async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
         return {target.mark: target.mark for target in self._rules(farm).targets}
 
-    async def timed_sessions(self, family: layout.Family, map_: str) -> list[object]:
+    async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
         return []
 
     async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
@@ -203,17 +209,17 @@ class FakeKernel:
 class FakeConntrack:
     """A table without connections."""
 
-    async def release(self, farm: objects.Farm, marks: set[int]) -> int:
+    async def release(self, to: Collection[Destination], marks: set[int]) -> int:
         return 0
 
-    async def forget_untranslated(self, farm: objects.Farm) -> int:
+    async def forget_untranslated(self, to: Collection[Destination]) -> int:
         return 0
 
-    async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
+    async def cut(self, to: Collection[Destination], addresses: frozenset[str]) -> int:
         return 0
 
 
-class FakeSegment:
+class FakePodLinks:
     """A node with the interfaces that a test says, and pods that keep what they are given."""
 
     def __init__(self, links: Links = NO_LINKS) -> None:

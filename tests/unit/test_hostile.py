@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.agent.engine.nftlb import translate
+from kube_nftlb.agent import resolve
+from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.agent.table import farm_options, policies
-from kube_nftlb.agent.table import table as own_table
+from kube_nftlb.agent.table import layout as layout_
+from kube_nftlb.agent.table import policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
@@ -32,6 +33,7 @@ from kube_nftlb.operator.cache.records import parse_farm, parse_node
 from kube_nftlb.operator.farms.builder import build
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
 from tests.unit.operator.objects import a_slice, endpoint, service
+from tests.views import overlay
 
 KEY = FarmKey("default", "web--http")
 DENYING = policies.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
@@ -124,21 +126,21 @@ def check_farm(farm: Farm) -> None:
         {"farms": [{"name": "x", "log-prefix": "old", "est-connlimit": "3", "source-addr": "10.0.0.9"}]}
     )
     for present in (None, had["x"]):
-        seen = translate.farm_view(farm, present, HERE)
+        node_farm = resolve.node_farm(farm, HERE, None)
+        seen = translate(node_farm, present)
         check_wire([seen.wire()])
         known = policies.Policies()
         known.refer(KEY, policies.references(farm))
         known.turn({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         own = combined(
             [
-                own_table.base(own_table.SET_NAMES),
-                translate.own_contents(farm, seen, seen, HERE),
-                farm_options.contents(farm.spec, seen),
-                known.guards(KEY, seen),
+                layout_.base(layout_.SET_NAMES),
+                overlay(node_farm, seen, seen),
+                known.rules(KEY, node_farm.name, farm.spec.family, node_farm.listeners),
             ]
         )
-        check_commands(creation(own_table.TABLE, own))
-        check_commands(changes(own_table.TABLE, own, State()))
+        check_commands(creation(layout_.TABLE, own))
+        check_commands(changes(layout_.TABLE, own, State()))
 
 
 @always_the_same(200)
@@ -189,16 +191,14 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
 @example({"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]})
 def test_of_a_policy_only_ranges_reach_nft(spec: Any) -> None:
     raw = {"metadata": {"namespace": "default", "name": "list"}, "spec": spec}
-    check_commands(
-        creation(own_table.TABLE, combined([own_table.base(own_table.SET_NAMES), policies.policy(raw).contents]))
-    )
+    check_commands(creation(layout_.TABLE, combined([layout_.base(layout_.SET_NAMES), policies.policy(raw).contents])))
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
     for namespace, name in (("default", text), (text, "list")):
         found = policies.policy({"metadata": {"namespace": namespace, "name": name}, "spec": {"type": "deny"}})
-        check_commands(creation(own_table.TABLE, combined([own_table.base(own_table.SET_NAMES), found.contents])))
+        check_commands(creation(layout_.TABLE, combined([layout_.base(layout_.SET_NAMES), found.contents])))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -218,7 +218,7 @@ def test_no_farm_has_the_name_of_another_namespace_s_farm_in_nftlb() -> None:
         ("default", "web"),
         ("default", "default.web"),
     ]
-    assert len({names.nftlb_farm_name(*pair) for pair in pairs}) == len(pairs)
+    assert len({names.node_farm_name(*pair) for pair in pairs}) == len(pairs)
     assert isinstance(parse(raw_farm(FARM, "shop.web")), Problem)
 
 
@@ -305,4 +305,4 @@ def test_the_text_with_which_sessions_are_purged_is_plain(
     except ValueError:
         return
     assert set(text) <= set(string.hexdigits + ".: ")
-    assert len(layout.sessions_map(names.nftlb_farm_name("n" * 63, name))) <= 127
+    assert len(layout.sessions_map(names.node_farm_name("n" * 63, name))) <= 127

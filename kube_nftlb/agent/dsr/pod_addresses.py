@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from pyroute2 import IPRoute
@@ -80,8 +80,23 @@ class _ArpSettings(nlmsg):  # type: ignore[misc]  # pyroute2 has no type hints
                 nla_map = ((18, "arp_announce", "uint32"), (19, "arp_ignore", "uint32"))
 
 
-class Segment:
-    """What this node has, and what pods were given. ``provide`` adds, ``tidy`` takes away."""
+class PodLinks(Protocol):
+    """What knows the node's interfaces, and gives pods addresses."""
+
+    links: Links
+
+    async def look(self) -> bool:
+        """Read the interfaces anew. Return True if anything has changed."""
+
+    async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
+        """Give pods the addresses that these farms need; a pod that cannot be given one is no longer in ``links``."""
+
+    async def tidy(self) -> None:
+        """Take from pods what no farm needs any more."""
+
+
+class PodAddresses:
+    """See ``PodLinks``. ``provide`` adds addresses, ``tidy`` takes them away."""
 
     def __init__(self, file: Path) -> None:
         """``file`` is the record of what pods were given."""
@@ -91,7 +106,7 @@ class Segment:
         self.links = NO_LINKS
 
     async def look(self) -> bool:
-        """Read the interfaces anew; whether anything has changed."""
+        """See ``PodLinks``."""
         before, self.links = self.links, await asyncio.to_thread(_survey)
         return self.links != before
 

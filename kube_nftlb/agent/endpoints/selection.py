@@ -1,41 +1,32 @@
-"""Which backends of a farm get connections, and which keep what they have. No I/O.
+"""Select the backends of a farm that get connections, and those that keep what they have. Pure: no I/O.
 
-nftlb has priorities of its own, but makes them anew from what it has at each change: it forgets the farm's, and knows
-nothing of backends that are not ready, which it never gets. So they are decided here.
+States and priorities are decided here and not by an engine, which knows nothing of backends that are not ready.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints.topology import Endpoints, choose
+from kube_nftlb.agent.model import Endpoint
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.nftlb.objects import BackendState
 
 
-class Chosen(NamedTuple):
-    """A backend that nftlb is to have, and the state that it has there."""
+def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[Endpoint]:
+    """Yield the endpoints that a node uses, in the order of the spec.
 
-    backend: Backend
-    state: BackendState
-
-
-def chosen(spec: FarmSpec, facts: NodeFacts) -> Iterator[Chosen]:
-    """The backends that nftlb is to have on a node, in their order.
-
-    Those that the node uses are up; where it uses its own alone, the others are off, and so can be reached by who sets
-    their mark (``steering``). A backend that drains is off as well: not scheduled, but still led to by sessions. One
-    that is off or down, spare, or not ready is not in nftlb at all; nor is any of a farm that is off or down.
+    Those that the traffic policy leaves are schedulable. If the node schedules only its own, the others can still be
+    reached by its own clients. A backend that drains is not schedulable either, but keeps its sessions. One that is off
+    or down, on standby, or not ready is not used at all; nor is any of a farm that is off or down.
     """
     endpoints = candidates(spec, facts)
     scheduled = {backend.name for backend in endpoints.local or endpoints.cluster}
     reachable = {backend.name for backend in endpoints.cluster}
     for backend in spec.backends:
         if backend.name in scheduled:
-            yield Chosen(backend, "off" if spec.state == "drain" else "up")
+            yield Endpoint(backend, schedulable=spec.state != "drain")
         elif backend.name in reachable or (spec.state in ("up", "drain") and _lingers(spec, backend)):
-            yield Chosen(backend, "off")
+            yield Endpoint(backend, schedulable=False)
 
 
 def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
@@ -62,13 +53,13 @@ def cut_off(spec: FarmSpec) -> frozenset[str]:
     return frozenset(backend.ip for backend in spec.backends if "down" in (spec.state, backend.state))
 
 
-def remarks(spec: FarmSpec) -> str:
-    """In a sentence, what of the spec has no effect though it is valid; else empty."""
+def warning(spec: FarmSpec) -> str | None:
+    """Return what part of a valid spec has no effect, or None."""
     names = {backend.name for backend in spec.backends}
     for session in spec.sessions:
         if session.backend not in names:
             return f"the session of {session.client} names the backend {session.backend}, which the farm does not have"
-    return ""
+    return None
 
 
 def _lingers(spec: FarmSpec, backend: Backend) -> bool:

@@ -49,11 +49,11 @@ class AgentHealth:
     @property
     def serves(self) -> bool:
         """Whether the farms have been programmed, and their changes are in time."""
-        return self._progress.backlog.done_at is not None and not self._overdue
+        return self._progress.lag.done_at is not None and not self._overdue
 
     @property
     def _overdue(self) -> bool:
-        return self._progress.backlog.overdue(self._sync_overdue_s, time.monotonic())
+        return self._progress.lag.overdue(self._sync_overdue_s, time.monotonic())
 
     def answer(self, path: str) -> Answer:
         """What is answered on the port that is known as kube-proxy's."""
@@ -70,7 +70,7 @@ class AgentHealth:
         return self._probe(path, probes[path]) if path in probes else None
 
     def _probe(self, path: str, probe: Callable[[proxy_health.Health], Answer]) -> Answer:
-        done_at = self._progress.backlog.done_at
+        done_at = self._progress.lag.done_at
         began_at = self._progress.began_at
         now = time.monotonic()
         answer = probe(
@@ -80,7 +80,7 @@ class AgentHealth:
                 done_s_ago=now - done_at if done_at is not None else None,
                 began_s_ago=now - began_at if began_at is not None else 0,
                 node_eligible=proxy_health.node_eligible(self._own_node.current, known=self._own_node.known),
-                nftlb_error=self._progress.nftlb_error,
+                nftlb_error=self._progress.engine_error,
             )
         )
         metrics.PROBES.labels(path, str(answer.status)).inc()

@@ -11,7 +11,7 @@ from pyroute2 import IPRoute
 from kube_nftlb import errors
 from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
 from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
-from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.api.base import Family
 from kube_nftlb.http_server import ALL_ADDRESSES
 from kube_nftlb.kube.client import Kube, Listing, WatchEvent
@@ -28,9 +28,9 @@ _log = structlog.get_logger()
 class Surroundings:
     """Tells the reconciler of everything but farms that its decisions depend on, once all of it is known."""
 
-    def __init__(self, kube: Kube, reconciler: Reconciler, own_node: OwnNode, settings: AgentSettings) -> None:
+    def __init__(self, kube: Kube, inputs: Inputs, own_node: OwnNode, settings: AgentSettings) -> None:
         self._kube = kube
-        self._reconciler = reconciler
+        self._inputs = inputs
         self._settings = settings
         self._own_node = own_node
         self._local_ips: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Surroundings:
             for text in cidrs:
                 network = ipaddress.ip_network(text)
                 ranges[family_of(network)].add(str(network))
-        self._reconciler.learn(self._facts(), ranges)
+        self._inputs.set_node(self._facts(), ranges)
 
     def _facts(self) -> NodeFacts:
         settings = self._settings

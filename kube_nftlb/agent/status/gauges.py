@@ -5,37 +5,28 @@ from collections import Counter
 from typing import get_args
 
 from kube_nftlb import metrics
-from kube_nftlb.agent.sync.farm_index import FarmState
-from kube_nftlb.agent.sync.reconciler import Reconciler
-from kube_nftlb.nftlb import objects
+from kube_nftlb.agent.sync.reconciler import FarmState, Reconciler
 
 
 class Gauges:
-    """Counts what changed since the last time, and no more: there may be a quarter of a million backends."""
+    """Sets the agent's gauges."""
 
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
-        self._counted: dict[str, tuple[objects.Farm, Counter[str]]] = {}
 
     def refresh(self) -> None:
         """Set them all."""
-        progress, backlog = self._reconciler.progress, self._reconciler.progress.backlog
+        progress, lag = self._reconciler.progress, self._reconciler.progress.lag
         now = time.monotonic()
         metrics.set_states(metrics.NODE_FARMS, self._reconciler.states(), get_args(FarmState))
         metrics.set_states(metrics.NODE_BACKENDS, self._backends(), ("up", "off"))
         metrics.NODE_POLICIES.set(self._reconciler.policy_count)
-        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.farms.without_local_backends())
-        metrics.NFTLB_UP.set(not progress.nftlb_error)
-        metrics.BACKLOG_SECONDS.set(now - backlog.waiting_since if backlog.waiting_since is not None else 0)
-        metrics.LAST_SYNC.set(time.time() - (now - backlog.done_at) if backlog.done_at is not None else 0)
+        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.without_local_backends())
+        metrics.NFTLB_UP.set(not progress.engine_error)
+        metrics.BACKLOG_SECONDS.set(now - lag.waiting_since if lag.waiting_since is not None else 0)
+        metrics.LAST_SYNC.set(time.time() - (now - lag.done_at) if lag.done_at is not None else 0)
 
     def _backends(self) -> Counter[str]:
-        known, self._counted = self._counted, {}
-        total: Counter[str] = Counter()
-        for name, farm in self._reconciler.served.items():
-            counted = known.get(name)
-            if counted is None or counted[0] is not farm:
-                counted = (farm, Counter(backend.state for backend in farm.backends.values()))
-            self._counted[name] = counted
-            total.update(counted[1])
-        return total
+        farms = list(self._reconciler.programmed.values())
+        up = sum(farm.scheduled for farm in farms)
+        return Counter({"up": up, "off": sum(farm.endpoints for farm in farms) - up})

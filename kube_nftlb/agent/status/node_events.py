@@ -22,11 +22,12 @@ _OVER: dict[EventReason, tuple[EventReason, str]] = {
 def troubles(progress: Progress, node: str) -> list[Lasting]:
     """What is wrong on a node."""
     found = []
-    if progress.nftlb_error:
+    if progress.engine_error:
         sentence = "changes of Services wait until it is back, what was programmed goes on working; see the logs of the"
         found.append(
             Lasting(
-                "NftlbUnreachable", f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.nftlb_error})"
+                "NftlbUnreachable",
+                f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.engine_error})",
             )
         )
     # A spec with a part that has no effect is for the farm's condition: everything is programmed.

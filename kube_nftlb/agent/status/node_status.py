@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
-from kube_nftlb.nftlb import objects
 from kube_nftlb.reasons import NodeReason
 
 _ERROR_MAX = 1024
@@ -20,13 +20,13 @@ _Said = tuple[str, NodeReason, str]
 
 def node_status(
     progress: Progress,
-    present: Mapping[str, objects.Farm],
+    programmed: Mapping[str, Programmed],
     versions: NodeVersions,
     before: NodeStatus | None,
     now: datetime,
 ) -> NodeStatus:
     """What to report; a condition keeps the time of its last change from the status ``before``."""
-    reachable = not progress.nftlb_error
+    reachable = not progress.engine_error
     ready: _Said
     nftlb: _Said
     in_sync: _Said
@@ -34,7 +34,7 @@ def node_status(
         ready = ("True", "AgentReady", "the agent programs nftlb")
         nftlb = ("True", "Reachable", "nftlb answers")
     else:
-        sentence = f"nftlb does not answer, see its log on this node: {progress.nftlb_error}"
+        sentence = f"nftlb does not answer, see its log on this node: {progress.engine_error}"
         ready = ("False", "NftlbUnreachable", sentence)
         nftlb = ("False", "Unreachable", sentence)
     if progress.pending:
@@ -49,8 +49,8 @@ def node_status(
         # A failed farm that is not listed would count as programmed.
         watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
         policy_watermark=str(progress.policy_watermark),
-        farms=len(present),
-        backends=sum(len(farm.backends) for farm in present.values()),
+        farms=len(programmed),
+        backends=sum(farm.endpoints for farm in programmed.values()),
         failed=len(progress.problems),
         failed_farms=tuple(
             FailedFarm(

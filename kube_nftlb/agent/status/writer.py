@@ -51,7 +51,7 @@ class NodeReporter:
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
             status = node_status(
-                reconciler.progress, reconciler.served, self._versions, self._written, datetime.now(tz=UTC)
+                reconciler.progress, reconciler.programmed, self._versions, self._written, datetime.now(tz=UTC)
             )
             if not self._worth_writing(status, reconciler.progress, loop.time() - written_at):
                 continue

@@ -1,7 +1,7 @@
 """Since when changes of farms have waited to be programmed. No I/O; times are seconds of any one clock."""
 
 
-class Backlog:
+class Lag:
     """What waits is done when the watermark has come to where changes were when it began to wait.
 
     So while changes come without pause it is not the queue that must be empty, only what was in it a while ago.

@@ -1,46 +1,102 @@
-"""Which farms are next, and how many at once. No I/O."""
+"""The farms that wait for the loop, those in progress, and those applied but not verified yet. Pure: no I/O."""
 
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.kube.fair_queue import FairQueue
 
-CHUNK_MAX = 32
-CHUNK_MIN = 2
+BATCH_MAX = 32
+BATCH_MIN = 2
 """Farms per pass: what comes in meanwhile waits for no more than these."""
 _PASS_S = 0.25
-"""How long a pass should take; nftlb takes longer for a farm the more farms it has."""
-_NEWEST = 4
-"""How many of a pass are those that came last: a single change does not wait until thousands before it are done."""
+"""How long a pass should take; an engine may take longer for a farm the more farms it has."""
 
 
-def next_farms(dirty: Iterable[FarmKey], chunk: int, urgent: Callable[[FarmKey], bool]) -> list[FarmKey]:
-    """What is taken of all that is dirty, which is in the order in which it came: up to half of it what is urgent.
+class Unverified(NamedTuple):
+    """A farm that was applied: since which resourceVersion it waits, when it was applied, and why it was refused."""
 
-    Namespaces take turns: the thousands of one do not keep a farm of another waiting.
-    """
-    keys = list(dirty)
-    if len(keys) <= chunk:
-        return keys
-    turns = _in_turns(keys)
-    taken = dict.fromkeys(itertools.islice(filter(urgent, turns), chunk // 2))
-    room = chunk - len(taken)
-    newest = list(itertools.islice((key for key in reversed(keys) if key not in taken), min(_NEWEST, room // 2)))
-    rest = (key for key in turns if key not in taken and key not in newest)
-    return [*taken, *itertools.islice(rest, room - len(newest)), *reversed(newest)]
+    since: int
+    applied_at: float
+    refused: str | None
 
 
-def _in_turns(keys: Iterable[FarmKey]) -> list[FarmKey]:
-    """One farm of each namespace, of the one with the fewest first, then the second of each, and so on."""
-    groups: dict[str, list[FarmKey]] = {}
-    for key in keys:
-        groups.setdefault(key.namespace, []).append(key)
-    rounds = itertools.zip_longest(*sorted(groups.values(), key=len))
-    return [key for each in rounds for key in each if key is not None]
+class FarmQueue:
+    """Farms by the stage that they are in; a farm that changes again waits again."""
+
+    def __init__(self, is_urgent: Callable[[FarmKey], bool]) -> None:
+        """``is_urgent`` farms come or go: somebody waits for them, more than for one more backend of others."""
+        self.waiting: FairQueue[FarmKey] = FairQueue(is_urgent, attrgetter("namespace"))
+        self.in_progress: dict[FarmKey, int] = {}
+        self.unverified: dict[FarmKey, Unverified] = {}
+        self._batch = BATCH_MAX
+
+    def add(self, keys: Iterable[FarmKey], since: int) -> None:
+        """Have farms looked at, which may be out of date since a resourceVersion."""
+        for key in keys:
+            self.waiting.add(key, since)
+
+    def take(self) -> list[FarmKey]:
+        """Move the next batch to those in progress, and return all that are."""
+        self.in_progress |= self.waiting.take(self._batch)
+        return list(self.in_progress)
+
+    def applied(
+        self, refused: Mapping[FarmKey, str], incomplete: Iterable[FarmKey], now: float, seconds: float
+    ) -> None:
+        """Move those in progress to the unverified; it took ``seconds`` until ``now``."""
+        for key, since in self.in_progress.items():
+            earlier = self.unverified.get(key, Unverified(since, now - seconds, None))
+            self.unverified[key] = earlier._replace(refused=refused.get(key))
+        for key in incomplete:
+            if key in self.in_progress and key not in refused:
+                self.waiting.add(key, self.in_progress[key])
+        self._batch = fitting_batch(len(self.in_progress), seconds, self._batch)
+        self.in_progress = {}
+
+    def to_verify(self, limit: int) -> list[tuple[FarmKey, str | None]]:
+        """Return the oldest unverified farms, each with why it was refused; those that wait again need no look."""
+        oldest = list(self.unverified.items())[:limit]
+        for key, _ in oldest:
+            if key in self.waiting:
+                del self.unverified[key]
+        return [(key, entry.refused) for key, entry in oldest if key in self.unverified]
+
+    def verified(self, key: FarmKey) -> None:
+        """A farm was compared with the kernel."""
+        self.unverified.pop(key, None)
+
+    def overdue(self, limit_s: float, now: float) -> bool:
+        """Return True if the oldest unverified farm was applied longer ago than the limit."""
+        oldest = next(iter(self.unverified.values()), None)
+        return oldest is not None and now - oldest.applied_at > limit_s
+
+    def restart(self) -> None:
+        """Have everything that is not verified done again."""
+        for key, since in {**{key: entry.since for key, entry in self.unverified.items()}, **self.in_progress}.items():
+            self.waiting.add(key, since)
+        self.in_progress, self.unverified = {}, {}
+
+    @property
+    def pending(self) -> set[FarmKey]:
+        """The farms in any stage."""
+        return {*self.waiting, *self.in_progress, *self.unverified}
+
+    @property
+    def oldest_since(self) -> int | None:
+        """The lowest resourceVersion since which a farm is in any stage, or None if none is."""
+        since = [*self.in_progress.values(), *(entry.since for entry in self.unverified.values())]
+        if (waiting := self.waiting.oldest_since()) is not None:
+            since.append(waiting)
+        return min(since, default=None)
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.in_progress) + len(self.unverified)
 
 
-def fitting_chunk(done: int, seconds: float, before: int) -> int:
-    """How many farms a pass shall have, after one of ``done`` farms that took so long."""
-    if done < CHUNK_MIN:
+def fitting_batch(done: int, seconds: float, before: int) -> int:
+    """Return how many farms a pass should have, after one of ``done`` farms that took ``seconds``."""
+    if done < BATCH_MIN:
         return before
-    return max(CHUNK_MIN, min(CHUNK_MAX, round(done * _PASS_S / seconds)))
+    return max(BATCH_MIN, min(BATCH_MAX, round(done * _PASS_S / max(seconds, 1e-6))))

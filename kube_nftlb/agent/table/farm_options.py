@@ -1,20 +1,20 @@
-"""What a farm asks of nftables besides a backend: limits, logs, a helper, source addresses. No I/O.
+"""Options of a farm that the agent table implements: limits, logs, helpers, queues, source addresses. Pure: no I/O.
 
-nftlb has most of it too. It is done in the agent's own table all the same, because nftlb's rules for it do not survive
+They are here and not in an engine so that all engines share them. nftlb has most of them, but its rules do not survive
 a second address, or a second farm with the same helper or marks (docs/nftlb-defects.md).
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kube_nftlb.agent.table import table
+from kube_nftlb.agent.table import layout
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
-from kube_nftlb.nftlb import objects
 
 FORGET_S = 120
 """For how long a silent client is remembered where nothing else is said, as with nftlb."""
@@ -33,14 +33,14 @@ class _Limit(NamedTuple):
     over: Chain
 
 
-def contents(spec: FarmSpec, farm: objects.Farm) -> Contents:
-    """What a farm's options are in the agent's own table."""
-    return _Options(spec, farm).contents()
+def contents(spec: FarmSpec, name: str, listeners: Iterable[Listener]) -> Contents:
+    """Return what the options of the farm of this name on the node are in the agent table."""
+    return _Options(spec, name, listeners).contents()
 
 
 class _Options:
-    def __init__(self, spec: FarmSpec, farm: objects.Farm) -> None:
-        self._spec, self._farm, self._name = spec, farm, farm.name
+    def __init__(self, spec: FarmSpec, name: str, listeners: Iterable[Listener]) -> None:
+        self._spec, self._name, self._listeners = spec, name, list(listeners)
         self._family = _FAMILY[spec.family]
 
     def contents(self) -> Contents:
@@ -49,16 +49,16 @@ class _Options:
         limits = [limit for limit in (clients, rates, resets, strict, *backends) if limit is not None]
         helper = self._helper()
         chains = {
-            table.CONNECTIONS: (
+            layout.CONNECTIONS: (
                 *(limit.rule for limit in (rates, clients) if limit is not None),
                 *((f'ct helper set "{helper.name}"',) if helper else ()),
                 *self._log("input", "IN"),
             ),
-            table.RESETS: (resets.rule,) if resets else (),
-            table.INVALIDS: (strict.rule,) if strict else (),
-            table.QUEUES: self._queue(),
-            table.FORWARDED: self._log("forward", "FWD"),
-            table.LEAVING: (*(limit.rule for limit in backends), *self._log("output", "OUT")),
+            layout.RESETS: (resets.rule,) if resets else (),
+            layout.INVALIDS: (strict.rule,) if strict else (),
+            layout.QUEUES: self._queue(),
+            layout.FORWARDED: self._log("forward", "FWD"),
+            layout.LEAVING: (*(limit.rule for limit in backends), *self._log("output", "OUT")),
         }
         named = {map_: Chain(f"{map_}-{self._name}", rules) for map_, rules in chains.items() if rules}
         return Contents(
@@ -68,16 +68,16 @@ class _Options:
         )
 
     def _jumps(self, chains: dict[str, Chain]) -> Iterator[Element]:
-        for claim in self._farm.claims():
+        for listener in self._listeners:
             for map_, chain in chains.items():
-                yield table.listener(map_, claim, f"jump {chain.name}")
+                yield layout.listener(map_, listener, f"jump {chain.name}")
 
     def _sources(self) -> Iterator[Element]:
-        for claim in self._farm.claims():
+        for listener in self._listeners:
             if self._spec.source_address is not None:
-                yield table.listener(table.SOURCES, claim, self._spec.source_address)
+                yield layout.listener(layout.SOURCES, listener, self._spec.source_address)
             for ip, source in {b.ip: b.source_address for b in self._spec.backends if b.source_address}.items():
-                entry = table.listener(table.BACKEND_SOURCES, claim, source)
+                entry = layout.listener(layout.BACKEND_SOURCES, listener, source)
                 yield entry._replace(key=f"{entry.key} . {ip}")
 
     def _log(self, where: str, kind: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 A policy has a set of address ranges per family, shared by all farms that refer to it. A farm has, per combination of
 policies, a chain that asks these sets: denied clients are dropped; then, where there is an allow list, all that are in
-none are. The element of ``own_table.GUARDS`` for each of its listeners leads there. nftlb's own policies do not serve:
+none are. The element of ``layout.POLICY`` for each of its listeners leads there. nftlb's own policies do not serve:
 they work only where the address is on a local interface, and its allow lists keep nobody out.
 
 Where a policy is missing, or is not understood, the chain lets nobody in.
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.agent.table.table import GUARDS, listener
+from kube_nftlb.agent.table import layout
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
 from kube_nftlb.api.values import expand_ports
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
-from kube_nftlb.nftlb import objects
 from kube_nftlb.reasons import FailureReason
 
 Json = Mapping[str, Any]
@@ -50,7 +50,7 @@ _NOTHING = Contents()
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-class Policy(NamedTuple):
+class EnforcedPolicy(NamedTuple):
     """A policy as it is enforced; ``invalid`` says why it cannot be, and then nobody gets in."""
 
     allows: bool = False
@@ -58,19 +58,21 @@ class Policy(NamedTuple):
     invalid: str = ""
 
 
-def policy(raw: Json) -> Policy:
+def policy(raw: Json) -> EnforcedPolicy:
     """An NftlbPolicy object as it is enforced. The largest take half a second: not in the event loop's thread."""
     key = PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
     if not all(_LABEL.fullmatch(part) for part in key):
-        return Policy(invalid="its name and namespace must be of lower-case letters, digits and dashes, without a dot")
+        return EnforcedPolicy(
+            invalid="its name and namespace must be of lower-case letters, digits and dashes, without a dot"
+        )
     try:
         spec = PolicySpec.model_validate(raw.get("spec"))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in ("spec", *first["loc"]))
-        return Policy(invalid=f"{where}: {first['msg']}")
+        return EnforcedPolicy(invalid=f"{where}: {first['msg']}")
     ranges = [address_range(cidr) for cidr in spec.cidrs]
-    return Policy(spec.type == "allow", Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES)))
+    return EnforcedPolicy(spec.type == "allow", Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES)))
 
 
 def _set(key: PolicyKey, family: Family, ranges: Iterable[AddressRange]) -> NamedSet:
@@ -102,7 +104,7 @@ def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
 
 
 def _set_name(key: PolicyKey, family: Family) -> str:
-    return f"policy-{names.shorten('.'.join(key), names.NFTLB_FARM_NAME_MAX)}-{_FAMILIES[family].suffix}"
+    return f"policy-{names.shorten('.'.join(key), names.NODE_FARM_NAME_MAX)}-{_FAMILIES[family].suffix}"
 
 
 class References(NamedTuple):
@@ -114,9 +116,9 @@ class References(NamedTuple):
     unread: bool = False
     """Of a farm that our models do not take: whether it asks for source ranges or limits, which nobody can apply."""
 
-    def of(self, claim: objects.Claim) -> frozenset[str]:
-        """Those that count for a listener. nftlb may still have one that the farm no longer names: all count there."""
-        own = self.at.get((claim.ip, claim.port))
+    def of(self, listener: Listener) -> frozenset[str]:
+        """Return those for a listener. An engine may still have one that the farm no longer names: all apply there."""
+        own = self.at.get((listener.ip, listener.port))
         return self.everywhere | (own if own is not None else frozenset().union(*self.at.values()))
 
     def all(self) -> frozenset[str]:
@@ -168,7 +170,7 @@ class Policies:
 
     def __init__(self) -> None:
         self.listed = False
-        self._policies: dict[PolicyKey, Policy] = {}
+        self._policies: dict[PolicyKey, EnforcedPolicy] = {}
         self._generations: dict[PolicyKey, tuple[str, int]] = {}
         self._references: dict[FarmKey, References] = {}
         self._pending: dict[PolicyKey, _Change] = {}
@@ -252,7 +254,7 @@ class Policies:
         self._pending = {}
         return {key: change.raw for key, change in self._in_work.items()}
 
-    def turn(self, changed: Mapping[PolicyKey, Policy | None]) -> set[FarmKey]:
+    def turn(self, changed: Mapping[PolicyKey, EnforcedPolicy | None]) -> set[FarmKey]:
         """From now on the policies are so; returns the farms whose guards become others by it."""
         turned = set()
         for key, new in changed.items():
@@ -278,22 +280,21 @@ class Policies:
         """What each policy has in the table, by owner."""
         return {owner(key): policy.contents for key, policy in self._policies.items()}
 
-    def guards(self, key: FarmKey, *listening: objects.Farm | None) -> Contents:
-        """What a farm has in the table: guards wherever nftlb listens for it, in each of these states of it."""
+    def rules(self, key: FarmKey, farm: str, family: Family, listeners: Iterable[Listener]) -> Contents:
+        """Return what applies a farm's policies at these listeners; ``farm`` is its name on the node."""
         if (to := self._references.get(key)) is None:
             return Contents()
         elements: set[Element] = set()
         chains: dict[str, Chain] = {}
-        for farm in filter(None, listening):
-            for claim in farm.claims():
-                if named := sorted(to.of(claim)):
-                    chain = names.guard_chain(farm.name, named)
-                    if chain not in chains:
-                        chains[chain] = Chain(chain, tuple(self._rules(to.namespace, named, farm)))
-                    elements.add(listener(GUARDS, claim, f"jump {chain}"))
+        for listener in listeners:
+            if named := sorted(to.of(listener)):
+                chain = names.policy_chain(farm, named)
+                if chain not in chains:
+                    chains[chain] = Chain(chain, tuple(self._rules(to.namespace, named, family)))
+                elements.add(layout.listener(layout.POLICY, listener, f"jump {chain}"))
         return Contents(frozenset(elements), tuple(chains.values()))
 
-    def trouble(self, key: FarmKey) -> tuple[FailureReason, str] | None:
+    def problem(self, key: FarmKey) -> tuple[FailureReason, str] | None:
         """Why a farm lets nobody in, as a word for machines and a sentence; None where it does as it shall."""
         if (to := self._references.get(key)) is None:
             return None
@@ -306,8 +307,7 @@ class Policies:
                 return "PolicyInvalid", f"the NftlbPolicy {name!r} is not understood, nobody gets in: {found.invalid}"
         return None
 
-    def _rules(self, namespace: str, named: Iterable[str], farm: objects.Farm) -> Iterator[str]:
-        family: Family = "ipv6" if farm.ipv6 else "ipv4"
+    def _rules(self, namespace: str, named: Iterable[str], family: Family) -> Iterator[str]:
         keys = [PolicyKey(namespace, name) for name in named]
         known = {key: found for key in keys if (found := self._policies.get(key)) is not None and not found.invalid}
         if len(known) == len(keys):
@@ -325,15 +325,15 @@ def owner(key: PolicyKey) -> str:
     return f"policy:{'.'.join(key)}"
 
 
-def guards_owner(farm: str) -> str:
-    """The owner of a farm's guards in the own table, by the farm's name in nftlb."""
-    return f"guards:{farm}"
+def rules_owner(farm: str) -> str:
+    """Return the owner of the rules that apply policies to a farm, by the farm's name on the node."""
+    return f"policies:{farm}"
 
 
 def _key(raw: Json) -> PolicyKey:
     return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
-def _kind(policy: Policy | None) -> tuple[bool, bool] | None:
+def _kind(policy: EnforcedPolicy | None) -> tuple[bool, bool] | None:
     """What guards depend on."""
     return (policy.allows, bool(policy.invalid)) if policy is not None else None

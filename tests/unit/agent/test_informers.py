@@ -24,7 +24,7 @@ class Told:
     def put(self, farm):
         self.calls.append(("put", farm.metadata.generation))
 
-    def refuse(self, key, problem, version, refers):
+    def put_unreadable(self, key, problem, version, refers):
         self.calls.append(("refuse", problem.generation))
 
     def remove(self, key, version=None):

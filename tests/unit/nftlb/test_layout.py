@@ -1,7 +1,7 @@
 import pytest
 
 from kube_nftlb.nftlb import layout, objects
-from kube_nftlb.nftlb.layout import FarmRules, Listener, Target
+from kube_nftlb.nftlb.layout import FarmRules, MapEntry, Target
 
 
 def farm(*backends: objects.Backend, **options: str) -> objects.Farm:
@@ -32,7 +32,7 @@ def test_a_farm_that_is_down_has_no_rules() -> None:
 
 @pytest.mark.parametrize("ip", ["10.96.0.10", "fd00:96::a"])
 def test_a_key_is_read_as_it_is_written(ip: str) -> None:
-    listener = Listener("nat-proto-services", 17, ip, 5353, "nat-f")
+    listener = MapEntry("nat-proto-services", 17, ip, 5353, "nat-f")
     assert layout.parse_listener(listener.map, layout.listener_key(listener), "nat-f") == listener
 
 
@@ -42,10 +42,10 @@ def test_the_bit_that_asks_for_masquerading_is_not_part_of_a_mark() -> None:
 
 def test_a_difference_is_told_in_words() -> None:
     wanted = layout.expected(farm(backend("a", 2)))
-    assert wanted.difference(wanted) == ""
+    assert wanted.drift(wanted) is None
     lost = FarmRules(wanted.listeners, wanted.scheduled, frozenset())
-    assert wanted.difference(lost) == "target 2 10.244.1.2 8080 is missing in the kernel"
-    assert "should not be" in lost.difference(wanted)
+    assert wanted.drift(lost) == "target 2 10.244.1.2 8080 is missing in the kernel"
+    assert "should not be" in (lost.drift(wanted) or "")
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,11 @@ from kube_nftlb.nftlb.requests import (
 def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
     """The steps for the farms named in ``wanted``, where None means that there shall be none."""
     news = {
-        claim
+        port
         for name, farm in wanted.items()
         if farm is not None
         for address in _added(present.get(name), farm)
-        for claim in address.claims()
+        for port in address.bound_ports()
     }
     first: list[Step] = []
     middle: list[Step] = []
@@ -45,7 +45,7 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             continue
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
-            needed = objects.clash(news, list(before.claims()))
+            needed = objects.clash(news, list(before.bound_ports()))
             if not needed and before.ipv6 and not before.ingress and _has_company(before, present, wanted):
                 last.extend(_retirement(before))
             else:
@@ -63,7 +63,9 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
             assert before is not None  # noqa: S101 - only parts of it were removed
         middle.extend(PutFarm(patch) for patch in _patches(before, farm))
         for address in _dropped(before, farm):
-            (first if objects.clash(news, list(address.claims())) else last).append(RemoveAddress(name, address.name))
+            (first if objects.clash(news, list(address.bound_ports())) else last).append(
+                RemoveAddress(name, address.name)
+            )
         last.extend(
             RemoveSession(name, client)
             for client, backend in before.sessions.items()

@@ -1,80 +1,85 @@
-"""NftlbFarm -> what this node shall have of it, in nftlb and in the agent's own table. No I/O."""
+"""A farm of this node as nftlb is to have it. Pure: no I/O."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pydantic import BaseModel
 
 from kube_nftlb import names
-from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.engine.nftlb import marks
-from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table import traffic_policy
+from kube_nftlb.agent.engine.nftlb import direct, marks
+from kube_nftlb.agent.model import ListenAddress, NodeFarm, Programmed
 from kube_nftlb.api.base import Nftlb, nftlb_field
-from kube_nftlb.api.farm import Address, Farm, FarmSpec
-from kube_nftlb.netfilter.transaction import Contents
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.values import Protocol
 from kube_nftlb.nftlb import objects
 
 _DEFAULT_SCHED_PARAM = "srcip"
-"""nftlb makes no rules for the scheduler hash with the sched-param none that it itself defaults to."""
+"""nftlb makes no rules for the scheduler hash with the sched-param none, which is its own default."""
+
+_PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP", "all": "All"}
 
 
-def farm_view(
-    farm: Farm,
-    present: objects.Farm | None,
-    facts: NodeFacts = NodeFacts(),  # noqa: B008 - immutable
-) -> objects.Farm:
-    """The farm for nftlb on the node of ``facts``.
+def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
+    """Return the farm as nftlb is to have it.
 
-    It has the backends chosen, with the marks that ``present``, what nftlb has, gave them; not yet those for which no
-    mark is free before others are gone. Raises ValueError where a farm has more backends than there are marks.
+    Backends keep the marks that they have in ``present``, what nftlb has now. Those for which no mark is free before
+    others are gone are left out. Raises ValueError if a farm has more backends than there are marks.
     """
-    name = names.nftlb_farm_name(farm.metadata.namespace, farm.metadata.name)
     spec = farm.spec
-    backends = {_short(each.backend.name): each for each in selection.chosen(spec, facts)}
-    asked = {short: each.backend.mark for short, each in backends.items() if each.backend.mark is not None}
-    given = marks.allocate(backends, {b.name: b.mark for b in present.backends.values()} if present else {}, asked)
+    endpoints = {short_name(each.backend.name): each for each in farm.endpoints}
+    asked = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
+    given = marks.allocate(endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, asked)
     had = {b.name: b.options for b in present.backends.values()} if present else {}
-    return objects.Farm(
-        name,
+    translated = objects.Farm(
+        farm.name,
         _options(spec, present),
-        {each.name: each for address in spec.addresses for each in _addresses(name, spec, address, facts)},
+        {each.name: each for address in farm.addresses for each in (_address(farm, address),)},
         {
-            short: objects.Backend(short, given[short], each.state, _wire_values(each.backend, had.get(short, {})))
-            for short, each in backends.items()
+            short: objects.Backend(
+                short,
+                given[short],
+                "up" if each.schedulable else "off",
+                _wire_values(each.backend, had.get(short, {})),
+            )
+            for short, each in endpoints.items()
             if short in given
         },
-        {session.client: short for session in spec.sessions if (short := _short(session.backend)) in given},
+        {session.client: short for session in spec.sessions if (short := short_name(session.backend)) in given},
+    )
+    return _for_mode(farm, translated)
+
+
+def _for_mode(farm: NodeFarm, translated: objects.Farm) -> objects.Farm:
+    if farm.suspended:
+        options = {**translated.options, "mode": "dnat", "state": "down"}
+        return replace(translated, options=options, backends={}, sessions={})
+    if farm.spec.mode == "local":
+        # With backends, or for the node's own connections, nftlb asks nft for a chain that does not exist.
+        return replace(translated, options={**translated.options, "intra-connect": "off"}, backends={})
+    if farm.direct is not None:
+        return direct.routed(translated, farm.spec, farm.direct)
+    return translated
+
+
+def programmed(farm: objects.Farm) -> Programmed:
+    """Return what nftlb has of a farm, in no engine's words."""
+    return Programmed(
+        frozenset(listeners(farm)),
+        len(farm.backends),
+        sum(backend.state == "up" for backend in farm.backends.values()),
+        answers_itself=farm.options.get("mode") == "local",
     )
 
 
-def own_contents(farm: Farm, seen: objects.Farm, present: objects.Farm, facts: NodeFacts) -> Contents:
-    """What a farm has in the agent's own table, where nftlb has or shall have it as it is ``seen``.
-
-    Connections are led to those backends alone that nftlb has at ``present``; give the same twice for afterwards.
-    """
-    spec = farm.spec
-    endpoints = selection.candidates(spec, facts)
-    listeners = [
-        traffic_policy.Listener(address.type, claim, ranges)
-        for address in spec.addresses
-        for ranges in (traffic_policy.allowed(address, facts),)
-        for each in _addresses(seen.name, spec, address, facts)
-        for claim in each.claims()
-    ]
-    usable = [
-        (seen.backends[short].mark, backend.weight)
-        for backend in endpoints.cluster
-        if (short := _short(backend.name)) in seen.backends
-        and short in present.backends
-        and present.backends[short].state != "down"
-    ]
-    here = sorted({backend.ip for backend in spec.backends if backend.node_name == facts.name and backend.ready})
-    return traffic_policy.contents(spec, seen, listeners, endpoints, usable, here)
+def listeners(farm: objects.Farm) -> Iterator[Listener]:
+    """Yield everything that a farm listens on in nftlb."""
+    return (Listener(port.ip, _PROTOCOLS[port.protocol], port.port) for port in farm.bound_ports())
 
 
-def _short(backend: str) -> str:
-    """A backend's name in nftlb."""
+def short_name(backend: str) -> str:
+    """Return a backend's name in nftlb."""
     return names.shorten(backend, names.NFTLB_OBJECT_NAME_MAX)
 
 
@@ -82,28 +87,24 @@ def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
     had = present.options if present is not None else {}
     options = {**_wire_values(spec, had), "state": "up"}
     if had.get("queue", "-1") != "-1":
-        # An earlier version's; the agent's own table has it now.
+        # An earlier version's; the agent table has it now.
         options["queue"] = "-1"
     if spec.scheduler == "hash" and spec.sched_param == "none":
         options["sched-param"] = _DEFAULT_SCHED_PARAM
     return options
 
 
-def _addresses(farm: str, spec: FarmSpec, address: Address, facts: NodeFacts) -> list[objects.Address]:
-    """One for each part of a list of ports: so that a list can grow and shrink without touching what stays."""
-    protocol = spec.protocol.lower()
-    ips = facts.port_ips.get(spec.family, ()) if address.type == "NodePort" else (address.ip,)
-    return [
-        objects.Address(names.address_name(farm, ip, protocol, ports), spec.family, ip, ports, protocol)
-        for ip in ips
-        for ports in address.ports.split(",")
-    ]
+def _address(farm: NodeFarm, address: ListenAddress) -> objects.Address:
+    """Return one address for each part of a list of ports: a list can grow and shrink without touching what stays."""
+    protocol = address.protocol.lower()
+    name = objects.address_name(farm.name, address.ip, protocol, address.ports)
+    return objects.Address(name, farm.spec.family, address.ip, address.ports, protocol)
 
 
 def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]:
-    """The fields that nftlb has, by its names for them.
+    """Return the fields that nftlb has, by its names for them.
 
-    One without a value is sent only to take the place of the value that nftlb has: most farms have few of them.
+    One without a value is sent only to replace the value that nftlb has: most farms have few of them.
     """
     values = {}
     for field, name in _wire_fields(type(model)):
@@ -116,7 +117,7 @@ def _wire_values(model: BaseModel, present: Mapping[str, str]) -> dict[str, str]
 
 @functools.cache
 def _wire_fields(model: type[BaseModel]) -> list[tuple[str, Nftlb]]:
-    """The fields that nftlb has a name for. Looking for it is most of the work, and the models do not change."""
+    """Return the fields that nftlb has a name for. Cached, as finding them is most of the work."""
     return [(field, name) for field in model.model_fields if (name := nftlb_field(model, field)) is not None]
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links, PodLink, PodVip
-from kube_nftlb.agent.engine.nftlb import plan, translate
-from kube_nftlb.agent.table import traffic_policy
+from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveFarm
 from tests.builders import farm, raw_backend
+from tests.views import served, view
 
 
 def pod(number: int, bridge: str = "cni0") -> PodLink:
@@ -28,8 +28,8 @@ NEAR = [raw_backend("a", "10.244.1.2", 80), raw_backend("b", "10.244.1.3", 80)]
 
 def shaped(**changes: Any) -> tuple[objects.Farm, str]:
     wanted = farm(**{"mode": "dsr", "backends": NEAR, **changes})
-    seen, hindrance = modes.shaped(wanted, translate.farm_view(wanted, None), LINKS)
-    return seen, f"{hindrance.reason}: {hindrance.message}" if hindrance else ""
+    seen = view(wanted, links=LINKS)
+    return seen.farm, seen.problem
 
 
 def test_a_dsr_farm_is_sent_with_what_nftlb_would_have_to_find_out() -> None:
@@ -91,24 +91,26 @@ def test_a_farm_that_cannot_work_says_why_gives_pods_nothing_and_refuses(changes
     seen, hindrance = shaped(**changes)
     assert hindrance.startswith(f"{reason}: ")
     assert seen.backends == {}
-    assert traffic_policy.refusal(seen).elements
+    wanted = served(farm(**{"mode": "dsr", "backends": NEAR, **changes}), links=LINKS).farm
+    assert wanted.refuses
+    assert wanted.direct is None, "pods get no address"
     assert layout.expected(seen).listeners == frozenset()
-    wanted = farm(**{"mode": "dsr", "backends": NEAR, **changes})
-    assert modes.pod_vips(wanted, LINKS) == frozenset()
 
 
 def test_ready_pods_of_the_node_get_every_address() -> None:
     addresses = [{"ip": "10.96.0.10", "ports": "80"}, {"ip": "10.96.0.11", "ports": "80"}]
     gone = raw_backend("b", "10.244.1.3", 80, ready=False)
     wanted = farm(mode="dsr", addresses=addresses, backends=[NEAR[0], gone])
-    assert modes.pod_vips(wanted, LINKS) == {PodVip("10.244.1.2", "10.96.0.10"), PodVip("10.244.1.2", "10.96.0.11")}
-    assert modes.pod_vips(farm(mode="snat", backends=NEAR), LINKS) == frozenset()
+    assert modes.pod_vips(wanted.spec, LINKS) == {
+        PodVip("10.244.1.2", "10.96.0.10"),
+        PodVip("10.244.1.2", "10.96.0.11"),
+    }
 
 
 def test_a_local_farm_has_neither_backends_nor_refusals() -> None:
     seen, _ = shaped(mode="local")
     assert (seen.backends, seen.options["intra-connect"]) == ({}, "off")
-    assert not traffic_policy.refusal(seen)
+    assert not served(farm(mode="local", backends=NEAR)).farm.refuses
     assert {entry.map for entry in layout.expected(seen).listeners} == {"filter-proto-services"}
 
 

@@ -3,14 +3,14 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.engine.nftlb import translate
 from kube_nftlb.agent.node.info import NodeFacts
 from tests.builders import farm, raw_backend
+from tests.views import translated
 
 
 def states(backends: list[dict[str, Any]], **changes: Any) -> dict[str, str]:
     spec = farm(backends=backends, **changes).spec
-    return {each.backend.name: each.state for each in selection.chosen(spec, NodeFacts())}
+    return {each.backend.name: "up" if each.schedulable else "off" for each in selection.select(spec, NodeFacts())}
 
 
 def backend(name: str, **changes: Any) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def test_a_session_waits_for_its_backend_and_one_for_nobody_is_told_of() -> None
         backends=[backend("a"), backend("b", ready=False)],
         sessions=[{"client": f"10.0.0.{number}", "backend": name} for number, name in enumerate("abc")],
     )
-    assert translate.farm_view(given, None).sessions == {"10.0.0.0": "a"}
-    assert selection.remarks(given.spec) == "the session of 10.0.0.2 names the backend c, which the farm does not have"
-    assert selection.remarks(farm().spec) == ""
+    assert translated(given).sessions == {"10.0.0.0": "a"}
+    assert selection.warning(given.spec) == "the session of 10.0.0.2 names the backend c, which the farm does not have"
+    assert selection.warning(farm().spec) is None
 
 
 def test_the_mark_that_a_backend_asks_for_is_taken_from_others_and_the_rest_keep_theirs() -> None:
-    before = translate.farm_view(farm(backends=[backend("a"), backend("b"), backend("c")]), None)
-    after = translate.farm_view(farm(backends=[backend("a", mark=3), backend("b"), backend("c")]), before)
+    before = translated(farm(backends=[backend("a"), backend("b"), backend("c")]))
+    after = translated(farm(backends=[backend("a", mark=3), backend("b"), backend("c")]), before)
     marks = {name: each.mark for name, each in after.backends.items()}
     assert marks["a"] == 3
     assert marks["c"] == before.backends["c"].mark

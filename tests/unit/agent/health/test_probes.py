@@ -68,7 +68,7 @@ async def agent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
     monkeypatch.setattr(probes, "SETTLE_S", 0.005)
     monkeypatch.setattr(probes, "RETRY_S", 0.02)
     agent = Agent()
-    agent.progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
+    agent.progress.lag.advanced(1, 0, time.monotonic(), pending=False)
     yield agent
     agent.task.cancel()
     await asyncio.gather(agent.task, return_exceptions=True)
@@ -119,13 +119,13 @@ async def test_a_port_closes_with_its_farm_and_with_a_list_without_it(agent: Age
 
 async def test_an_agent_that_has_not_programmed_the_farms_yet_sends_load_balancers_away(agent: Agent) -> None:
     port = free_port()
-    agent.progress.backlog.done_at = None
+    agent.progress.lag.done_at = None
     agent.ports.put(balanced(port, LOCAL))
     body = await agent.until_status(port, 503)
     assert (body["localEndpoints"], body["serviceProxyHealthy"]) == (1, False)
-    agent.progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
+    agent.progress.lag.advanced(1, 0, time.monotonic(), pending=False)
     assert (await agent.until_status(port, 200))["serviceProxyHealthy"] is True
-    agent.progress.backlog.queued(2, time.monotonic() - 61)
+    agent.progress.lag.queued(2, time.monotonic() - 61)
     await agent.until_status(port, 503)
 
 
@@ -181,12 +181,12 @@ def test_the_agent_answers_from_its_progress_and_its_node() -> None:
     progress, own_node = Progress(), OwnNode("node-1")
     state = AgentHealth(progress, own_node, 60)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz", "/")] == [200, 200, 503, 404]
-    progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
+    progress.lag.advanced(1, 0, time.monotonic(), pending=False)
     own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1"}}))
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [200, 200, 200]
     own_node.update(None)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 200, 200]
-    progress.backlog.queued(2, time.monotonic() - 61)
+    progress.lag.queued(2, time.monotonic() - 61)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 503, 200]
     answers = [state.answer_kubelet(path) for path in ("/alive", "/readyz", "/metrics")]
     assert [answer and answer.status for answer in answers] == [200, 200, None]

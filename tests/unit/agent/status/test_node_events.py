@@ -44,21 +44,21 @@ def events(told, progress):
 
 
 def test_what_is_over_soon_is_not_told(events, told, progress):
-    progress.nftlb_error = "refused"
+    progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S - 0.1)
     assert told.bad == set()
-    progress.nftlb_error = ""
+    progress.engine_error = ""
     events.look(LASTS_S)
     assert (told.bad, told.good) == (set(), [])
 
 
 def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
-    progress.nftlb_error = "refused"
+    progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S)
     assert told.bad == {"NftlbUnreachable"}
-    progress.nftlb_error = ""
+    progress.engine_error = ""
     progress.problems[WEB] = Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it")
     events.look(LASTS_S + 1)
     assert (told.bad, told.good) == (set(), ["NftlbReachable"])
@@ -70,7 +70,7 @@ def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
 
 
 def test_nothing_is_told_of_a_node_that_is_not_known(told, progress):
-    progress.nftlb_error = "refused"
+    progress.engine_error = "refused"
     events = NodeEvents(told, OwnNode("node-1"), progress)
     events.look(0)
     events.look(LASTS_S)

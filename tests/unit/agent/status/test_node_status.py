@@ -25,7 +25,7 @@ def test_all_is_well() -> None:
 
 
 def test_a_silent_nftlb_makes_the_node_not_ready() -> None:
-    said = conditions(report(Progress(nftlb_error="connection refused")))
+    said = conditions(report(Progress(engine_error="connection refused")))
     assert said["Ready"] == ("False", "NftlbUnreachable")
     assert said["NftlbReachable"] == ("False", "Unreachable")
 

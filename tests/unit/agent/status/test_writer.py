@@ -28,7 +28,7 @@ class FakeKube:
 class FakeReconciler:
     def __init__(self) -> None:
         self.progress = Progress()
-        self.served: dict[str, Any] = {}
+        self.programmed: dict[str, Any] = {}
 
 
 class Reporting:

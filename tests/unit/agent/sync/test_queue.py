@@ -1,41 +1,94 @@
-"""Which farms are next, and how many at once."""
+"""Which farms are next, and how many at once; what stage they are in."""
 
 import pytest
 
-from kube_nftlb.agent.sync.queue import fitting_chunk, next_farms
+from kube_nftlb.agent.sync.queue import BATCH_MAX, FarmQueue, fitting_batch
 from kube_nftlb.api.conflicts import FarmKey
+
+A, B = FarmKey("default", "a"), FarmKey("default", "b")
+
+
+def never(_: FarmKey) -> bool:
+    return False
 
 
 def test_a_change_does_not_wait_for_all_that_came_before_it() -> None:
     keys = [FarmKey("default", f"farm-{number}") for number in range(1000)]
-    taken = next_farms(keys, 32, lambda _: False)
-    assert len(set(taken)) == 32
-    assert keys[-1] in taken
-    assert taken[:20] == keys[:20]
+    queue = FarmQueue(never)
+    queue.add(keys, 1)
+    taken = queue.take()
+    assert len(set(taken)) == BATCH_MAX
+    assert {keys[0], keys[-1]} <= set(taken)
 
 
-def test_a_farm_does_not_wait_for_the_thousands_of_another_namespace() -> None:
-    crowd = [FarmKey("crowd", f"farm-{number}") for number in range(1000)]
-    quiet, late = FarmKey("quiet", "farm"), FarmKey("quiet", "another")
-    keys = [*crowd[:500], quiet, late, *crowd[500:]]
-    assert next_farms(keys, 8, lambda _: False) == [quiet, crowd[0], late, crowd[1], *crowd[-4:]]
-    assert next_farms(keys, 8, lambda _: True)[:4] == [quiet, crowd[0], late, crowd[1]]
-
-
-def test_few_changes_are_taken_in_their_order() -> None:
-    keys = [FarmKey("default", f"farm-{number}") for number in range(8)]
-    assert next_farms(keys, 8, lambda _: False) == keys
+def test_farms_that_come_or_go_share_the_turns_with_all_others() -> None:
+    keys = [FarmKey("default", f"farm-{number}") for number in range(1000)]
+    late = set(keys[500:503])
+    queue = FarmQueue(late.__contains__)
+    queue.add(keys, 1)
+    assert late < set(queue.take())
 
 
 @pytest.mark.parametrize(("done", "seconds", "fitting"), [(32, 0.1, 32), (32, 0.5, 16), (32, 4.0, 2), (1, 4.0, 20)])
-def test_a_pass_has_fewer_farms_where_nftlb_is_slow(done: int, seconds: float, fitting: int) -> None:
-    assert fitting_chunk(done, seconds, before=20) == fitting
+def test_a_pass_has_fewer_farms_if_the_engine_is_slow(done: int, seconds: float, fitting: int) -> None:
+    assert fitting_batch(done, seconds, before=20) == fitting
 
 
-def test_what_is_urgent_is_taken_first_and_leaves_half_for_the_rest() -> None:
-    keys = [FarmKey("default", f"farm-{number}") for number in range(1000)]
-    late = set(keys[500:503])
-    assert set(next_farms(keys, 8, late.__contains__)) == {*late, *keys[:3], *keys[-2:]}
-    taken = next_farms(keys, 8, lambda _: True)
-    assert len(taken) == len(set(taken)) == 8
-    assert set(taken) == {*keys[:6], *keys[-2:]}
+def test_a_farm_is_done_when_it_was_verified() -> None:
+    queue = FarmQueue(never)
+    queue.add([A], 7)
+    assert (queue.take(), queue.oldest_since) == ([A], 7)
+    queue.applied({}, [], now=10, seconds=0.1)
+    assert (queue.to_verify(8), queue.oldest_since) == ([(A, None)], 7)
+    queue.verified(A)
+    assert (queue.oldest_since, len(queue)) == (None, 0)
+
+
+def test_a_farm_keeps_the_version_since_which_it_waits() -> None:
+    queue = FarmQueue(never)
+    queue.add([A], 7)
+    queue.add([A], 9)
+    queue.take()
+    queue.add([A], 11)
+    queue.applied({}, [], now=10, seconds=0.1)
+    assert queue.oldest_since == 7
+
+
+def test_a_farm_that_changed_again_is_not_verified_before_it_was_applied() -> None:
+    queue = FarmQueue(never)
+    queue.add([A, B], 7)
+    queue.take()
+    queue.applied({B: "no"}, [], now=10, seconds=0.1)
+    queue.add([A], 9)
+    assert queue.to_verify(8) == [(B, "no")]
+    assert queue.take() == [A]
+
+
+def test_incomplete_farms_wait_again_unless_they_were_refused() -> None:
+    queue = FarmQueue(never)
+    queue.add([A, B], 7)
+    queue.take()
+    queue.applied({B: "no"}, [A, B], now=10, seconds=0.1)
+    assert queue.take() == [A]
+
+
+def test_everything_unverified_waits_again_after_a_failure() -> None:
+    queue = FarmQueue(never)
+    queue.add([A], 7)
+    queue.take()
+    queue.applied({}, [], now=10, seconds=0.1)
+    queue.add([B], 8)
+    queue.take()
+    queue.restart()
+    assert queue.pending == {A, B} == set(queue.waiting)
+    assert queue.oldest_since == 7
+
+
+def test_unverified_farms_are_overdue_after_a_while() -> None:
+    queue = FarmQueue(never)
+    assert not queue.overdue(3, now=100)
+    queue.add([A], 7)
+    queue.take()
+    queue.applied({}, [], now=10, seconds=0.5)
+    assert not queue.overdue(3, now=12)
+    assert queue.overdue(3, now=13)

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import translate
-from kube_nftlb.agent.table import farm_options, kernel_features, table
+from kube_nftlb.agent.table import farm_options, kernel_features, layout
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element
 from tests.builders import farm, raw_backend
 
 
 def contents(wanted: Farm) -> Contents:
-    return farm_options.contents(wanted.spec, translate.farm_view(wanted, None))
+    return farm_options.contents(wanted.spec, "web--http", listeners_of(wanted))
 
 
 def test_a_farm_without_options_has_nothing() -> None:
@@ -87,9 +87,9 @@ def test_a_queue_is_asked_after_nftlb_has_chosen_a_backend_and_before_it_transla
         ),
     ):
         asked = farm(queue=3, **changes)
-        found = farm_options.contents(asked.spec, translate.farm_view(asked, None))
+        found = contents(asked)
         assert element in found.elements
         assert Chain("queues-web--http", ("queue num 3 bypass",)) in found.chains
-        hooks = {chain.name: chain.hook for chain in table.base(frozenset({element.set})).chains if chain.hook}
+        hooks = {chain.name: chain.hook for chain in layout.base(frozenset({element.set})).chains if chain.hook}
         assert hooks["queueing-prerouting"] == "type filter hook prerouting priority -140; policy accept;"
         assert hooks["queueing-output"] == "type filter hook output priority -140; policy accept;"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb.translate import farm_view
-from kube_nftlb.agent.table.policies import Policies, Policy, policy, raw_references, references
+from kube_nftlb.agent.table.policies import EnforcedPolicy, Policies, policy, raw_references, references
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 from tests.builders import farm, raw_farm
@@ -38,7 +38,7 @@ def rules(policies: Policies, /, **spec: Any) -> dict[str, tuple[str, ...]]:
     """The rules that a new connection to each listener meets, by address and port."""
     wanted = farm(**spec)
     policies.refer(KEY, references(wanted))
-    contents = policies.guards(KEY, farm_view(wanted, None))
+    contents = policies.rules(KEY, "web--http", wanted.spec.family, listeners_of(wanted))
     chains = {chain.name: chain.rules for chain in contents.chains}
     return {
         " ".join(entry.key.split(" . ")[1:]): chains[entry.value.removeprefix("jump ")] for entry in contents.elements
@@ -78,7 +78,7 @@ def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
     policies = Policies()
     policies.turn({PolicyKey("default", "list"): broken})
     assert rules(policies, policies=["list"]) == {"10.96.0.10 80": ("drop",)}
-    reason, sentence = policies.trouble(KEY) or ("", "")
+    reason, sentence = policies.problem(KEY) or ("", "")
     assert reason == "PolicyInvalid"
     assert "'list' is not understood" in sentence
 
@@ -125,10 +125,10 @@ def test_an_address_has_the_farms_policies_and_its_own() -> None:
 
 def test_where_nftlb_still_listens_but_the_farm_no_longer_does_all_its_policies_count() -> None:
     policies = known(a="deny", b="deny")
-    before = farm_view(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]), None)
+    before = listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))
     after = farm(addresses=[{"ip": "10.0.0.1", "ports": "80", "policies": ["b"]}], policies=["a"])
     policies.refer(KEY, references(after))
-    (chain,) = policies.guards(KEY, before).chains
+    (chain,) = policies.rules(KEY, "web--http", "ipv4", before).chains
     assert len(chain.rules) == 2
 
 
@@ -143,7 +143,7 @@ def test_only_what_guards_depend_on_turns_the_farms_that_refer_to_a_policy() -> 
     policies.refer(KEY, references(farm(policies=["list"])))
     policies.refer(FarmKey("default", "other"), references(farm("other")))
     policies.refer(FarmKey("shop", "web--http"), references(farm(namespace="shop", policies=["list"])))
-    changes: list[tuple[Policy | None, set[FarmKey]]] = [
+    changes: list[tuple[EnforcedPolicy | None, set[FarmKey]]] = [
         (policy(raw(cidrs=("10.0.0.0/8",))), {KEY}),
         (policy(raw(cidrs=("10.1.0.0/16",))), set()),
         (policy(raw(kind="allow")), {KEY}),

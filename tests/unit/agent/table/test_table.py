@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.table import table
-from kube_nftlb.agent.table.table import SET_NAMES, OwnTable, base
+from kube_nftlb.agent.table.layout import SET_NAMES, base
+from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.netfilter.transaction import Chain, Contents
 
 ALWAYS = {f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6")}
@@ -40,7 +41,7 @@ def test_every_chain_that_a_rule_leads_to_is_there() -> None:
 def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def seals() -> set[str]:
         nft: Any = None
-        return {name for name in OwnTable(nft).state.chains if name.startswith("state-")}
+        return {name for name in AgentTable(nft).state.chains if name.startswith("state-")}
 
     ours = seals()
     assert seals() == ours
@@ -50,5 +51,5 @@ def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest
 
 def test_a_plain_farm_costs_a_packet_of_an_open_connection_one_rule() -> None:
     hooked = [chain for chain in base(frozenset(ALWAYS)).chains if "type filter" in chain.hook]
-    assert {chain.name for chain in hooked} == {"not-served", "not-served-output"}
+    assert {chain.name for chain in hooked} == {"unserved", "unserved-output"}
     assert {chain.rules[0] for chain in hooked} == {"ct state != new return"}

@@ -1,14 +1,15 @@
 """What a farm has in the agent's own table. Where packets go by it is in the functional suite."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb.translate import farm_view, own_contents
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
+from tests import views
 from tests.builders import farm, raw_backend
+from tests.views import View
 
 HERE = NodeFacts("here", port_ips={"ipv4": ("172.31.0.11",)})
 OWN = raw_backend("own", "10.244.1.2", nodeName="here")
@@ -18,22 +19,11 @@ EXTERNAL = {"type": "ExternalIP", "ip": "203.0.113.9", "ports": "80"}
 NODE_PORT = {"type": "NodePort", "ip": "", "ports": "30080"}
 
 
-class View(NamedTuple):
-    """A farm on the node: in nftlb, and in the agent's own table before and after nftlb has come to it."""
-
-    farm: objects.Farm
-    before: Contents
-    after: Contents
-
-
 def view(present: objects.Farm | None = None, **changes: Any) -> View:
-    wanted = farm(**changes)
-    seen = farm_view(wanted, present, HERE)
-    before = own_contents(wanted, seen, present or objects.Farm(seen.name), HERE)
-    return View(seen, before, own_contents(wanted, seen, seen, HERE))
+    return views.view(farm(**changes), present, HERE)
 
 
-def verdicts(contents: Contents, name: str = "verdicts-ip") -> dict[str, str]:
+def verdicts(contents: Contents, name: str = "no-endpoints-ip") -> dict[str, str]:
     return {entry.key: entry.value for entry in contents.elements if entry.set == name}
 
 
@@ -59,13 +49,13 @@ def test_without_a_backend_everything_is_refused() -> None:
 def test_the_policy_local_leads_the_nodes_own_clients_to_all_backends() -> None:
     seen = view(addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local")
     assert states(seen) == {"own": "up", "other": "off"}
-    assert verdicts(seen.after) == {"tcp . 203.0.113.9 . 80": "goto near-web--http"}
-    assert rules(seen.after, "near-web--http") == (
-        "ip saddr @local-pods-ip goto pick-web--http",
-        "fib saddr type local goto pick-web--http",
+    assert verdicts(seen.after) == {"tcp . 203.0.113.9 . 80": "goto local-clients-web--http"}
+    assert rules(seen.after, "local-clients-web--http") == (
+        "ip saddr @local-pods-ip goto schedule-web--http",
+        "fib saddr type local goto schedule-web--http",
     )
     own, other = (seen.farm.backends[name].mark | 0x80000000 for name in ("own", "other"))
-    slots = {rule for rule in rules(seen.after, "pick-web--http") if "mod 3" in rule}
+    slots = {rule for rule in rules(seen.after, "schedule-web--http") if "mod 3" in rule}
     assert slots
     assert all(f"{own:#x}" in rule and rule.count(f"{other:#x}") == 2 for rule in slots)
 
@@ -73,24 +63,29 @@ def test_the_policy_local_leads_the_nodes_own_clients_to_all_backends() -> None:
 def test_a_backend_that_nftlb_does_not_have_yet_is_chosen_only_afterwards() -> None:
     before = view(addresses=[EXTERNAL], backends=[OWN], trafficPolicy="Local").farm
     seen = view(before, addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local")
-    assert "mod 1 " in rules(seen.before, "pick-web--http")[1]
-    assert "mod 3 " in rules(seen.after, "pick-web--http")[1]
-    assert rules(seen.after, "pick-web--http")[0] == "ct status dnat return", "a flow without an answer keeps its mark"
+    assert "mod 1 " in rules(seen.before, "schedule-web--http")[1]
+    assert "mod 3 " in rules(seen.after, "schedule-web--http")[1]
+    assert rules(seen.after, "schedule-web--http")[0] == "ct status dnat return", (
+        "a flow without an answer keeps its mark"
+    )
 
 
 def test_the_policy_local_without_a_backend_here_drops_who_comes_from_elsewhere() -> None:
     seen = view(addresses=[CLUSTER_IP, EXTERNAL], backends=[OTHER], trafficPolicy="Local")
     assert states(seen) == {"other": "up"}
-    assert verdicts(seen.after) == {"tcp . 10.96.0.10 . 80": "drop", "tcp . 203.0.113.9 . 80": "goto near-web--http"}
-    assert rules(seen.after, "near-web--http")[-1] == "drop"
-    assert rules(seen.after, "near-web--http")[0].endswith("return")
+    assert verdicts(seen.after) == {
+        "tcp . 10.96.0.10 . 80": "drop",
+        "tcp . 203.0.113.9 . 80": "goto local-clients-web--http",
+    }
+    assert rules(seen.after, "local-clients-web--http")[-1] == "drop"
+    assert rules(seen.after, "local-clients-web--http")[0].endswith("return")
 
 
 def test_with_persistence_a_client_keeps_the_backend_that_was_picked() -> None:
     seen = view(addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local", persistence="srcip", persistTTL=7)
     (sticky,) = seen.after.sets
     assert (sticky.name, sticky.dynamic) == ("sticky-7-web--http", True)
-    assert rules(seen.after, "pick-web--http")[-1] == "update @sticky-7-web--http { ip saddr : ct mark }"
+    assert rules(seen.after, "schedule-web--http")[-1] == "update @sticky-7-web--http { ip saddr : ct mark }"
 
 
 @pytest.mark.parametrize(
@@ -129,5 +124,5 @@ def test_source_ranges_guard_their_address_alone(ranges: list[str], allowed: str
     if allowed is None:
         assert {entry.set for entry in seen.after.elements} == {"listeners-ip"}
         return
-    assert verdicts(seen.after, "ranges-ip") == {"tcp . 198.51.100.7 . 80": "jump ranges-0-web--http"}
-    assert rules(seen.after, "ranges-0-web--http") == (f"ip saddr {{ {allowed} }} return", "drop")
+    assert verdicts(seen.after, "source-ranges-ip") == {"tcp . 198.51.100.7 . 80": "jump source-ranges-0-web--http"}
+    assert rules(seen.after, "source-ranges-0-web--http") == (f"ip saddr {{ {allowed} }} return", "drop")

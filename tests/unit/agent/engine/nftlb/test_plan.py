@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, RemoveSession, after, request
-from tests.unit.agent.nftlb_farms import address, backend, farm
+from tests.unit.agent.engine.nftlb.farms import address, backend, farm
 
 
 def test_what_is_as_it_should_be_is_not_touched() -> None:
@@ -109,8 +109,8 @@ def test_the_steps_lead_from_any_state_to_any_other_and_never_listen_twice(
             del now[step.name]
         else:
             now[step.name] = left
-        claims = [claim for farm_ in now.values() for claim in farm_.claims()]
-        assert len(claims) == len(set(claims)), step
+        ports = [port for farm_ in now.values() for port in farm_.bound_ports()]
+        assert len(ports) == len(set(ports)), step
     assert now == wanted
 
 

@@ -1,18 +1,19 @@
-"""The kernel's table of connections, where nftlb leaves something behind in it (netlink, conntrack(8)).
+"""Stale entries of the kernel's connection tracking table, found and removed over netlink (see conntrack(8)).
 
-Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, flags as in nf_conntrack_common.h.
+Written by hand upon ``netlink``: pyroute2's conntrack reader decodes every entry into Python objects, and cannot filter
+in the kernel by listener and mark. Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, flags as in
+nf_conntrack_common.h.
 """
 
 import ipaddress
 import socket
 import struct
-from collections.abc import Callable
-from typing import NamedTuple, Self
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple, Protocol, Self
 
 from kube_nftlb import metrics
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
-from kube_nftlb.nftlb import objects
 
 _TUPLE_ORIGINAL, _TUPLE_REPLY, _MARK, _ZONE, _MARK_MASK, _FILTER, _STATUS_MASK = 1, 2, 8, 18, 21, 25, 26
 _STATUS = 3
@@ -29,10 +30,11 @@ _NUMBER = struct.Struct(">I")
 _PORT = struct.Struct(">H")
 
 _LISTENERS_MAX = 8
+_IPV4_BYTES = 4
 
 
 class Connection(NamedTuple):
-    """An entry of the table: what the client asked for, who answers it, and the backend's part of its mark.
+    """An entry of the table: what the client asked for, who answers it, and its mark.
 
     Addresses are as the kernel has them; ``key`` is what it knows the connection by.
     """
@@ -45,91 +47,107 @@ class Connection(NamedTuple):
     key: bytes
 
 
-_Listener = tuple[bytes, int, int]
-"""Address, protocol and port, which is 0 for all."""
+class Destination(NamedTuple):
+    """What clients connect to. The protocol is tcp, udp or sctp; the port is 0 for all."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+_Packed = tuple[bytes, int, int]
+
+
+class Connections(Protocol):
+    """What removes stale connections to destinations, all of one address family. Each method returns how many."""
+
+    async def release(self, to: Collection[Destination], marks: set[int]) -> int:
+        """Release connections from backends that are gone, identified by marks.
+
+        A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
+        connection goes on, but without its mark: with it, each packet would renew the session that leads there.
+        """
+
+    async def cut(self, to: Collection[Destination], addresses: frozenset[str]) -> int:
+        """Forget connections to backends with these addresses. Their next packet is refused or reset."""
+
+    async def forget_untranslated(self, to: Collection[Destination]) -> int:
+        """Forget connections from before anything was served.
+
+        What the kernel once let pass untranslated it never translates. A mark proves nothing: it may be newer.
+        """
 
 
 class Conntrack:
-    """This network namespace's connections. Use ``Conntrack.open``."""
+    """This network namespace's connections. Use ``Conntrack.open``. ``mark_mask`` are the bits that tell backends."""
 
-    def __init__(self, netfilter: NetfilterSocket) -> None:
+    def __init__(self, netfilter: NetfilterSocket, mark_mask: int) -> None:
         self._netfilter = netfilter
+        self._mark_mask: Final = mark_mask
 
     @classmethod
-    async def open(cls) -> Self:
+    async def open(cls, mark_mask: int) -> Self:
         """Open the socket, in the running event loop."""
-        return cls(NetfilterSocket.open())
+        return cls(NetfilterSocket.open(), mark_mask)
 
     def close(self) -> None:
         """Close the socket."""
         self._netfilter.close()
 
-    async def release(self, farm: objects.Farm, marks: set[int]) -> int:
-        """Part a farm's connections from backends that are gone, known by their marks; how many that were.
-
-        A UDP flow is forgotten: a client that keeps its port would be sent to the old backend for ever. Any other
-        connection goes on, but without its mark: with it, each packet would renew the session that leads there.
-        """
+    async def release(self, to: Collection[Destination], marks: set[int]) -> int:
+        """See ``Connections.release``."""
         marked = b""
         if len(marks) == 1:
             (mark,) = marks
             marked = netlink.attribute(_MARK, _NUMBER.pack(mark))
-            marked += netlink.attribute(_MARK_MASK, _NUMBER.pack(objects.MARK_LAST))
-        released = await self._change(farm, lambda each: each.mark in marks, _released, marked)
+            marked += netlink.attribute(_MARK_MASK, _NUMBER.pack(self._mark_mask))
+        released = await self._change(to, lambda each: each.mark & self._mark_mask in marks, _released, marked)
         return _counted("BackendGone", released)
 
-    async def cut(self, farm: objects.Farm, addresses: frozenset[str]) -> int:
-        """Forget a farm's connections to these addresses; how many that were. Their next packet is refused or reset."""
+    async def cut(self, to: Collection[Destination], addresses: frozenset[str]) -> int:
+        """See ``Connections.cut``."""
         if not addresses:
             return 0
         backends = {_packed(address) for address in addresses}
-        ended = await self._change(farm, lambda each: each.answerer in backends, _forgotten)
+        ended = await self._change(to, lambda each: each.answerer in backends, _forgotten)
         return _counted("BackendDown", ended)
 
-    async def forget_untranslated(self, farm: objects.Farm) -> int:
-        """Forget connections to a farm from before it was there; how many that were.
-
-        What the kernel once let pass as it was it never translates. Marks prove nothing: it may have got one since.
-        """
-        ips = {_packed(address.ip) for address in farm.addresses.values()}
+    async def forget_untranslated(self, to: Collection[Destination]) -> int:
+        """See ``Connections.forget_untranslated``."""
+        ips = {_packed(each.ip) for each in to}
         untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
             _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
         )
-        forgotten = await self._change(farm, lambda each: each.answerer in ips, _forgotten, untranslated)
+        forgotten = await self._change(to, lambda each: each.answerer in ips, _forgotten, untranslated)
         return _counted("Untranslated", forgotten)
 
     async def _change(
         self,
-        farm: objects.Farm,
+        to: Collection[Destination],
         chosen: Callable[[Connection], bool],
         change: Callable[[Connection], Change],
         narrowed: bytes = b"",
     ) -> int:
-        """Change those of a farm's connections that are chosen; how many that were.
+        """Change the connections that are chosen.
 
-        ``narrowed`` is a filter that lets all of them through. An old kernel may not know it: ``chosen`` has the last
-        word.
+        ``narrowed`` is a filter that lets all of them through. An old kernel may not know it: ``chosen`` decides.
         """
-        family = "ip6" if farm.ipv6 else "ip"
-        ips = {address.ip: _packed(address.ip) for address in farm.addresses.values()}
-        listeners: set[_Listener] = {
-            (ips[claim.ip], _PROTOCOLS[protocol], claim.port)
-            for claim in farm.claims()
-            for protocol in objects.PROTOCOLS[claim.protocol]
-        }
+        packed = {ip: _packed(ip) for ip in {each.ip for each in to}}
+        family = "ip6" if any(len(ip) > _IPV4_BYTES for ip in packed.values()) else "ip"
+        destinations: set[_Packed] = {(packed[each.ip], _PROTOCOLS[each.protocol], each.port) for each in to}
         found = [
             each
             for answer in await self._netfilter.ask(
-                family, netlink.GET_CONNECTIONS, _question(family, listeners, narrowed), dump=True
+                family, netlink.GET_CONNECTIONS, _question(family, destinations, narrowed), dump=True
             )
             if (each := _connection(family, answer))
             and chosen(each)
-            and not listeners.isdisjoint((each.ip, each.protocol, port) for port in (each.port, 0))
+            and not destinations.isdisjoint((each.ip, each.protocol, port) for port in (each.port, 0))
         ]
         return await self._netfilter.change(family, [change(each) for each in found])
 
 
-def _question(family: str, listeners: set[_Listener], narrowed: bytes) -> bytes:
+def _question(family: str, listeners: set[_Packed], narrowed: bytes) -> bytes:
     """What the kernel is asked. It walks through its whole table for each question, so there is but one."""
     asked = {_to(family, *listener) for listener in listeners} if len(listeners) <= _LISTENERS_MAX else set()
     return (asked.pop() if len(asked) == 1 else b"") + narrowed
@@ -163,7 +181,7 @@ def _connection(family: str, answer: bytes) -> Connection | None:
     key = netlink.attribute(_TUPLE_ORIGINAL, asked, nested=True)
     if (zone := told.get(_ZONE)) is not None:
         key += netlink.attribute(_ZONE, zone)
-    mark = int.from_bytes(told.get(_MARK, b""), "big") & objects.MARK_LAST
+    mark = int.from_bytes(told.get(_MARK, b""), "big")
     return Connection(ip, protocol[0], int.from_bytes(port, "big"), answerer, mark, key)
 
 

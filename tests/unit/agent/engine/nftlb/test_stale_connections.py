@@ -2,21 +2,20 @@
 
 from dataclasses import replace
 
-from kube_nftlb.agent.engine.nftlb import plan
-from kube_nftlb.agent.sync import stale_connections
-from kube_nftlb.agent.sync.stale_connections import Leftovers, Partings
+from kube_nftlb.agent.engine.nftlb import plan, stale_connections
+from kube_nftlb.agent.engine.nftlb.stale_connections import Stale, StaleConnections
 from kube_nftlb.nftlb import objects
-from tests.unit.agent.nftlb_farms import address, backend, farm
+from tests.unit.agent.engine.nftlb.farms import address, backend, farm
 
 
-def left(before: objects.Farm | None, after: objects.Farm | None) -> Leftovers:
+def left(before: objects.Farm | None, after: objects.Farm | None) -> Stale:
     """What is left behind by the steps from one to the other."""
     present = {before.name: before} if before else {}
     wanted = {"f": after}
-    return stale_connections.leftovers(plan.steps(present, wanted), wanted, present)
+    return stale_connections.stale_after(plan.steps(present, wanted), wanted, present)
 
 
-def closed_at(found: Leftovers) -> set[str]:
+def closed_at(found: Stale) -> set[str]:
     """The addresses where nobody listens any more."""
     return {address.ip for farm in found.closed for address in farm.addresses.values()}
 
@@ -27,13 +26,13 @@ class Engine:
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
 
-    async def forget(self, farm: objects.Farm) -> None:
+    async def forget_farm(self, farm: objects.Farm) -> None:
         self.told.append(("forget", farm.name))
 
     async def forget_flows(self, name: str, marks: set[int]) -> None:
         self.told.append(("forget flows", name, marks))
 
-    async def part(self, name: str, marks: set[int]) -> None:
+    async def release(self, name: str, marks: set[int]) -> None:
         self.told.append(("part", name, marks))
 
     async def cut(self, name: str, addresses: frozenset[str]) -> None:
@@ -45,7 +44,7 @@ class Engine:
 
 def test_a_backend_more_leaves_nothing_behind() -> None:
     before = farm("f", backend("a", 2))
-    assert left(before, farm("f", backend("a", 2), backend("b", 3))) == Leftovers([], {}, {}, set())
+    assert left(before, farm("f", backend("a", 2), backend("b", 3))) == Stale([], {}, {}, set())
 
 
 def test_a_backend_that_goes_leaves_its_mark() -> None:
@@ -86,14 +85,14 @@ def test_a_farm_begins_with_its_first_backend_or_another_address() -> None:
 
 async def test_what_is_left_is_looked_for_again_until_its_time_is_up() -> None:
     engine = Engine()
-    open_ = Partings(engine)
-    open_.expect(Leftovers([], {}, {"f": {2}}, {"f"}))
-    await open_.begin({"f": frozenset({"10.244.1.2"})}, now=100)
+    open_ = StaleConnections(engine)
+    open_.expect(Stale([], {}, {"f": {2}}, {"f"}))
+    await open_.clean({"f": frozenset({"10.244.1.2"})}, now=100)
     once = [("part", "f", {2}), ("cut", "f", frozenset({"10.244.1.2"})), ("forget untranslated", "f")]
     assert engine.told == once
     await open_.again(101)
     assert engine.told == once * 2
-    await open_.again(100.1 + stale_connections.PART_FOR_S)
+    await open_.again(100.1 + stale_connections.WATCH_S)
     assert engine.told == once * 3, "a connection that was begun at the end of that time"
     await open_.again(200)
     assert engine.told == once * 3
@@ -101,29 +100,29 @@ async def test_what_is_left_is_looked_for_again_until_its_time_is_up() -> None:
 
 async def test_backends_that_go_one_after_the_other_are_all_looked_for() -> None:
     engine = Engine()
-    open_ = Partings(engine)
-    open_.expect(Leftovers([], {}, {"f": {2}}, set()))
-    await open_.begin({}, now=100)
-    open_.expect(Leftovers([], {}, {"f": {3}}, set()))
-    await open_.begin({}, now=101)
+    open_ = StaleConnections(engine)
+    open_.expect(Stale([], {}, {"f": {2}}, set()))
+    await open_.clean({}, now=100)
+    open_.expect(Stale([], {}, {"f": {3}}, set()))
+    await open_.clean({}, now=101)
     await open_.again(101.5)
     assert engine.told[-1] == ("part", "f", {2, 3})
 
 
 async def test_flows_to_what_is_closed_or_moved_are_forgotten_at_once() -> None:
     engine = Engine()
-    open_ = Partings(engine)
-    open_.expect(Leftovers([farm("f")], {"g": {4}}, {}, set()))
-    await open_.begin({}, now=100)
+    open_ = StaleConnections(engine)
+    open_.expect(Stale([farm("f")], {"g": {4}}, {}, set()))
+    await open_.clean({}, now=100)
     assert engine.told == [("forget", "f"), ("forget flows", "g", {4})]
 
 
 async def test_what_steps_left_behind_that_broke_off_is_not_lost() -> None:
     engine = Engine()
-    open_ = Partings(engine)
-    open_.expect(Leftovers([farm("f")], {}, {"g": {2}}, set()))
-    open_.expect(Leftovers([], {}, {"g": {3}}, set()))
-    await open_.begin({}, now=100)
+    open_ = StaleConnections(engine)
+    open_.expect(Stale([farm("f")], {}, {"g": {2}}, set()))
+    open_.expect(Stale([], {}, {"g": {3}}, set()))
+    await open_.clean({}, now=100)
     assert engine.told == [("forget", "f"), ("part", "g", {2, 3})]
-    await open_.begin({}, now=101)
+    await open_.clean({}, now=101)
     assert len(engine.told) == 2

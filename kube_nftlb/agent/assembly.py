@@ -1,0 +1,59 @@
+"""Put the loop, its engine and its sources together: for the agent, and for ``kube-nftlb render -o nft``."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import structlog
+
+from kube_nftlb import metrics
+from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.netfilter.conntrack import Conntrack
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.readback import NftlbReader
+from kube_nftlb.nftlb.requests import Request
+from kube_nftlb.settings import NftlbSettings
+
+_log = structlog.get_logger()
+
+
+class Assembly(NamedTuple):
+    """What the watches report to, and the loop."""
+
+    inputs: Inputs
+    reconciler: Reconciler
+    nft: Nft
+
+
+@asynccontextmanager
+async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = lambda: None) -> AsyncIterator[Assembly]:
+    """Open everything that the loop needs in this network namespace, and close it in the end."""
+    reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
+    conntrack = await Conntrack.open(objects.MARK_LAST)
+    client = NftlbClient(settings.url, settings.key_file, on_request=_on_request)
+    table = AgentTable(nft)
+    engine = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
+    inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock)
+    links = PodAddresses(settings.pods_file)
+    try:
+        yield Assembly(inputs, Reconciler(inputs, engine, table, reader, links, clock, on_progress=on_progress), nft)
+    finally:
+        await client.close()
+        reader.close()
+        conntrack.close()
+
+
+def _on_request(request: Request, seconds: float) -> None:
+    metrics.NFTLB_REQUEST_SECONDS.labels(request.method).observe(seconds)
+    # Without its body, where the clients of sessions may be.
+    _log.debug("nftlb request", method=request.method, path=request.path, ms=round(seconds * 1000, 1))

@@ -1,0 +1,38 @@
+"""Time as the agent's loop sees it: injected, so that no test waits."""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What tells the time and waits."""
+
+    def now(self) -> float:
+        """Return seconds that never go back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so long."""
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Wait until the event is set, or for so long. Return True if it is set."""
+
+
+class MonotonicClock:
+    """The time of this machine."""
+
+    def now(self) -> float:
+        """Return ``time.monotonic``."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so long."""
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Wait until the event is set, or for so long. Return True if it is set."""
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

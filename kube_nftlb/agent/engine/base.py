@@ -1,0 +1,106 @@
+"""What an engine is: it serves farms on this node, by whatever data plane it programs.
+
+The loop decides what the node is to serve (``sync.decide``) and hands the engine changes. How they become requests,
+marks, chains or map elements, and in which order, is the engine's business, as are its defects and restarts. All
+engines share the agent table (``table``), which they get in their constructors.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol
+
+from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.transaction import Contents
+
+
+@dataclass(frozen=True, slots=True)
+class FarmChange:
+    """What is to become of one farm.
+
+    ``farm`` is None if it is to go. With ``keep`` the engine leaves it as it is. ``overlay`` is what the farm is to
+    have in the agent table once the change is applied; None leaves what is there. ``policies`` is what keeps clients
+    out, wherever the farm listens now or is going to, and ``policies_after`` once the change is applied.
+    """
+
+    name: str
+    farm: NodeFarm | None = None
+    keep: bool = False
+    overlay: Contents | None = field(default_factory=Contents)
+    policies: Contents = field(default_factory=Contents)
+    policies_after: Contents = field(default_factory=Contents)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The outcome of ``Engine.apply``, by the names of farms."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why the data plane refused a farm; it may have been applied in part."""
+    rules_refused: Mapping[str, str] = field(default_factory=dict)
+    """Why the kernel refused a farm's rules in the agent table; it stays as it was."""
+    nothing_done: bool = False
+    """True if rules were refused before anything was programmed: decide again, and apply that."""
+    incomplete: Collection[str] = ()
+    """Farms that lack endpoints until others are gone: apply them again."""
+    changed: Collection[str] = ()
+    """Farms of which the data plane was sent something."""
+
+
+class TransactionCount(NamedTuple):
+    """What this engine has done to nftables since it began."""
+
+    requests: int
+    """Requests to a daemon, of which each may be any number of transactions."""
+    transactions: int
+    """The engine's own transactions, at most."""
+
+
+class Engine(Protocol):
+    """One data plane of this node. Methods that do I/O raise KubeNftlbError; EngineUnreachableError if it is away."""
+
+    name: ClassVar[str]
+
+    @property
+    def programmed(self) -> Mapping[str, Programmed]:
+        """What the engine has of each farm, by name."""
+
+    @property
+    def transactions(self) -> TransactionCount:
+        """How much the engine has done, to tell its transactions from those of others."""
+
+    def unsupported(self, farm: NodeFarm) -> Blocker | None:
+        """Return why this engine cannot serve a farm, or None if it can. Pure."""
+
+    def owners(self, listeners: Collection[Listener]) -> set[str]:
+        """Return the names of the farms that this engine has on any of these listeners."""
+
+    def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
+        """Return what these farms are to have in the agent table before any of the changes is applied, by owner."""
+
+    def restarted(self) -> bool:
+        """Return True if the data plane has lost its state, or may have, since ``load``."""
+
+    async def load(self) -> bool:
+        """Adopt what the data plane has. Return True if a farm that was verified is missing."""
+
+    async def apply(self, changes: Sequence[FarmChange]) -> Applied:
+        """Program changes. No listener is ever two farms'; established connections survive."""
+
+    async def drift(self, name: str | None = None) -> str | None:
+        """Return how the kernel deviates from what was programmed, or None if it does not.
+
+        Of one farm; or, without a name, of what all farms share.
+        """
+
+    async def repair(self, name: str | None = None) -> None:
+        """Write the rules of one farm, or all rules, anew."""
+
+    async def forget_stale(self, name: str) -> None:
+        """Clean up sessions and connections to endpoints of a farm that went while no agent ran."""
+
+    async def maintain(self, *, busy: bool) -> str | None:
+        """Do what is due beside changes, about once a second; ``busy`` if changes wait. Return what went wrong."""
+
+    async def aclose(self) -> str | None:
+        """Finish what must not be left half-done. Return what went wrong."""

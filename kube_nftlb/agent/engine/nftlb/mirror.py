@@ -1,0 +1,187 @@
+"""What nftlb has, kept as a copy, and the requests that change both.
+
+The copy (``present``) saves reading what is known; after an answer that leaves doubt everything is read.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterable, Iterator
+
+from kube_nftlb import errors
+from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
+from kube_nftlb.agent.engine.nftlb.translate import listeners, programmed
+from kube_nftlb.agent.model import Programmed
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.libnftables import Nftables
+from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.requests import (
+    PutFarm,
+    Request,
+    Step,
+    after,
+    drops_table,
+    leaves_rules,
+    put_request,
+    request,
+    restarts,
+)
+
+BATCH = 16
+"""New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
+
+
+class Mirror:
+    """One node's nftlb, as far as its HTTP API tells."""
+
+    def __init__(self, client: NftlbClient, reader: SessionReader, nft: Nftables) -> None:
+        self._client = client
+        self._nft = nft
+        self.present: dict[str, objects.Farm] = {}
+        self.programmed: dict[str, Programmed] = {}
+        self.sessions = Sessions(self.present, reader, nft)
+        self._owners: dict[Listener, str] = {}
+
+    @property
+    def requests(self) -> int:
+        """How many requests that change something were sent."""
+        return self._client.changes
+
+    async def sync(self) -> None:
+        """Read what nftlb has. Raises NftlbUnreachableError."""
+        read = objects.recalled(await self._client.farms(), self.present)
+        self.present.clear()
+        self.programmed.clear()
+        self._owners.clear()
+        for farm in read.values():
+            self._set(farm)
+
+    def restarted(self) -> bool:
+        """Return True if nftlb has been restarted, so that ``present`` is what another process had."""
+        return self._client.restarted()
+
+    async def ping(self) -> None:
+        """Check that nftlb answers. Raises NftlbUnreachableError."""
+        with contextlib.suppress(errors.NftlbError):
+            # It has no lighter request than one for a farm that does not exist, which it refuses.
+            await self._client.send(Request("GET", "/farms/-"))
+
+    def owners(self, wanted: Collection[Listener]) -> set[str]:
+        """Return the farms in nftlb that are on any of these listeners, or on all ports of one of their addresses."""
+        found = {self._owners.get(each) for listener in wanted for each in (listener, listener.whole_address)}
+        if whole := {listener.ip for listener in wanted if listener.protocol == "All"}:
+            found.update(name for listener, name in self._owners.items() if listener.ip in whole)
+        return {name for name in found if name is not None}
+
+    async def apply(self, steps: Iterable[Step]) -> dict[str, str]:
+        """Carry out steps in their order. Return what failed, by the farm's name. Raises NftlbUnreachableError.
+
+        After a failure everything is read anew, and the failed farm's further steps are left out.
+        """
+        failed: dict[str, str] = {}
+        dropped = False
+        kept: dict[str, Remembered] = {}
+        for batch in _batches(steps):
+            remaining = [step for step in batch if step.name not in failed]
+            if not remaining:
+                continue
+            dropped = dropped or any(drops_table(self.present.get(step.name), step) for step in remaining)
+            messy = any(leaves_rules(self.present.get(step.name), step) for step in remaining)
+            restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
+            for name in (self.present.keys() if dropped or messy else restarted) - kept.keys():
+                kept[name] = await self.sessions.remembered(name)
+            failed.update(await self._attempt(remaining))
+            if messy:
+                await self._rebuild()
+        if dropped:
+            await self._rebuild()
+        for name, remembered in kept.items():
+            await self.sessions.restore(name, remembered)
+        return failed
+
+    async def _attempt(self, batch: list[Step]) -> dict[str, str]:
+        try:
+            await self._send(batch)
+        except errors.NftlbError as error:
+            await self.sync()
+            if len(batch) == 1:
+                return {batch[0].name: str(error)}
+            failed: dict[str, str] = {}
+            for step in batch:
+                failed |= await self.apply([step])
+            return failed
+        return {}
+
+    async def _send(self, batch: list[Step]) -> None:
+        if all(isinstance(step, PutFarm) for step in batch):
+            await self._client.change(put_request(step.farm for step in batch if isinstance(step, PutFarm)))
+        else:
+            (step,) = batch
+            await self._client.change(request(step))
+        for step in batch:
+            before = self.present.get(step.name)
+            self._drop(step.name)
+            if (left := after(before, step)) is not None:
+                self._set(left)
+        for name in {step.name for step in batch}:
+            # At once: what nftlb has left in the map is in the way of what it adds next.
+            await self.sessions.settle(name)
+
+    def _set(self, farm: objects.Farm) -> None:
+        self.present[farm.name] = farm
+        self.programmed[farm.name] = programmed(farm)
+        self._owners.update(dict.fromkeys(listeners(farm), farm.name))
+
+    def _drop(self, name: str) -> None:
+        if (before := self.present.pop(name, None)) is not None:
+            del self.programmed[name]
+            for listener in listeners(before):
+                self._owners.pop(listener, None)
+
+    async def rebuild(self) -> None:
+        """Make nftlb write all its rules anew; sessions are kept."""
+        kept = {name: await self.sessions.remembered(name) for name in self.present}
+        await self._rebuild()
+        for name, remembered in kept.items():
+            await self.sessions.restore(name, remembered)
+
+    async def _rebuild(self) -> None:
+        """Rebuild without the sessions that packets made.
+
+        Without its table a farm with addresses cannot be loaded; nftlb then recovers by loading everything from memory.
+        """
+        for family in layout.FAMILIES:
+            await self._nft.run(f"table {family} {layout.TABLE} {{}}\ndelete table {family} {layout.TABLE}\n")
+        # One that nftlb has no rules of in these tables would be loaded as it is.
+        if farm := next((farm for farm in self.present.values() if layout.expected(farm).listeners), None):
+            await self._client.change(put_request([objects.Farm(farm.name, {}, farm.addresses)]))
+        for name in self.present:
+            await self.sessions.settle(name)
+
+    async def reload(self, name: str) -> None:
+        """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
+        farm = self.present[name]
+        # nftlb can put neither down without harm (docs/nftlb-defects.md).
+        if (farm.ipv6 and not farm.ingress) or (farm.persistent and len(farm.addresses) > 1):
+            await self.rebuild()
+            return
+        remembered = await self.sessions.remembered(name)
+        for state in ("down", "up"):
+            await self._client.change(put_request([objects.Farm(name, {"state": state})]))
+        await self.sessions.settle(name)
+        await self.sessions.restore(name, remembered)
+
+
+def _batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Yield neighbouring PutFarm steps together, up to BATCH; each other step alone."""
+    batch: list[Step] = []
+    for step in steps:
+        if not isinstance(step, PutFarm) or len(batch) == BATCH:
+            if batch:
+                yield batch
+            batch = []
+        if isinstance(step, PutFarm):
+            batch.append(step)
+        else:
+            yield [step]
+    if batch:
+        yield batch

@@ -1,0 +1,70 @@
+"""nftlb's start-up file: with it a restarted daemon has its farms before it answers."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from kube_nftlb.agent.engine.nftlb.verify import OfEachFarm
+from kube_nftlb.nftlb import objects
+
+_log = structlog.get_logger()
+
+SAVE_EVERY_S = 2
+"""How often the file is written at most."""
+SAVE_WITHIN_S = 60
+"""How often at least, while changes come without pause."""
+
+
+class StartupFile:
+    """Holds the farms that were verified in the kernel, and writes them when that is due."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._farms: dict[str, objects.Farm] = {}
+        self._texts = OfEachFarm(lambda farm: json.dumps(farm.wire()))
+        self._changed = False
+        self._saved_at = float("-inf")
+
+    def verified(self, farm: objects.Farm) -> None:
+        """Save this farm: it is in the kernel."""
+        known = self._farms.get(farm.name)
+        if known is not farm:
+            self._farms[farm.name] = farm
+            self._changed = self._changed or known != farm
+
+    def gone(self, name: str) -> None:
+        """Do not save this farm any more."""
+        if self._farms.pop(name, None) is not None:
+            self._changed = True
+
+    def lost(self, present: Mapping[str, objects.Farm]) -> bool:
+        """Return True if a farm that was verified is not present."""
+        return not self._farms.keys() <= present.keys()
+
+    def save_if_due(self, now: float, *, present: int, in_conflict: Callable[[objects.Farm], bool], busy: bool) -> None:
+        """Write the file if it is due at ``now``, in seconds of a monotonic clock. Raises OSError.
+
+        While changes come without pause a file that lacks the newest farms is better than one of an hour ago; but not
+        one that lacks most of those ``present``, as after the agent's start. A farm that is ``in_conflict`` has given
+        an address away since it was verified, and would be loaded with it.
+        """
+        if not self._changed or now - self._saved_at < (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
+            return
+        if busy and len(self._farms) * 10 < present * 9:
+            return
+        self._saved_at = now
+        self._write(farm for farm in self._farms.values() if not (busy and in_conflict(farm)))
+        self._changed = busy
+
+    def save(self) -> None:
+        """Write the file now, if it is not up to date. Raises OSError."""
+        if self._changed:
+            self._write(self._farms.values())
+            self._changed = False
+
+    def _write(self, farms: Iterable[objects.Farm]) -> None:
+        temporary = self._path.with_suffix(".new")
+        temporary.write_text(objects.joined(text for _, text in self._texts.made(farms)))
+        temporary.replace(self._path)

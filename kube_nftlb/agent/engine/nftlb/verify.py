@@ -1,0 +1,94 @@
+"""Compare the kernel with what nftlb was sent."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
+
+from kube_nftlb.agent.engine.nftlb.sessions import SessionReader, Sessions
+from kube_nftlb.netfilter.readback import TableReader, confirmed
+from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
+
+_T = TypeVar("_T")
+
+
+class RulesReader(TableReader, SessionReader, Protocol):
+    """What tells of nftlb's rules."""
+
+    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
+        """Return the rules of one farm. Of listeners only those that are wanted are looked for."""
+
+    async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
+        """Return the rules of one farm in the mode dsr, in the maps of the listeners that are wanted."""
+
+    async def listeners(self, family: layout.Family) -> set[MapEntry]:
+        """Return every element of the maps of listeners."""
+
+    async def base_rules(self, family: layout.Family) -> set[str]:
+        """Return the maps of listeners that their base chain looks up."""
+
+
+class Verifier:
+    """Compares the kernel with the farms that nftlb has (``present``)."""
+
+    def __init__(self, present: Mapping[str, objects.Farm], reader: RulesReader, sessions: Sessions) -> None:
+        self._present = present
+        self._reader = reader
+        self._sessions = sessions
+        self._listeners = OfEachFarm(lambda farm: layout.expected(farm).listeners)
+
+    async def farm(self, name: str) -> str | None:
+        """Return how the kernel deviates from a farm, or None.
+
+        Of the four maps of listeners one is read: nftlb fills all in the same transaction as the chains. Whether
+        somebody else has taken an element out is for ``base``.
+        """
+        return await confirmed(self._reader, lambda: self._farm(name))
+
+    async def base(self) -> str | None:
+        """Return what is wrong with the rules that all farms share, or with the set of listeners; else None."""
+        return await confirmed(self._reader, self._base)
+
+    async def _farm(self, name: str) -> str | None:
+        farm = self._present.get(name)
+        if farm is None:
+            return "nftlb does not have it"
+        if farm.ingress:
+            ingress = layout.expected_ingress(farm)
+            return ingress.drift(await self._reader.ingress_of(name, ingress.listeners))
+        looked_at = layout.FILTER_MAPS if farm.options.get("mode") == "local" else layout.NAT_MAPS
+        wanted = layout.expected(farm)
+        wanted = replace(wanted, listeners=frozenset(entry for entry in wanted.listeners if entry.map in looked_at))
+        found = await self._reader.rules_of(name, layout.family(farm), wanted.listeners)
+        if farm.persistent:
+            found = replace(found, sessions=frozenset(await self._sessions.static(farm)))
+        return wanted.drift(found)
+
+    async def _base(self) -> str | None:
+        expected = self._listeners.made(farm for farm in self._present.values() if farm.addresses)
+        for family in layout.FAMILIES:
+            wanted = set().union(*(listeners for farm, listeners in expected if layout.family(farm) == family))
+            found = await self._reader.listeners(family)
+            if missing := wanted - found:
+                return f"{len(missing)} of {len(wanted)} listeners are missing in the kernel"
+            if extra := found - wanted:
+                return f"{len(extra)} listeners are in the kernel, and should not be"
+            if unused := {entry.map for entry in wanted} - await self._reader.base_rules(family):
+                return f"the lookup in the map {min(unused)} of the table {family} nftlb is missing"
+        return None
+
+
+class OfEachFarm(Generic[_T]):
+    """What ``make`` makes of farms, anew only for those that are other objects than last time."""
+
+    def __init__(self, make: Callable[[objects.Farm], _T]) -> None:
+        self._make = make
+        self._made: dict[str, tuple[objects.Farm, _T]] = {}
+
+    def made(self, farms: Iterable[objects.Farm]) -> Collection[tuple[objects.Farm, _T]]:
+        """Return each of these farms with what is made of it; what was made of others is forgotten."""
+        known, self._made = self._made, {}
+        for farm in farms:
+            entry = known.get(farm.name)
+            self._made[farm.name] = entry if entry is not None and entry[0] is farm else (farm, self._make(farm))
+        return self._made.values()

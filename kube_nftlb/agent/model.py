@@ -1,0 +1,117 @@
+"""What a node is to serve, and what it serves, in no engine's words. Pure: no I/O."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from kube_nftlb import names
+from kube_nftlb.agent.endpoints.topology import Endpoints
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
+from kube_nftlb.api.values import AddressType, Protocol, expand_ports
+from kube_nftlb.reasons import FailureReason
+
+
+class Endpoint(NamedTuple):
+    """A backend that this node uses.
+
+    One that is not schedulable gets no new connections from the scheduler, but keeps those it has, and can be reached
+    by sessions and by clients of this node.
+    """
+
+    backend: Backend
+    schedulable: bool
+
+
+class ListenAddress(NamedTuple):
+    """One IP and one part of the list of ports of an address in a farm's spec, resolved for this node.
+
+    ``ports`` is a port or a range, and empty with the protocol All. ``source_ranges`` are the clients that get in,
+    as CIDRs without overlaps; empty if all do.
+    """
+
+    type: AddressType
+    ip: str
+    protocol: Protocol
+    ports: str
+    source_ranges: tuple[str, ...] = ()
+
+    def listeners(self) -> Iterator[Listener]:
+        """Yield the listener of each port."""
+        return (Listener(self.ip, self.protocol, port) for port in expand_ports(self.ports) or (ALL_PORTS,))
+
+
+class DirectRouting(NamedTuple):
+    """How packets of the mode dsr reach pods of this node: all are on one bridge."""
+
+    bridge: str
+    macs: Mapping[str, str]
+    """The MAC addresses of the pods, by IP address."""
+    inlets: Mapping[str, str]
+    """The interfaces through which clients' packets come in, with their MAC addresses."""
+
+
+class Blocker(NamedTuple):
+    """Why a farm cannot be served as asked on this node.
+
+    With ``refuse_clients`` the farm is programmed without endpoints, so that connections are refused. Otherwise it
+    stays as it was.
+    """
+
+    reason: FailureReason
+    message: str
+    refuse_clients: bool = False
+
+
+@dataclass(frozen=True)
+class NodeFarm:
+    """A farm as this node is to serve it."""
+
+    key: FarmKey
+    generation: int
+    spec: FarmSpec
+    addresses: tuple[ListenAddress, ...]
+    endpoints: tuple[Endpoint, ...]
+    candidates: Endpoints
+    """The backends for connections that may leave the node, and the node's own (see ``endpoints.topology``)."""
+    local_ips: tuple[str, ...]
+    """The addresses of ready backends on this node, sorted."""
+    direct: DirectRouting | None = None
+    suspended: bool = False
+    """True if nothing is to be served although the mode needs no endpoint here, or has none on this node."""
+
+    @cached_property
+    def name(self) -> str:
+        """The farm's name on the node: in the engine, and as an owner in the agent table."""
+        return names.node_farm_name(*self.key)
+
+    @property
+    def listeners(self) -> Iterator[Listener]:
+        """Everything that the farm listens on."""
+        return (listener for address in self.addresses for listener in address.listeners())
+
+    @property
+    def refuses(self) -> bool:
+        """Return True if new connections are to be refused. In the mode local the node itself answers."""
+        if self.spec.mode == "local" and not self.suspended:
+            return False
+        return not any(endpoint.schedulable for endpoint in self.endpoints)
+
+
+class Programmed(NamedTuple):
+    """What an engine has of a farm."""
+
+    listeners: frozenset[Listener]
+    endpoints: int
+    scheduled: int
+    """How many of the endpoints get new connections."""
+    answers_itself: bool = False
+    """True in the mode local: no endpoint is needed."""
+
+    @property
+    def refuses(self) -> bool:
+        """Return True if new connections find nobody who answers."""
+        return not (self.scheduled or self.answers_itself)

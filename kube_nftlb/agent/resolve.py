@@ -1,0 +1,53 @@
+"""NftlbFarm → what this node is to serve of it. Pure: no I/O."""
+
+from collections.abc import Iterator
+
+from kube_nftlb.agent.dsr import modes
+from kube_nftlb.agent.dsr.modes import Links
+from kube_nftlb.agent.endpoints import selection
+from kube_nftlb.agent.model import ListenAddress, NodeFarm
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table.traffic_policy import admitted
+from kube_nftlb.api.conflicts import farm_key
+from kube_nftlb.api.farm import Farm, FarmSpec
+
+
+def node_farm(farm: Farm, facts: NodeFacts, links: Links | None) -> NodeFarm:
+    """Return a farm as the node is to serve it, if nothing prevents that.
+
+    If ``links`` is None they are not known, and packets of the mode dsr are not routed.
+    """
+    spec = farm.spec
+    endpoints = tuple(selection.select(spec, facts))
+    direct = None
+    suspended = False
+    if spec.mode == "local":
+        endpoints, suspended = (), spec.state != "up"
+    elif modes.is_stateless(spec) and links is not None:
+        direct = modes.direct_routing(spec, links)
+        endpoints = tuple(each for each in endpoints if each.schedulable and each.backend.ip in direct.macs)
+        suspended = not endpoints
+    return NodeFarm(
+        farm_key(farm),
+        farm.metadata.generation,
+        spec,
+        tuple(_addresses(spec, facts)),
+        endpoints,
+        selection.candidates(spec, facts),
+        _local_ips(spec, facts),
+        direct,
+        suspended,
+    )
+
+
+def _addresses(spec: FarmSpec, facts: NodeFacts) -> Iterator[ListenAddress]:
+    for address in spec.addresses:
+        ranges = admitted(address, facts)
+        ips = facts.port_ips.get(spec.family, ()) if address.type == "NodePort" else (address.ip,)
+        for ip in ips:
+            for ports in address.ports.split(","):
+                yield ListenAddress(address.type, ip, spec.protocol, ports, ranges)
+
+
+def _local_ips(spec: FarmSpec, facts: NodeFacts) -> tuple[str, ...]:
+    return tuple(sorted({each.ip for each in spec.backends if each.node_name == facts.name and each.ready}))

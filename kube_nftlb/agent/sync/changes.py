@@ -1,0 +1,81 @@
+"""Decisions → what the engine is asked to change. Pure: no I/O."""
+
+from collections.abc import Iterable
+
+from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
+from kube_nftlb.agent.table import farm_options, layout, traffic_policy
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.transaction import Contents
+
+
+class Changes:
+    """Makes changes of decisions, with the policies as they are now."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
+
+    def make(
+        self,
+        key: FarmKey | None,
+        name: str,
+        decision: Decision,
+        facts: Facts,
+        programmed: Programmed | None,
+        *,
+        known: bool,
+        guarded: bool,
+    ) -> FarmChange:
+        """Return the change for the farm of this name on the node.
+
+        ``known`` says that the agent table has what the farm had. ``guarded`` farms are not understood, and ask for
+        something other than policies that keeps clients out.
+        """
+        now = programmed.listeners if programmed is not None else frozenset()
+        if isinstance(decision, Serve):
+            farm = decision.farm
+            then = frozenset(farm.listeners)
+            overlay = traffic_policy.contents(farm) | farm_options.contents(farm.spec, name, farm.listeners)
+            return FarmChange(
+                name,
+                farm,
+                overlay=overlay,
+                policies=self.rules(key, name, now | then),
+                policies_after=self.rules(key, name, then),
+            )
+        policies = self.rules(key, name, now)
+        if isinstance(decision, Keep) and programmed is not None:
+            if known:
+                return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
+            farm_, overlay = _as_it_was(name, facts, programmed, guarded=guarded)
+            return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
+        return FarmChange(name, policies=policies)
+
+    def rules(self, key: FarmKey | None, name: str, listeners: Iterable[Listener]) -> Contents:
+        """Return what applies the policies of a farm at these listeners."""
+        if key is None:
+            return Contents()
+        listeners = list(listeners)
+        family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
+        return self._policies.rules(key, name, family, listeners)
+
+
+def _as_it_was(name: str, facts: Facts, programmed: Programmed, *, guarded: bool) -> tuple[NodeFarm | None, Contents]:
+    """Return what a farm that stays as it is gets from an agent that does not know what it had: less if in doubt.
+
+    An agent that was restarted knows the spec of today alone, if it can read that.
+    """
+    refused = layout.refused(programmed.listeners)
+    if facts.farm is None or not facts.readable:
+        return None, refused if guarded or programmed.refuses else Contents()
+    if facts.rules_refused is not None:
+        return None, refused
+    farm = node_farm(facts.farm, facts.node, facts.links)
+    possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
+    overlay = traffic_policy.contents(farm) | farm_options.contents(possible, name, programmed.listeners)
+    return farm, (overlay | refused) if programmed.refuses else overlay

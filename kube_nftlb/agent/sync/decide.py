@@ -1,0 +1,133 @@
+"""Decide what becomes of each farm on this node. Pure: no I/O, no clock.
+
+One decision per farm: it is served, or stays as it is, or is withdrawn. Everything else follows from the decisions:
+what the engine is asked for, and what the node reports.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kube_nftlb.agent.dsr import modes
+from kube_nftlb.agent.dsr.modes import Links
+from kube_nftlb.agent.model import Blocker, NodeFarm
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.api.conflicts import Conflict
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.reasons import FailureReason
+
+Unsupported = Callable[[NodeFarm], Blocker | None]
+"""Returns why the engine cannot serve a farm (``Engine.unsupported``)."""
+StuckOwner = Callable[[Iterable[Listener]], str | None]
+"""Returns the name of a farm that is on one of these listeners, and cannot be changed to leave it; or None."""
+
+_SEE_OWNER = "that farm stays as it is because this agent cannot apply its spec; fix or delete it"
+
+
+class Facts(NamedTuple):
+    """What is known of a farm before it is decided on."""
+
+    farm: Farm | None
+    """As it was last understood; None if it is gone, or was never understood."""
+    readable: bool = True
+    """False if its newest spec is not understood."""
+    conflict: Conflict | None = None
+    rules_refused: str | None = None
+    """Why the kernel refused its rules in the agent table."""
+    backing_off: bool = False
+    """True if it failed a short while ago and is to be left alone."""
+    missing_feature: str | None = None
+    """What the kernel lacks for it."""
+    node: NodeFacts = NodeFacts()
+    links: Links = modes.NO_LINKS
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Serve the farm; with a problem if it is not served as asked for."""
+
+    farm: NodeFarm
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the farm as it is on this node, if it is there."""
+
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Do not serve the farm; ``retry`` after a while."""
+
+    problem: Problem | None = None
+    retry: bool = False
+
+
+Decision = Serve | Keep | Withdraw
+
+
+def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> Decision:
+    """Return what becomes of a farm."""
+    farm = facts.farm
+    if not facts.readable:
+        return Keep()
+    if farm is None:
+        return Withdraw()
+    if facts.conflict is not None:
+        return Withdraw(_lost_address(farm, facts.conflict, facts.node))
+    if facts.rules_refused is not None:
+        message = f"the kernel refused rules of this farm: {facts.rules_refused}; it stays as it was"
+        return Keep(_problem(farm, "Refused", message))
+    if facts.backing_off:
+        return Withdraw()
+    if facts.missing_feature is not None:
+        return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature))
+    served = node_farm(farm, facts.node, facts.links)
+    if (blocker := _blocker(served, facts.links, unsupported)) is not None:
+        problem = _problem(farm, blocker.reason, blocker.message)
+        if not blocker.refuse_clients:
+            return Keep(problem)
+        return _unless_stuck(Serve(replace(served, endpoints=(), direct=None, suspended=True), problem), stuck_owner)
+    return _unless_stuck(Serve(served), stuck_owner)
+
+
+def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
+    """Return True if a farm stays as it is, so that no other farm gets an address of it."""
+    if not facts.readable:
+        return True
+    if facts.farm is None or facts.conflict is not None:
+        return False
+    if facts.rules_refused is not None or facts.missing_feature is not None:
+        return True
+    blocker = _blocker(node_farm(facts.farm, facts.node, facts.links), facts.links, unsupported)
+    return blocker is not None and not blocker.refuse_clients
+
+
+def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker | None:
+    return modes.unusable_settings(farm.spec) or unsupported(farm) or modes.blocker(farm.spec, links)
+
+
+def _unless_stuck(decision: Serve, stuck_owner: StuckOwner) -> Decision:
+    if (owner := stuck_owner(decision.farm.listeners)) is None:
+        return decision
+    message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
+    return Withdraw(Problem("AddressInUse", message, decision.farm.generation), retry=True)
+
+
+def _lost_address(farm: Farm, conflict: Conflict, node: NodeFacts) -> Problem | None:
+    """Return a problem for a conflict that only this node sees; the operator reports the others."""
+    listener = conflict.listener
+    if listener.ip not in node.port_ips.get(farm.spec.family, ()):
+        return None
+    owned = f"{listener.ip} port {listener.port} {listener.protocol}" if listener.port else listener.ip
+    message = f"farm {'/'.join(conflict.winner)} has {owned}, an address of this node"
+    return _problem(farm, "AddressInUse", message)
+
+
+def _problem(farm: Farm, reason: FailureReason, message: str) -> Problem:
+    return Problem(reason, message, farm.metadata.generation)

@@ -1,0 +1,146 @@
+"""What the watches report: farms, policies and the node. It becomes facts, and farms to look at. No I/O."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from kube_nftlb import metrics, names
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.sync.farm_index import FarmIndex
+from kube_nftlb.agent.sync.problems import Problems, log_fields
+from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
+from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.queue import FarmQueue
+from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.layout import environment
+from kube_nftlb.agent.table.policies import Json, Policies, References
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.conflicts import FarmKey, farm_key
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.policy import PolicyKey
+
+_log = structlog.get_logger()
+
+
+class Inputs:
+    """Takes what the watches report. Each method returns at once; ``wake`` is set if there may be something to do."""
+
+    def __init__(self, engine: Engine, features: FeatureProbe, latency: ProgrammingLatency, clock: Clock) -> None:
+        self._engine = engine
+        self.latency = latency
+        self._clock = clock
+        self.progress = Progress()
+        self.problems = Problems(self.progress.problems)
+        self.policies = Policies()
+        self.index = FarmIndex(self.policies, features)
+        self.queue = FarmQueue(self._comes_or_goes)
+        self.environment = environment({}, {})
+        self.wake = asyncio.Event()
+        self.seen_version = 0
+        """The resourceVersion up to which the watch of farms has come."""
+        self._farms_listed = False
+        self._node_known = False
+
+    @property
+    def complete(self) -> bool:
+        """True once farms, policies and the node are known. Nothing is done before."""
+        return self._farms_listed and self._node_known and self.policies.listed
+
+    def put(self, farm: Farm, since: int | None = None) -> None:
+        """A farm was created or changed; one whose generation is known is not looked at again.
+
+        ``since`` is the resourceVersion before which it may have been so; the farm's own if nothing else is known.
+        """
+        if not (affected := self.index.put(farm)):
+            return
+        key = farm_key(farm)
+        _log.debug("farm seen", **log_fields(key, farm), generation=farm.metadata.generation)
+        self.problems.clear(key)
+        self.latency.changed(key, farm)
+        self.add(affected, int(farm.metadata.resource_version or 0) if since is None else since)
+
+    def put_unreadable(
+        self, key: FarmKey, problem: Problem, resource_version: int, refers: References | None = None
+    ) -> None:
+        """A farm was created or changed in a way that our model rejects, such as a newer version's.
+
+        What the engine has of it stays as it is, and the problem is reported. ``refers`` is what to believe of a farm
+        that was never understood.
+        """
+        self.index.put_unreadable(key, refers)
+        self.problems.report(key, problem, self.index.get(key))
+        self.add([key], resource_version)
+
+    def remove(self, key: FarmKey, resource_version: int) -> None:
+        """A farm was deleted."""
+        self.latency.gone(key)
+        self.problems.forget(key)
+        if affected := self.index.remove(key):
+            self.add(affected, resource_version)
+
+    def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
+        """Take the complete list: what is not on it is gone."""
+        present = {farm_key(farm): farm for farm in farms}
+        before = self.seen_version
+        for key in self.index.all() - present.keys():
+            self.remove(key, before + 1)
+        for farm in present.values():
+            self.put(farm, before + 1)
+        self._farms_listed = True
+        self.seen(resource_version)
+
+    def seen(self, resource_version: int) -> None:
+        """The watch of farms has come to here."""
+        self.seen_version = max(self.seen_version, resource_version)
+        self.wake.set()
+
+    def set_node(self, facts: NodeFacts, service_ranges: Mapping[Family, Iterable[str]]) -> None:
+        """The node, or the cluster's ranges for Services, may have changed; then every farm is looked at again."""
+        contents = environment(facts.pod_cidrs, service_ranges)
+        if self._node_known and (facts, contents) == (self.index.node, self.environment):
+            return
+        self._node_known = True
+        self.environment = contents
+        self.index.set_node(facts)
+        self.add(self.index, self.seen_version)
+
+    def replace_policies(self, raws: Iterable[Json], resource_version: int) -> None:
+        """Take the complete list of policies."""
+        self.policies.replace_all(raws, resource_version)
+        self.wake.set()
+
+    def put_policy(self, raw: Json) -> None:
+        """A policy was created or changed."""
+        self.policies.put(raw)
+        self._policies_seen(raw)
+
+    def remove_policy(self, raw: Json) -> None:
+        """A policy was deleted; ``raw`` is its last state, with the resourceVersion of the deletion."""
+        metadata = raw["metadata"]
+        self.policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
+        self._policies_seen(raw)
+
+    def _policies_seen(self, raw: Json) -> None:
+        self.policies.seen(int(raw["metadata"]["resourceVersion"]))
+        self.wake.set()
+
+    def add(self, keys: Iterable[FarmKey], since: int) -> None:
+        """Have farms looked at, which may be out of date since a resourceVersion."""
+        if keys := list(keys):
+            self.queue.add(keys, since)
+            self.progress.changed_at = max(self.progress.changed_at, since)
+        if self.queue.waiting:
+            metrics.LAST_QUEUED.set_to_current_time()
+            self.progress.lag.queued(self.progress.changed_at, self._clock.now())
+        self.wake.set()
+
+    @property
+    def has_work(self) -> bool:
+        """True if farms or policies wait."""
+        return bool(self.queue.waiting) or self.policies.pending
+
+    def _comes_or_goes(self, key: FarmKey) -> bool:
+        return key not in self.index or names.node_farm_name(*key) not in self._engine.programmed

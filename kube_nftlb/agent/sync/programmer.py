@@ -1,0 +1,249 @@
+"""Facts → decisions → changes → the engine: one way for every farm, whatever the reason to look at it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from kube_nftlb import names
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.dsr import modes
+from kube_nftlb.agent.dsr.modes import PodVip
+from kube_nftlb.agent.dsr.pod_addresses import PodLinks
+from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
+from kube_nftlb.agent.sync.changes import Changes
+from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.problems import log_fields
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.sync.timing import Timing
+from kube_nftlb.agent.table import layout, policies
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.netfilter.transaction import Contents
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of farms that were to be programmed."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By name on the node: why the engine refused it."""
+    incomplete: Collection[str] = ()
+    """Names of farms that must be applied again."""
+
+
+class Programmer:
+    """Decides on farms and has the engine and the agent table programmed."""
+
+    def __init__(
+        self, inputs: Inputs, engine: Engine, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
+    ) -> None:
+        self._inputs = inputs
+        self._index = inputs.index
+        self._policies = inputs.policies
+        self._engine = engine
+        self._table = table
+        self._links = links
+        self._clock = clock
+        self._timing = timing
+        self._changes = Changes(inputs.policies)
+        self.links_read_at = float("-inf")
+        self.changed: set[str] = set()
+        """Names of farms of which the engine was sent something, until that is logged."""
+        table.fallback = self._closed
+
+    async def program(self, keys: Collection[FarmKey]) -> Outcome:
+        """Bring these farms to what they are to be, and with them those that must leave an address first."""
+        await self._table.update({layout.ENVIRONMENT: self._inputs.environment})
+        await self._gather(keys)
+        while True:
+            asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
+            changes = self._changes_of(keys)
+            asked |= {each.name: farm for each in changes if (farm := self._farm(each.name)) is not None}
+            applied = await self._engine.apply(changes)
+            self.changed.update(applied.changed)
+            self._rules_refused(applied.rules_refused, asked)
+            if not applied.nothing_done:
+                return Outcome(applied.refused, applied.incomplete)
+            # They stay as they are, and so another one may not get an address of theirs.
+            await self._index.probe()
+
+    async def withdraw(self, names_: Iterable[str]) -> Applied:
+        """Take farms out of the engine. What keeps clients from them stays in the agent table."""
+        changes = []
+        for name in names_:
+            rules = self._policy_rules(name)
+            changes.append(FarmChange(name, overlay=None, policies=rules, policies_after=rules))
+        return await self._engine.apply(changes)
+
+    async def adopt(self) -> bool:
+        """Begin with what the engine has; what is as wanted already is not touched.
+
+        Return True if a farm is missing that was verified.
+        """
+        lost = await self._engine.load()
+        await self.read_links(self._index.stateless())
+        orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
+        # Before what keeps clients from farms that are gone goes with them.
+        await self.withdraw(orphans)
+        await self.take_policies()
+        await self._index.probe()
+        keys = self._index.all()
+        changes = self._changes_of(keys, forget=False)
+        rules = self._engine.rules(changes)
+        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._policies.sets()})
+        _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
+        return lost
+
+    async def create_table(self) -> None:
+        """Create the agent table anew; clients are refused at a farm whose rules the kernel refuses."""
+        asked = {_name(key): farm for key in self._index if (farm := self._index.get(key)) is not None}
+        self._rules_refused(await self._table.create(), asked)
+
+    # Policies.
+
+    async def take_policies(self) -> set[FarmKey]:
+        """Use the policies as they are now. Return the farms to which others apply, which are queued."""
+        changed: dict[PolicyKey, policies.EnforcedPolicy | None] = {}
+        for key, raw in self._policies.take().items():
+            # In a thread, since the largest take half a second.
+            changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
+        turned = self._policies.turn(changed)
+        self._inputs.add(turned, self._inputs.seen_version + 1)
+        for key, policy in changed.items():
+            event = "policy taken" if policy is not None else "policy removed"
+            _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
+        return turned
+
+    async def update_policies(self) -> None:
+        """Bring the policies that changed to the kernel, with all rules that this concerns, in one transaction."""
+        if not self._policies.pending:
+            return
+        sets = self._policies.sets()
+        turned = await self.take_policies()
+        # A waiting farm may still have a rule that asks a policy which is gone, and which it no longer refers to.
+        farms = {_name(key) for key in (*turned, *self._inputs.queue.waiting)}
+        rules = {policies.rules_owner(name): self._policy_rules(name) for name in farms}
+        await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
+        self._policies.done()
+
+    def _policy_rules(self, name: str) -> Contents:
+        programmed = self._engine.programmed.get(name)
+        return self._changes.rules(self._index.key(name), name, programmed.listeners if programmed else ())
+
+    # Facts.
+
+    async def _gather(self, keys: Collection[FarmKey]) -> None:
+        """Do all I/O that decisions need: links, pods' addresses, kernel features."""
+        await self.read_links(self._index.stateless(keys))
+        await self._index.probe()
+        await self._links.provide({_name(key): vips for key in keys if (vips := self._pod_vips(key)) is not None})
+
+    async def read_links(self, keys: Collection[FarmKey]) -> bool:
+        """Read the node's interfaces and pods if farms depend on them. Return True if they have changed."""
+        if not keys:
+            return False
+        self.links_read_at = self._clock.now()
+        return await self._links.look()
+
+    def _pod_vips(self, key: FarmKey) -> frozenset[PodVip] | None:
+        """Return the addresses that pods are to have for a farm; None if they keep those they have."""
+        farm = self._index.get(key)
+        decision = self._decide(key) if farm is not None and farm.spec.mode == "dsr" else None
+        if isinstance(decision, Keep):
+            return None
+        if not isinstance(decision, Serve) or decision.farm.direct is None:
+            return frozenset()
+        return modes.pod_vips(decision.farm.spec, self._links.links)
+
+    def _facts(self, key: FarmKey) -> Facts:
+        return self._index.facts(key, self._links.links, self._clock.now())
+
+    def _farm(self, name: str) -> Farm | None:
+        key = self._index.key(name)
+        return self._index.get(key) if key is not None else None
+
+    # Decisions.
+
+    def decide(self, key: FarmKey) -> Decision:
+        """Decide on a farm, and report what is wrong with it."""
+        decision = self._decide(key)
+        farm = self._index.get(key)
+        if decision.problem is not None:
+            self._inputs.problems.report(key, decision.problem, farm)
+        if isinstance(decision, Withdraw) and decision.retry:
+            self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
+        return decision
+
+    def _decide(self, key: FarmKey) -> Decision:
+        try:
+            return decide(self._facts(key), self._engine.unsupported, partial(self._stuck_owner, _name(key)))
+        except Exception as error:
+            # One farm that nobody thought of must not end the service of all others.
+            farm = self._index.get(key)
+            _log.exception("cannot decide on a farm", **log_fields(key, farm))
+            generation = farm.metadata.generation if farm is not None else 0
+            return Keep(Problem("Unsupported", f"unexpected error: {error!r}", generation))
+
+    def _stuck_owner(self, name: str, listeners: Iterable[Listener]) -> str | None:
+        for owner in sorted(self._engine.owners(list(listeners)) - {name}):
+            key = self._index.key(owner)
+            if key is not None and cannot_change(self._facts(key), self._engine.unsupported):
+                return owner
+        return None
+
+    def _changes_of(self, keys: Iterable[FarmKey], *, forget: bool = True) -> list[FarmChange]:
+        """Return the changes for these farms, and for those that have an address which one of them is to get."""
+        changes: dict[str, FarmChange] = {}
+        waiting: deque[tuple[str, FarmKey | None]] = deque((_name(key), key) for key in keys)
+        while waiting:
+            name, key = waiting.popleft()
+            if name in changes:
+                continue
+            changes[name] = change = self._change(name, key, forget=forget)
+            if change.farm is not None and not change.keep:
+                owners = self._engine.owners(list(change.farm.listeners)) - changes.keys()
+                waiting.extend((owner, self._index.key(owner)) for owner in owners)
+        return list(changes.values())
+
+    def _change(self, name: str, key: FarmKey | None, *, forget: bool) -> FarmChange:
+        decision = self.decide(key) if key is not None else Withdraw()
+        facts = self._facts(key) if key is not None else Facts(None)
+        if forget and key is not None and facts.farm is None and facts.readable:
+            self._index.forget(key)
+            key = None
+        return self._changes.make(
+            key,
+            name,
+            decision,
+            facts,
+            self._engine.programmed.get(name),
+            known=bool(self._table.owned(name)),
+            guarded=key is not None and self._index.guarded(key),
+        )
+
+    def _rules_refused(self, refused: Mapping[str, str], asked: Mapping[str, Farm]) -> None:
+        """Note why the kernel refused rules; a farm that has changed since it was ``asked`` for is looked at anew."""
+        for name, why in refused.items():
+            key = self._index.key(name)
+            if key is not None and self._index.get(key) is asked.get(name):
+                self._index.refuse_rules(key, why)
+                self.decide(key)
+                self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
+
+    def _closed(self, name: str) -> Contents:
+        programmed = self._engine.programmed.get(name)
+        return layout.refused(programmed.listeners) if programmed is not None else Contents()
+
+
+def _name(key: FarmKey) -> str:
+    return names.node_farm_name(*key)

@@ -1,0 +1,131 @@
+"""Find what others have changed in nftables, and repair it."""
+
+import structlog
+
+from kube_nftlb import metrics
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.sync.drift import Audit, DriftDetector
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.problems import log_fields
+from kube_nftlb.agent.sync.programmer import Programmer
+from kube_nftlb.agent.sync.timing import Timing
+from kube_nftlb.agent.table import verify
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.netfilter.readback import TableReader, confirmed
+
+_log = structlog.get_logger()
+
+
+class Repair:
+    """Compares and repairs, all at once if somebody has changed nftables, and a few farms at a time otherwise."""
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        programmer: Programmer,
+        engine: Engine,
+        agent_table: AgentTable,
+        reader: TableReader,
+        clock: Clock,
+        timing: Timing,
+    ) -> None:
+        self._inputs = inputs
+        self._programmer = programmer
+        self._engine = engine
+        self._table = agent_table
+        self._reader = reader
+        self._clock = clock
+        self._detector = DriftDetector(reader.generation, lambda: engine.transactions)
+        self._audit = Audit(timing.audit_every_s, timing.audit_batch)
+
+    @property
+    def suspected(self) -> bool:
+        """True if somebody else has changed nftables since everything was compared."""
+        return self._detector.suspected
+
+    async def notice(self) -> None:
+        """Look whether somebody else has changed nftables (see ``DriftDetector``)."""
+        await self._detector.notice()
+
+    async def adopted(self) -> None:
+        """Compare everything once all farms are as they should be: nobody knows what has happened before."""
+        await self._detector.notice()
+        self._detector.suspected = True
+
+    def changed(self) -> None:
+        """Note that we have changed nftables."""
+        self._audit.changed(self._clock.now())
+
+    async def look(self, now: float) -> bool:
+        """Compare what is suspected, and some farms more. Return False if the engine was restarted.
+
+        What waits, or is not verified yet, is no damage: it is not in the kernel yet.
+        """
+        if self._detector.suspected:
+            if self._engine.restarted():
+                # It may have come back with an older state.
+                return False
+            if self._detector.table_suspected:
+                self._detector.table_suspected = False
+                await self.table()
+            if self._at_rest:
+                self._detector.suspected = False
+                await self.base()
+                self._audit.begin(now)
+        if self._at_rest:
+            await self._audit_some(now)
+        return True
+
+    @property
+    def _at_rest(self) -> bool:
+        return not (self._inputs.queue.waiting or self._inputs.queue.unverified)
+
+    async def adopt_table(self) -> None:
+        """Create the agent table if it is not as it is to be; for an agent that begins that is no drift."""
+        if await self._table_drift() is not None:
+            await self._programmer.create_table()
+
+    async def table(self) -> None:
+        """Compare the agent table, and create it anew if it was changed."""
+        if (drift := await self._table_drift()) is not None:
+            self._log_repair(drift)
+            await self._programmer.create_table()
+
+    async def _table_drift(self) -> str | None:
+        return await confirmed(self._reader, lambda: verify.drift(self._reader, self._table.state), self._clock.sleep)
+
+    async def base(self) -> None:
+        """Compare what all farms share, and have it written anew if it was changed."""
+        await self.table()
+        if await self._engine.drift() is None:
+            return
+        if await self._engine.load():
+            self._inputs.add(self._inputs.index, self._inputs.seen_version)
+        if (drift := await self._engine.drift()) is not None:
+            self._log_repair(drift)
+            await self._engine.repair()
+
+    async def _audit_some(self, now: float) -> None:
+        if self._audit.due(now):
+            await self.base()
+            self._audit.start(self._engine.programmed)
+        for name in self._audit.take():
+            if name not in self._engine.programmed:
+                continue
+            if (drift := await self._engine.drift(name)) is not None:
+                await self._farm(name, drift)
+            await self._engine.forget_stale(name)
+
+    async def _farm(self, name: str, drift: str) -> None:
+        self._log_repair(drift, name)
+        await self._engine.repair(name)
+        if await self._engine.drift(name) is not None and (key := self._inputs.index.key(name)) is not None:
+            self._inputs.add([key], self._inputs.seen_version)
+
+    def _log_repair(self, drift: str, name: str | None = None) -> None:
+        self._inputs.progress.drift_repaired += 1
+        metrics.DRIFT_REPAIRED.inc()
+        key = self._inputs.index.key(name) if name is not None else None
+        fields = log_fields(key, self._inputs.index.get(key)) if key is not None else {}
+        _log.warning("repaired drift", **fields, drift=drift)

@@ -1,0 +1,111 @@
+"""Verify what was applied: success is what the kernel says."""
+
+import structlog
+
+from kube_nftlb import names
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.endpoints import selection
+from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.sync.decide import Decision, Keep, Serve, Withdraw
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.problems import log_fields
+from kube_nftlb.agent.sync.programmer import Programmer
+from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.sync.repair import Repair
+from kube_nftlb.agent.sync.timing import Timing
+from kube_nftlb.api.conflicts import FarmKey
+
+_log = structlog.get_logger()
+
+
+class Verification:
+    """Compares farms that were applied with the kernel, and takes out what it refuses."""
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        programmer: Programmer,
+        repair: Repair,
+        engine: Engine,
+        clock: Clock,
+        timing: Timing,
+    ) -> None:
+        self._inputs = inputs
+        self._programmer = programmer
+        self._repair = repair
+        self._engine = engine
+        self._clock = clock
+        self._timing = timing
+
+    @property
+    def _latency(self) -> ProgrammingLatency:
+        return self._inputs.latency
+
+    async def verify_some(self) -> None:
+        """Verify the farms that were applied first. One that waits again is verified when that is applied."""
+        queue = self._inputs.queue
+        for key, refused in queue.to_verify(self._timing.verify_batch):
+            if key not in queue.waiting:
+                await self._verify(key, refused)
+            queue.verified(key)
+
+    async def _verify(self, key: FarmKey, refused: str | None) -> None:
+        """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
+        name, farm = names.node_farm_name(*key), self._inputs.index.get(key)
+        decision = self._programmer.decide(key)
+        if isinstance(decision, Withdraw) or (isinstance(decision, Keep) and name not in self._engine.programmed):
+            self._latency.dropped(key)
+            if name in self._programmer.changed and name not in self._engine.programmed:
+                self._programmer.changed.discard(name)
+                _log.info("farm removed", **log_fields(key, farm))
+            return
+        if (drift := refused or await self._engine.drift(name)) is None:
+            self._succeed(key, name, decision)
+            return
+        _log.warning("farm is not in the kernel as planned", **log_fields(key, farm), drift=drift)
+        await self._engine.load()
+        outcome = await self._programmer.program([key])
+        if name in self._engine.programmed and await self._engine.drift(name) is not None:
+            await self._engine.repair(name)
+        if (drift := await self._engine.drift(name)) is None:
+            self._succeed(key, name, decision)
+            return
+        await self._take_out(key, name, outcome.refused.get(name, drift))
+
+    async def _take_out(self, key: FarmKey, name: str, why: str) -> None:
+        await self._programmer.withdraw([name])
+        self._inputs.index.back_off(key, self._clock.now() + self._timing.back_off_s)
+        self._latency.dropped(key)
+        if (farm := self._inputs.index.get(key)) is not None:
+            engine = self._engine.name
+            message = (
+                f"{engine} or the kernel refused it: {why}; it is retried in a minute, and the log of {engine} on this "
+                "node has more"
+            )
+            self._inputs.problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
+        await self._repair.base()
+
+    def _succeed(self, key: FarmKey, name: str, decision: Decision) -> None:
+        farm = self._inputs.index.get(key)
+        # It may have been deleted while it was compared, or stay as it was.
+        if farm is None or not isinstance(decision, Serve):
+            self._latency.dropped(key)
+            return
+        self._latency.programmed(key)
+        problems = self._inputs.problems
+        if decision.problem is not None:
+            problems.current[key] = decision.problem
+            return
+        problems.clear(key)
+        if (problem := self._inputs.policies.problem(key)) is not None:
+            problems.report(key, Problem(*problem, farm.metadata.generation), farm)
+            return
+        if (warning := selection.warning(farm.spec)) is not None:
+            problems.current[key] = Problem("NoEffect", warning, farm.metadata.generation)
+        if problems.solved(key) or name in self._programmer.changed:
+            self._programmer.changed.discard(name)
+            endpoints = self._engine.programmed[name].endpoints
+            _log.info(
+                "farm programmed", **log_fields(key, farm), generation=farm.metadata.generation, backends=endpoints
+            )

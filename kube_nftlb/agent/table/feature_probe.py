@@ -1,0 +1,23 @@
+"""Find out which features of the kernel there are, by transactions that are checked and not committed."""
+
+from kube_nftlb.agent.table.kernel_features import Feature, needed
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.netfilter.libnftables import Nftables
+
+
+class FeatureProbe:
+    """Probes each feature once, as long as the agent runs."""
+
+    def __init__(self, nft: Nftables) -> None:
+        self._nft = nft
+        self._there: dict[Feature, bool] = {}
+
+    async def probe(self, spec: FarmSpec) -> None:
+        """Probe what a farm needs, so that ``missing`` is known."""
+        for feature in needed(spec):
+            if feature not in self._there:
+                self._there[feature] = not await self._nft.complaint(feature.probe)
+
+    def missing(self, spec: FarmSpec) -> str | None:
+        """Return what the kernel lacks for a farm, or None."""
+        return "; ".join(feature.lacking for feature in needed(spec) if not self._there.get(feature, False)) or None

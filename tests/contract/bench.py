@@ -1,0 +1,51 @@
+"""The parts of the nftlb engine over a real nftlb, and a look at the kernel."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kube_nftlb.agent.engine.nftlb.mirror import Mirror
+from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner
+from kube_nftlb.agent.engine.nftlb.verify import Verifier
+from kube_nftlb.netfilter.conntrack import Conntrack
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.readback import NftlbReader
+
+
+class Bench(NamedTuple):
+    """What tests drive and look at."""
+
+    mirror: Mirror
+    verifier: Verifier
+    cleaner: ConnectionCleaner
+    reader: NftlbReader
+    nft: Nft
+    log: Path
+
+    @property
+    def present(self) -> dict[str, objects.Farm]:
+        """What nftlb has, as far as is known."""
+        return self.mirror.present
+
+
+@asynccontextmanager
+async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]:
+    client, reader, nft = NftlbClient(url, key_file), await NftlbReader.open(), Nft.open()
+    conntrack = await Conntrack.open(objects.MARK_LAST)
+    mirror = Mirror(client, reader, nft)
+    try:
+        yield Bench(
+            mirror,
+            Verifier(mirror.present, reader, mirror.sessions),
+            ConnectionCleaner(mirror.present, mirror.sessions, conntrack),
+            reader,
+            nft,
+            run_dir / "nftlb.log",
+        )
+    finally:
+        await client.close()
+        reader.close()
+        conntrack.close()
