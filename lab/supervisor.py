@@ -1,7 +1,7 @@
-"""The first process of a lab: it sets up the network, starts the components, and keeps them running.
+"""The first process of a lab: sets up the network, starts the components and keeps them running.
 
-It enters namespaces of its own at once. As the first process of its PID namespace it takes every other process along
-when it ends, and with them every network namespace.
+It enters its own namespaces first. As the first process of a PID namespace, its exit kills every other process, and
+with them every network namespace disappears.
 """
 
 import asyncio
@@ -41,24 +41,24 @@ _CRASH_LOOP = 3
 
 @dataclass(frozen=True)
 class Order:
-    """What ``launch`` asks for; it travels as JSON in the only argument."""
+    """The parameters from ``launch``, passed as JSON in the only argument."""
 
     root: str
     nodes: int
     zones: list[str] | None
     proxy: str
     runtime: str
-    snapshotter: str  # of containerd, where that is the runtime
+    snapshotter: str  # of containerd, empty without it
     operators: int
     programs: dict[str, str]
     settings: dict[str, dict[str, str]]
-    lock: int  # file descriptors
+    lock: int  # file descriptors, all three
     listener: int
     reports: int
 
 
 class Supervisor:
-    """Everything that runs in one lab."""
+    """The components of a lab while they run."""
 
     def __init__(self, blueprint: Blueprint, snapshotter: str, report: Callable[[str], None]) -> None:
         self._blueprint = blueprint
@@ -70,7 +70,7 @@ class Supervisor:
         self._servers: list[asyncio.Server] = []
 
     async def bring_up(self, listener: socket.socket) -> None:
-        """Start everything, and wait until it is ready. Raises LabError with the log of what failed."""
+        """Start everything and wait until it is ready. Raises LabError with the log of the failed component."""
         self._processes.watch()
         await asyncio.to_thread(network.set_up_root, self._blueprint.nodes)
         self._report("starting etcd and the API server")
@@ -88,7 +88,7 @@ class Supervisor:
             tasks[1].cancel()
 
     async def _fill(self) -> None:
-        # Only now: this import takes half a second, in which the API server starts.
+        # Imported late: it takes half a second, in which the API server starts.
         from kube_nftlb.kube.client import Kube
         from lab import readiness, rights
 
@@ -120,7 +120,7 @@ class Supervisor:
         while True:
             for process in self._processes:
                 if process.restarts >= _CRASH_LOOP:
-                    raise errors.LabError(f"{process.component.name} ends again and again")
+                    raise errors.LabError(f"{process.component.name} exits repeatedly")
             await asyncio.sleep(0.2)
 
     def _write_kubeconfig(self, component: str, node: str | None, token: str) -> None:
@@ -143,7 +143,7 @@ class Supervisor:
                 container_nodes.prepare(self._files, node, self._snapshotter)
         namespaces.create_network(netns / CLIENT)
         network.attach(netns / CLIENT, CLIENT, network.CLUSTER_BRIDGE)
-        # As a router does that has learned the way to VIPs from the first node.
+        # As a router that has learned the routes to the VIPs from the first node.
         in_namespace(netns / CLIENT, lambda: network.set_up_end(addresses.CLIENT, nodes[0].addresses))
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Supervisor:
         restless = [process for process in self._processes if process.restarts or process.pid is None]
         suspects = restless or list(self._processes)[-1:]
         log = suspects[0].log
-        return f"\n--- the end of {log}:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
+        return f"\n--- last lines of {log}:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
 
 
 def _describe(process: Process) -> dict[str, Any]:
@@ -196,7 +196,7 @@ async def _run(order: Order, reports: socket.socket) -> None:
     )
     supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))
     loop = asyncio.get_running_loop()
-    # Nobody says anything on this connection: it becomes readable when `up` has ended before the lab was ready.
+    # Nothing is sent on this connection: it becomes readable if `up` exits before the lab is ready.
     loop.add_reader(reports, lambda: os._exit(1))
     try:
         await supervisor.bring_up(listener)
@@ -222,7 +222,7 @@ def _enter_namespaces() -> None:
 def _prepare_mounts(files: LabFiles) -> None:
     namespaces.make_mounts_private()
     namespaces.mount_proc()
-    # For /run/xtables.lock, which is the host's otherwise.
+    # For /run/xtables.lock, which would be the host's.
     namespaces.mount_tmpfs(Path("/run"))
     for folder in (files.netns, files.etcd):
         namespaces.mount_tmpfs(folder)
@@ -234,7 +234,7 @@ def _raise_file_limit() -> None:
 
 
 def main() -> None:
-    """Enter the namespaces, tell ``up`` the process that is the lab, and be that process."""
+    """Enter the namespaces, report the PID of the lab's first process to ``up``, and run as that process."""
     order = Order(**json.loads(sys.argv[1]))
     for descriptor in (order.lock, order.listener, order.reports):
         os.set_inheritable(descriptor, False)
@@ -246,7 +246,9 @@ def main() -> None:
             os._exit(0)
         _prepare_mounts(LabFiles(Path(order.root)))
     except OSError as error:
-        reports.sendall(json.dumps({"error": f"the kernel does not allow a lab here: {error}"}).encode() + b"\n")
+        reports.sendall(
+            json.dumps({"error": f"the kernel does not permit the lab's namespaces: {error}"}).encode() + b"\n"
+        )
         raise
     _raise_file_limit()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
