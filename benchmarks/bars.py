@@ -1,4 +1,4 @@
-"""What is asked of this project's speed, and whether a run's records show it. Computation only."""
+"""Performance targets, and verdicts on them from the records of a run. Computation only."""
 
 import statistics
 from collections import defaultdict
@@ -13,7 +13,7 @@ OURS = "kube-nftlb"
 NFTABLES, IPTABLES = "kube-proxy-nftables", "kube-proxy-iptables"
 DATAPATH_OURS = ("kube-nftlb snat", "kube-nftlb dnat", "kube-nftlb dsr")
 REPEATS = frozenset({"repetition", "round"})
-"""Parameters that tell one repetition from the other."""
+"""The parameters that distinguish repetitions."""
 
 REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
 
@@ -28,7 +28,7 @@ Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
 
 
 class Verdict(NamedTuple):
-    """One bar, and its point that is worst for us."""
+    """The verdict on one target, with the point that is worst for us."""
 
     bar: str
     outcome: str
@@ -37,12 +37,12 @@ class Verdict(NamedTuple):
 
 
 def point_of(record: Record) -> Point:
-    """The parameters of a record, but those that tell repetitions apart."""
+    """Return the parameters of a record, without those that distinguish repetitions."""
     return tuple((key, value) for key, value in record.parameters.items() if key not in REPEATS)
 
 
 def grouped(records: Iterable[Record]) -> Groups:
-    """The values of all repetitions, in their order, by (scenario, metric, point) and then by subject."""
+    """Return the values of all repetitions, in order, by (scenario, metric, point) and then by subject."""
     groups: Groups = {}
     for record in records:
         if not record.missing:
@@ -52,22 +52,22 @@ def grouped(records: Iterable[Record]) -> Groups:
 
 
 def units_of(records: Iterable[Record]) -> Units:
-    """The unit of each metric."""
+    """Return the unit of each metric by (scenario, metric)."""
     return {(record.scenario, record.metric): record.unit for record in records}
 
 
 def with_unit(metric: str, unit: str) -> str:
-    """A metric as a heading."""
+    """Format a metric as a heading."""
     return f"{metric}, {unit}" if unit else metric
 
 
 def text_of(point: Point) -> str:
-    """A point as a person reads it."""
+    """Format a point for display."""
     return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
 
 
 def verdicts(records: Iterable[Record]) -> list[Verdict]:
-    """All bars, also those for which there are no records."""
+    """Return verdicts on all targets, including those without records."""
     groups = grouped(records)
     return [
         _latency(groups, "steady", "created until answered", (NFTABLES, IPTABLES), 0.1, "steady",
@@ -101,7 +101,7 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
 def _latency(
     groups: Groups, load: str, metric: str, others: tuple[str, ...], most: float, key: str, bar: str
 ) -> Verdict:
-    """Whether ours take no more than ``most`` of what the others take, at each point and beside each of them."""
+    """Judge if our times are at most ``most`` times those of each other subject at each point."""
     shares, reached, missed = [], 0, 0
     for (scenario, name, point), subjects in groups.items():
         if (scenario, name) == ("latency", metric) and ("load", load) in point and OURS in subjects:
@@ -113,7 +113,7 @@ def _latency(
                 reached += above.decides and above.high <= 0
                 missed += above.decides and above.low > 0
                 our, their = statistics.median(ours), statistics.median(theirs)
-                # The times count from the API's answer, which may come after the fact.
+                # Times start at the API server's response, which may arrive late.
                 share = our / their if their > 0 else float("inf") if our > their else 1.0
                 shares.append((share, f"{our:.1f} ms beside {their:.1f} ms of {other} ({text_of(point)})"))
     if not shares:
@@ -130,7 +130,7 @@ def _within(
     where: Mapping[str, Parameter],
     key: str = "",
 ) -> Verdict:
-    """Whether our highest value of some figures (scenario and metric) is below a limit, wherever it was taken."""
+    """Judge if the highest of our values of some figures (scenario and metric) is below a limit."""
     found = [
         (max(subjects[OURS]), point)
         for (scenario, metric, point), subjects in groups.items()
@@ -188,7 +188,7 @@ def _not_measured(bar: str) -> Verdict:
 
 
 def _at_points(bar: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:
-    """A bar that is to be reached at each of some points; where it is neither, noise hides it."""
+    """Judge a target at each of several points; points that are neither reached nor missed are lost in noise."""
     outcome = MISSED if missed else REACHED if reached == points else OPEN
     counts = f"of {points} points {reached} reached, {missed} missed, the others undecided; worst: {worst}"
     return Verdict(bar, outcome, counts, key)
@@ -199,7 +199,7 @@ def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
 
 
 def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:
-    """What our modes have of a metric, as a share of kube-proxy's in the same round."""
+    """Return our metric in each mode as a share of kube-proxy's in the same round."""
     for (scenario, metric, point), subjects in groups.items():
         if (scenario, metric) == ("datapath", wanted) and NFTABLES in subjects:
             theirs = subjects[NFTABLES]
@@ -210,7 +210,7 @@ def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iter
 
 
 def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:
-    """The subjects of the scenarios and metrics that are to be kept, in the order of their first records."""
+    """Return the subjects of the selected scenarios and metrics, in the order of their first records."""
     found: dict[str, None] = defaultdict()
     for (scenario, metric, _), subjects in groups.items():
         if keep(scenario, metric):

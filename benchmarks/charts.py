@@ -43,11 +43,11 @@ CAPTIONS = {
     "intake": "An operator's start",
     "cost": "What it costs",
 }
-"""What each chart shows, by its name."""
+"""The titles of the charts, by name."""
 
 
 def draw(groups: Groups, units: Units, folder: Path) -> dict[str, str]:
-    """Draw all charts for which there are figures; the name of each file, and what it shows."""
+    """Draw all charts that have figures, and return the title of each file."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     for name, figure in (
@@ -123,7 +123,7 @@ def _way(groups: Groups) -> Figure | None:
     figure, axes = plt.subplots(len(ways), 1, figsize=(10, 1.2 * len(ways) + 1), layout="constrained", squeeze=False)
     for axis, (way, medians) in zip(axes.flat, sorted(ways.items()), strict=True):
         left = 0.0
-        # What comes last with everybody was first seen with one that has more on the way.
+        # Draw last what comes last in the longest list of segments.
         for segment, length in sorted(medians.items(), key=lambda part: part[0].startswith("until ")):
             colour = _COLOURS[segments.index(segment) % len(_COLOURS)]
             axis.barh([way], [length], left=left, color=colour, label=f"{segment}: {length:.1f} ms")
@@ -215,7 +215,7 @@ def _limit(groups: Groups) -> Figure | None:
 
 
 def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
-    """A panel for each metric of a scenario, a group of bars for each point, a bar for each subject."""
+    """Draw a panel per metric of a scenario, with a group of bars per point and a bar per subject."""
     metrics: dict[str, list[tuple[Point, dict[str, list[float]]]]] = {}
     for (name, metric, point), values in groups.items():
         if name == scenario:
@@ -236,7 +236,7 @@ def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
 
 
 def _bars(axis: Axes, labels: Sequence[str], groups: Sequence[dict[str, list[float]]], subjects: Sequence[str]) -> None:
-    """Medians side by side, with lines from the lowest to the highest value."""
+    """Draw medians side by side, with lines from the lowest to the highest value."""
     width = 0.8 / len(subjects)
     for number, subject in enumerate(subjects):
         shown = [(index, group[subject]) for index, group in enumerate(groups) if subject in group]

@@ -1,6 +1,6 @@
 import struct
 
-from benchmarks import latency, taps
+from benchmarks import latency, taps, timeline
 
 MS = 1_000_000
 
@@ -11,7 +11,7 @@ def test_the_parts_of_the_way_add_up():
         transactions=[(33 * MS, "python"), (41 * MS, "nftlb")],
         posts=[35 * MS],
     )
-    parts = latency.segments(seen, "web", 5 * MS, 10 * MS, 43 * MS, farm_write_ms=4)
+    parts = timeline.segments(seen, "web", 5 * MS, 10 * MS, 43 * MS, farm_write_ms=4)
     assert parts == [
         ("API: the Service", 5),
         ("controller: the slice", 2),
@@ -29,7 +29,7 @@ def test_kube_proxy_has_worked_until_its_last_transaction_before_the_answer():
         objects={"endpointslices/web": 12 * MS},
         transactions=[(3 * MS, "nft"), (20 * MS, "nft"), (1000 * MS, "nft"), (1010 * MS, "nft")],
     )
-    assert latency.segments(seen, "web", 5 * MS, 10 * MS, 1002 * MS, farm_write_ms=0) == [
+    assert timeline.segments(seen, "web", 5 * MS, 10 * MS, 1002 * MS, farm_write_ms=0) == [
         ("API: the Service", 5),
         ("controller: the slice", 2),
         ("kube-proxy and the kernel", 988),
@@ -39,7 +39,7 @@ def test_kube_proxy_has_worked_until_its_last_transaction_before_the_answer():
 
 def test_what_is_seen_late_makes_no_part_negative():
     seen = taps.Seen(objects={"endpointslices/web": 90 * MS, "nftlbfarms/web": 30 * MS}, posts=[31 * MS])
-    parts = latency.segments(seen, "web", 0, 10 * MS, 40 * MS, farm_write_ms=1)
+    parts = timeline.segments(seen, "web", 0, 10 * MS, 40 * MS, farm_write_ms=1)
     assert all(length >= 0 for _, length in parts)
     assert sum(length for _, length in parts) == 40
 
@@ -60,8 +60,8 @@ def test_writes_of_farms_are_told_from_those_of_their_statuses():
             line("count", 9, resource="services"),
         )
     )
-    assert latency.parse_farm_writes(metrics).mean_ms == 50
-    assert latency.parse_farm_writes("").mean_ms == 0
+    assert timeline.parse_farm_writes(metrics).mean_ms == 50
+    assert timeline.parse_farm_writes("").mean_ms == 0
 
 
 def test_each_service_has_a_vip_of_its_own():

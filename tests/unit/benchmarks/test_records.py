@@ -56,5 +56,5 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_number_is_no_measurement(tmp_path, value):
-    with Records(tmp_path) as run, pytest.raises(ValueError, match="no measurement"):
+    with Records(tmp_path) as run, pytest.raises(ValueError, match="not a measurement"):
         run.add("latency", "kube-nftlb", "time", "ms", value)

@@ -24,5 +24,5 @@ def test_the_confidence_holds_the_value_and_is_the_same_each_time():
 
 
 def test_rounds_that_have_no_partner_are_refused():
-    with pytest.raises(ValueError, match="2 rounds of one, 1 of the other"):
+    with pytest.raises(ValueError, match="2 rounds of one subject, 1 of the other"):
         stats.ratio([1, 2], [1])
