@@ -110,7 +110,9 @@ def bin_folder(context: typer.Context) -> None:
 @app.command(name="exec", context_settings={"allow_interspersed_args": False})
 def execute(
     context: typer.Context,
-    where: Annotated[str, typer.Argument(metavar="NODE|POD|client", help="Name a pod as NAME or NAMESPACE/NAME.")],
+    where: Annotated[
+        str, typer.Argument(metavar="NODE|POD|client", help="A node, a pod as NAME or NAMESPACE/NAME, or client.")
+    ],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...")],
 ) -> None:
     """Run a command on a node, in a pod or on the client outside the cluster, and exit with its exit code."""
