@@ -40,7 +40,7 @@ CHANGE = "one element, one transaction over netlink"
 CHANGE_LIBNFTABLES = "the same through libnftables"
 NFTLB_QUESTION = "a GET to nftlb"
 NFTLB_CHANGE = "a POST to nftlb that changes one backend"
-PARTING = "connections of a backend that goes"
+STALE_FLOWS = "connections of a backend that goes"
 """UDP flows that the agent finds and deletes."""
 
 _ENDPOINTS = 10
@@ -85,7 +85,14 @@ def run(records: Records, scope: Scope) -> None:
     for which, samples in _in_new_network("flows", "", 0, extent.loads).items():
         for repetition, milliseconds in enumerate(samples):
             records.add(
-                SCENARIO, "kube-nftlb", PARTING, "ms", milliseconds, flows=_FLOWS, which=which, repetition=repetition
+                SCENARIO,
+                "kube-nftlb",
+                STALE_FLOWS,
+                "ms",
+                milliseconds,
+                flows=_FLOWS,
+                which=which,
+                repetition=repetition,
             )
 
 
@@ -126,7 +133,7 @@ def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
         for each in range(_FLOWS)
     ]
 
-    async def part(mark: int) -> float:
+    async def release(mark: int) -> float:
         conntrack = await Conntrack.open()
         began = time.perf_counter()
         await conntrack.release(farm, {mark})
@@ -138,7 +145,7 @@ def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
     for which, number in _GONE.items():
         for _ in range(times):
             subprocess.run(["conntrack", "-R", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
-            samples.setdefault(which, []).append(asyncio.run(part(_FIRST_MARK + number)))
+            samples.setdefault(which, []).append(asyncio.run(release(_FIRST_MARK + number)))
             subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
     return samples
 

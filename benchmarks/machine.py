@@ -17,22 +17,22 @@ FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
 
 
-class _Asked(NamedTuple):
+class _VersionQuery(NamedTuple):
     program: str
     arguments: tuple[str, ...]
 
 
 _VERSIONS = (
-    _Asked("kube-apiserver", ("--version",)),
-    _Asked("kube-proxy", ("--version",)),
-    _Asked("etcd", ("--version",)),
-    _Asked("nftlb", ("--help",)),
-    _Asked("nft", ("--version",)),
-    _Asked("iptables", ("--version",)),
-    _Asked("nginx", ("-v",)),
-    _Asked("haproxy", ("-v",)),
-    _Asked("wrk", ("--version",)),
-    _Asked("k6", ("version",)),
+    _VersionQuery("kube-apiserver", ("--version",)),
+    _VersionQuery("kube-proxy", ("--version",)),
+    _VersionQuery("etcd", ("--version",)),
+    _VersionQuery("nftlb", ("--help",)),
+    _VersionQuery("nft", ("--version",)),
+    _VersionQuery("iptables", ("--version",)),
+    _VersionQuery("nginx", ("-v",)),
+    _VersionQuery("haproxy", ("-v",)),
+    _VersionQuery("wrk", ("--version",)),
+    _VersionQuery("k6", ("version",)),
 )
 
 
@@ -68,7 +68,7 @@ def write(folder: Path, described: dict[str, Any]) -> None:
     It follows those of earlier runs, and replaces an earlier one of this run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    versions = {asked.program: version for asked in _VERSIONS if (version := _version(asked))}
+    versions = {query.program: version for query in _VERSIONS if (version := _version(query))}
     earlier = read(folder) if (folder / FILE).exists() else []
     runs = [run for run in earlier if run["began"] != described["began"]]
     text = json.dumps([*runs, {**described, "versions": versions}], indent=2)
@@ -91,10 +91,10 @@ def parse_version(output: str) -> str:
     return match[0] if match else ""
 
 
-def _version(asked: _Asked) -> str:
-    if (tool := tools.find(asked.program)) is None:
+def _version(query: _VersionQuery) -> str:
+    if (tool := tools.find(query.program)) is None:
         return ""
-    done = subprocess.run(tool.command(*asked.arguments), capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(tool.command(*query.arguments), capture_output=True, text=True, check=False, timeout=30)
     return parse_version(done.stdout + done.stderr)
 
 

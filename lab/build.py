@@ -100,9 +100,9 @@ def has_right_version(program: Path) -> bool:
     if program.name == PAUSE:
         # Our own, without a version.
         return program.exists()
-    question = ["version", "--client"] if program.name == "kubectl" else ["--version"]
+    arguments = ["version", "--client"] if program.name == "kubectl" else ["--version"]
     try:
-        answer = subprocess.run([program, *question], capture_output=True, text=True, check=False, timeout=30)
+        answer = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=30)
     except OSError:
         return False
     return kubernetes_version(answer.stdout) == MINOR_VERSION

@@ -9,7 +9,7 @@ from kube_nftlb import errors
 from lab.lab import Lab
 from lab.places import CLIENT
 
-_PATIENCE_S = 30
+_TIMEOUT_S = 30
 
 SERVICE = """\
 apiVersion: v1
@@ -63,17 +63,17 @@ class Demo:
         """Run the walk-through. Raises LabError if a step fails."""
         self._say("\n# A Service without endpoints becomes a farm without backends: connections are refused.")
         self._kubectl("apply", "-f", "-", stdin=SERVICE)
-        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
         self._kubectl("get", "nftlbfarms")
         self._say("\n# A Deployment with two replicas adds backends.")
         self._kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
-        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_TIMEOUT_S}s")
         self._until_all_answer(2)
         self._say("\n# Scaling adds backends; established connections continue.")
         self._kubectl("scale", "deployment/lower-prio", "--replicas=5")
-        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_TIMEOUT_S}s")
         self._until_all_answer(5)
-        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
         self._kubectl("get", "nftlbfarms", "-A")
         self._kubectl("get", "nftlbnodes")
         self._say("\n# Responses of the backends, to the client outside the cluster and to a node.")
@@ -82,7 +82,7 @@ class Demo:
                 self._curl(where)
 
     def _until_all_answer(self, replicas: int) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         seen: set[str] = set()
         while len(seen) < replicas:
             if time.monotonic() > deadline:
@@ -117,7 +117,7 @@ class Demo:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=2 * _PATIENCE_S,
+            timeout=2 * _TIMEOUT_S,
             check=False,
         )
         if done.returncode != 0:

@@ -98,17 +98,17 @@ async def until_agents_ready(client: Kube, nodes: set[str]) -> None:
     await _until(are_ready, "every NftlbNode is Ready")
 
 
-async def _until(question: Callable[[], Awaitable[bool]], what: str) -> None:
+async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
-    trouble: Exception | None = None
+    last_error: Exception | None = None
     while time.monotonic() < deadline:
         try:
-            if await question():
+            if await condition():
                 return
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            trouble = error
+            last_error = error
         await asyncio.sleep(0.05)
-    because = f" (last error: {trouble})" if trouble else ""
+    because = f" (last error: {last_error})" if last_error else ""
     raise errors.LabError(f"timed out after {_TIMEOUT_S} s waiting until {what}{because}")
 
 

@@ -40,16 +40,16 @@ class Supervisor:
         self._servers.append(await forward.serve(listener))
         self._servers.append(await control.serve(self._files.control, self._answer))
         await asyncio.to_thread(self._set_up_network)
-        tasks = [asyncio.create_task(self._fill()), asyncio.create_task(self._until_crash_loop())]
+        tasks = [asyncio.create_task(self._start_components()), asyncio.create_task(self._until_crash_loop())]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         try:
             done.pop().result()
         except errors.KubeNftlbError as error:
-            raise errors.LabError(f"{error}{self._tail_of_trouble()}") from error
+            raise errors.LabError(f"{error}{self._log_tail_of_failure()}") from error
         finally:
             tasks[1].cancel()
 
-    async def _fill(self) -> None:
+    async def _start_components(self) -> None:
         # Imported late: it takes half a second, in which the API server starts.
         from kube_nftlb.kube.client import Kube
         from lab import readiness, rights
@@ -125,9 +125,9 @@ class Supervisor:
         for node in self._blueprint.nodes:
             images.load(self._blueprint.enter(node), image)
 
-    def _tail_of_trouble(self) -> str:
-        restless = [process for process in self._processes if process.restarts or process.pid is None]
-        suspects = restless or list(self._processes)[-1:]
+    def _log_tail_of_failure(self) -> str:
+        failing = [process for process in self._processes if process.restarts or process.pid is None]
+        suspects = failing or list(self._processes)[-1:]
         log = suspects[0].log
         return f"\n--- last lines of {log}:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
 

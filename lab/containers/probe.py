@@ -53,8 +53,8 @@ def _run(pause: Path, runc: Path, bundle: Path, cgroup: str) -> None:
     done = _quiet([str(runc), *state, "--log", str(log), "run", "--detach", "probe"], bundle)
     _quiet([str(runc), *state, "delete", "--force", "probe"], bundle)
     if done != 0:
-        said = log.read_text().strip().splitlines() if log.exists() else []
-        raise errors.LabError(f"this machine cannot run containers: {said[-1] if said else 'runc fails'}")
+        lines = log.read_text().strip().splitlines() if log.exists() else []
+        raise errors.LabError(f"this machine cannot run containers: {lines[-1] if lines else 'runc fails'}")
 
 
 def _has_overlayfs(folder: Path) -> bool:
