@@ -14,7 +14,7 @@ def of(*services, full=True):
 
 
 @pytest.mark.parametrize(
-    ("scenario", "scope", "told"),
+    ("scenario", "scope", "expected"),
     [
         ("scale", of(8000), None),
         ("scale", of(), None),
@@ -24,8 +24,8 @@ def of(*services, full=True):
         ("latency", of(1000), "--services: latency has only one number of Services"),
     ],
 )
-def test_only_what_a_scenario_has_can_be_asked_for(tmp_path, scenario, scope, told):
-    assert _blocker(tmp_path, [scenario], scope) == told
+def test_only_sizes_of_a_scenario_can_be_selected(tmp_path, scenario, scope, expected):
+    assert _blocker(tmp_path, [scenario], scope) == expected
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_only_what_a_scenario_has_can_be_asked_for(tmp_path, scenario, scope, to
         ("intake", of(1000), False),
     ],
 )
-def test_a_folder_has_each_figure_once(tmp_path, scenario, scope, fits):
+def test_a_folder_has_each_measurement_once(tmp_path, scenario, scope, fits):
     runs = [{"scenarios": ["scale"], "services": [1000]}, {"scenarios": ["intake"]}]
     (tmp_path / machine.FILE).write_text(json.dumps(runs))
     assert (_blocker(tmp_path, [scenario], scope) is None) == fits

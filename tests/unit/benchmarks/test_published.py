@@ -14,7 +14,7 @@ PAGE = CHECKOUT / "docs/performance.md"
 RUNS = CHECKOUT / "benchmarks/results/published"
 
 
-def test_the_page_is_what_the_records_make():
+def test_the_page_matches_the_records():
     drawn = {path.stem: charts.CAPTIONS[path.stem] for path in (CHECKOUT / "docs/performance").iterdir()}
     made = report.page(records.read(RUNS), machine.read(RUNS), drawn)
     assert made == PAGE.read_text(), (
