@@ -29,7 +29,7 @@ def test_ten_times_faster_than_the_faster_of_the_two(ours, expected):
     assert outcome(*repeated(OURS, [ours] * 6), *theirs) == expected
 
 
-def test_one_outlier_decides_nothing():
+def test_one_outlier_decides_nothing() -> None:
     ours, theirs = [20, 21, 900, *([20, 21, 22] * 3)], [25] * 12
     assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == REACHED
 
@@ -40,7 +40,7 @@ def test_noisy_or_few_values_are_not_decided(ours):
     assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == OPEN
 
 
-def test_a_deletion_seen_before_its_response_is_faster():
+def test_a_deletion_seen_before_its_response_is_faster() -> None:
     deleted = "deleted until refused"
     theirs = repeated(NFTABLES, [-1] * 6, "idle", deleted)
     assert outcome(*repeated(OURS, [2] * 6, "idle", deleted), *theirs) == MISSED
@@ -73,7 +73,7 @@ def test_the_data_path_is_compared_round_by_round(shares, expected):
     assert outcome(*records) == expected
 
 
-def test_three_rounds_decide_nothing():
+def test_three_rounds_decide_nothing() -> None:
     records = [rate(subject, 99, number) for subject in (NFTABLES, "kube-nftlb snat") for number in range(3)]
     assert outcome(*records) == OPEN
 
@@ -90,7 +90,7 @@ def test_less_time_per_packet_is_better(shares, expected):
     assert outcome(*records) == expected
 
 
-def test_without_records_no_target_is_measured():
+def test_without_records_no_target_is_measured() -> None:
     verdicts = bars.verdicts([])
     assert len({each.bar for each in verdicts}) == len(verdicts) > 10
     assert {each.outcome for each in verdicts} == {NOT_MEASURED}

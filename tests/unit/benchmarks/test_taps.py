@@ -3,7 +3,7 @@ import struct
 from benchmarks import taps
 
 
-def test_the_program_that_made_a_transaction_is_read():
+def test_the_program_that_made_a_transaction_is_read() -> None:
     def message(kind, attributes):
         return struct.pack("=IHHIIBBH", 20 + len(attributes), kind, 0, 0, 0, 0, 0, 0) + attributes
 

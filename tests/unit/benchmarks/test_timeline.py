@@ -3,7 +3,7 @@ from benchmarks import taps, timeline
 MS = 1_000_000
 
 
-def test_the_segments_add_up():
+def test_the_segments_add_up() -> None:
     seen = taps.Seen(
         objects={"endpointslices/web": 12 * MS, "nftlbfarms/web": 30 * MS},
         transactions=[(33 * MS, "python"), (41 * MS, "nftlb")],
@@ -22,7 +22,7 @@ def test_the_segments_add_up():
     assert sum(length for _, length in parts) == 43 - 5
 
 
-def test_kube_proxy_ends_with_its_last_transaction_before_the_reply():
+def test_kube_proxy_ends_with_its_last_transaction_before_the_reply() -> None:
     seen = taps.Seen(
         objects={"endpointslices/web": 12 * MS},
         transactions=[(3 * MS, "nft"), (20 * MS, "nft"), (1000 * MS, "nft"), (1010 * MS, "nft")],
@@ -35,14 +35,14 @@ def test_kube_proxy_ends_with_its_last_transaction_before_the_reply():
     ]
 
 
-def test_late_observations_make_no_segment_negative():
+def test_late_observations_make_no_segment_negative() -> None:
     seen = taps.Seen(objects={"endpointslices/web": 90 * MS, "nftlbfarms/web": 30 * MS}, posts=[31 * MS])
     parts = timeline.segments(seen, "web", 0, 10 * MS, 40 * MS, farm_write_ms=1)
     assert all(length >= 0 for _, length in parts)
     assert sum(length for _, length in parts) == 40
 
 
-def test_status_writes_are_not_counted_as_farm_writes():
+def test_status_writes_are_not_counted_as_farm_writes() -> None:
     def line(kind, value, **labels):
         names = {"resource": "nftlbfarms", "scope": "resource", "subresource": "", "verb": "APPLY", **labels}
         inner = ",".join(f'{name}="{text}"' for name, text in names.items())
