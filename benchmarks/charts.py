@@ -10,8 +10,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks import bars, packets, stats
-from benchmarks.bars import Groups, Point, Units
+from benchmarks import packets, series, stats
+from benchmarks.series import Groups, Point, Units
 
 mpl.use("Agg")
 
@@ -31,17 +31,17 @@ _DPI = 90
 
 
 CAPTIONS = {
-    "latency": "From the API's answer until the VIP answers, or refuses",
-    "way": "Where the time goes (median)",
+    "latency": "From the API server's response until the VIP answers or refuses",
+    "way": "Where the time is spent (median)",
     "rules": "Rules on a node",
     "datapath": "Requests per second, as a share of kube-proxy's in nftables mode (with 95 % confidence)",
-    "processor": "Processor time for a request, as a share of kube-proxy's in nftables mode",
-    "packets": "Processor time for a packet, as a share of kube-proxy's in nftables mode",
-    "limit": "What kernel, netlink and nftlb take at the least (median)",
-    "schedulers": "Servers that wait for a second",
+    "processor": "CPU time per request, as a share of kube-proxy's in nftables mode",
+    "packets": "CPU time per packet, as a share of kube-proxy's in nftables mode",
+    "limit": "Minimum time of kernel, netlink and nftlb (median)",
+    "schedulers": "Servers with one second of delay",
     "scale": "Many Services",
-    "intake": "An operator's start",
-    "cost": "What it costs",
+    "intake": "Operator start-up",
+    "cost": "Resource usage",
 }
 """The titles of the charts, by name."""
 
@@ -80,7 +80,7 @@ def _latency(groups: Groups) -> Figure | None:
     }
     if not any(found.values()):
         return None
-    subjects = bars.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
+    subjects = series.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
     figure, axes = plt.subplots(2, 2, figsize=(11, 7), sharey=True, layout="constrained")
     for axis, ((metric, load), points) in zip(axes.flat, found.items(), strict=True):
         for number, subject in enumerate(subjects):
@@ -135,7 +135,7 @@ def _way(groups: Groups) -> Figure | None:
 
 def _rules(groups: Groups) -> Figure | None:
     metrics = ("rules", "chains", "elements")
-    subjects = bars.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
+    subjects = series.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
     if not subjects:
         return None
     figure, axes = plt.subplots(1, len(metrics), figsize=(11, 3.5), layout="constrained")
@@ -166,10 +166,10 @@ def _packets(groups: Groups) -> Figure | None:
 def _shares(groups: Groups, *metrics: str) -> Figure | None:
     panels: list[tuple[str, dict[str, stats.Interval]]] = []
     for (scenario, name, point), values in groups.items():
-        if scenario == "datapath" and name in metrics and bars.NFTABLES in values:
-            theirs = values[bars.NFTABLES]
+        if scenario == "datapath" and name in metrics and series.NFTABLES in values:
+            theirs = values[series.NFTABLES]
             whole = {subject: each for subject, each in values.items() if len(each) == len(theirs)}
-            title = bars.text_of((("", name), *point) if len(metrics) > 1 else point).strip()
+            title = series.text_of((("", name), *point) if len(metrics) > 1 else point).strip()
             panels.append((title, {subject: stats.ratio(each, theirs) for subject, each in whole.items()}))
     if not panels:
         return None
@@ -222,12 +222,13 @@ def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
             metrics.setdefault(metric, []).append((point, values))
     if not metrics:
         return None
-    subjects = bars.subjects_of(groups, lambda name, _: name == scenario)
+    subjects = series.subjects_of(groups, lambda name, _: name == scenario)
     rows = (len(metrics) + 1) // 2
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for axis, (metric, points) in zip(axes.flat, metrics.items(), strict=False):
-        _bars(axis, [bars.text_of(point).replace(", ", "\n") for point, _ in points], [v for _, v in points], subjects)
-        axis.set_title(bars.with_unit(metric, units[scenario, metric]), fontsize=9)
+        labels = [series.text_of(point).replace(", ", "\n") for point, _ in points]
+        _bars(axis, labels, [values for _, values in points], subjects)
+        axis.set_title(series.with_unit(metric, units[scenario, metric]), fontsize=9)
         axis.tick_params(axis="x", labelsize=7)
     for axis in list(axes.flat)[len(metrics) :]:
         axis.set_visible(False)

@@ -6,7 +6,7 @@ The node's agent and nftlb are stopped: programming the farms takes longer, and 
 import asyncio
 import time
 
-from benchmarks import bars, cluster
+from benchmarks import cluster, series
 from benchmarks.cluster import NODE
 from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
@@ -60,10 +60,10 @@ async def _restart(records: Records, lab: Lab, kube: Kube, services: int, repeti
     await asyncio.to_thread(lab.start, "operator")
     await _until_farm(kube, f"{name}--http")
     keys = {"services": services, "endpoints": _ENDPOINTS, "repetition": repetition}
-    records.add(SCENARIO, bars.OURS, bars.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
+    records.add(SCENARIO, series.OURS, series.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
     used = usages(lab, ("operator",))["operator"]
-    records.add(SCENARIO, bars.OURS, PEAK, "MB", used.peak_mb, **keys, process="operator")
-    records.add(SCENARIO, bars.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
+    records.add(SCENARIO, series.OURS, PEAK, "MB", used.peak_mb, **keys, process="operator")
+    records.add(SCENARIO, series.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
 
 
 async def _until_farm(kube: Kube, name: str) -> None:

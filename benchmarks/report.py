@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars, charts, cost, limit, machine, records, texts
-from benchmarks.bars import Groups, Units
+from benchmarks import charts, cost, limit, machine, records, series, targets, texts
 from benchmarks.records import Record
 from benchmarks.scope import Scope
+from benchmarks.series import Groups, Units
 
 _PAGE = "performance.md"
 
 
 def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> str:
     """Return the page. ``runs`` describes the origin of the records; ``shown`` maps chart files to their titles."""
-    groups = bars.grouped(measured)
-    units = bars.units_of(measured)
-    lines = ["# Performance", "", *_introduction(runs), "", "## Targets", "", *_bars(measured)]
+    groups = series.grouped(measured)
+    units = series.units_of(measured)
+    lines = ["# Performance", "", *_introduction(runs), "", "## Targets", "", *_targets(measured)]
     for chapter in texts.CHAPTERS:
         if not any(record.scenario == chapter.scenario for record in measured):
             continue
@@ -76,15 +76,15 @@ def _versions(run: Mapping[str, Any]) -> str:
     return ", ".join([*(f"{name} {version}" for name, version in run["versions"].items()), f"Python {run['python']}"])
 
 
-def _bars(measured: Iterable[Record]) -> Iterator[str]:
+def _targets(measured: Iterable[Record]) -> Iterator[str]:
     yield "| target | outcome | worst point |"
     yield "|---|---|---|"
-    for verdict in bars.verdicts(measured):
+    for verdict in targets.verdicts(measured):
         closes = (
-            f" {texts.CLOSES[verdict.key]}" if verdict.outcome == bars.MISSED and verdict.key in texts.CLOSES else ""
+            f" {texts.CLOSES[verdict.key]}" if verdict.outcome == targets.MISSED and verdict.key in texts.CLOSES else ""
         )
         worst = f"{verdict.worst}.{closes}" if verdict.worst else ""
-        yield f"| {verdict.bar} | **{verdict.outcome}** | {worst} |"
+        yield f"| {verdict.target} | **{verdict.outcome}** | {worst} |"
 
 
 def _distances(groups: Groups) -> Iterator[str]:
@@ -99,10 +99,10 @@ def _distances(groups: Groups) -> Iterator[str]:
     yield "|---|---|---|"
     yield f"| a change sent to nftlb, with the fewest farms | {_number(post)} | {post / least:.0f} |"
     for (scenario, metric, point), subjects in groups.items():
-        single = metric in ("created until answered", "deleted until refused", bars.SINGLE_CHANGE)
-        if scenario in ("latency", "scale") and single and bars.OURS in subjects:
-            ours = statistics.median(subjects[bars.OURS])
-            yield f"| {metric} ({bars.text_of(point)}) | {_number(ours)} | {ours / least:,.0f} |"
+        single = metric in ("created until answered", "deleted until refused", series.SINGLE_CHANGE)
+        if scenario in ("latency", "scale") and single and series.OURS in subjects:
+            ours = statistics.median(subjects[series.OURS])
+            yield f"| {metric} ({series.text_of(point)}) | {_number(ours)} | {ours / least:,.0f} |"
     loads = list(_loads(groups))
     if loads:
         yield ""
@@ -126,11 +126,11 @@ def _loads(groups: Groups) -> Iterator[tuple[str, float, float]]:
         if (scenario, metric) == ("cost", cost.ALL_BACK):
             # These Services have as many endpoints by definition.
             where["endpoints"] = cost.ENDPOINTS
-        elif (scenario, metric) != ("scale", bars.ALL_THERE):
+        elif (scenario, metric) != ("scale", series.ALL_THERE):
             continue
         nft_s = limits.get((where["services"], where.get("endpoints", 0)))
-        if nft_s is not None and bars.OURS in subjects:
-            yield f"{metric} ({bars.text_of(point)})", statistics.median(subjects[bars.OURS]), nft_s
+        if nft_s is not None and series.OURS in subjects:
+            yield f"{metric} ({series.text_of(point)})", statistics.median(subjects[series.OURS]), nft_s
 
 
 def _least(groups: Groups, subject: str) -> float | None:
@@ -149,13 +149,13 @@ def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:
             yield ""
             continue
         subjects = list(dict.fromkeys(subject for _, values in rows for subject in values))
-        yield f"**{bars.with_unit(metric, units[scenario, metric])}**"
+        yield f"**{series.with_unit(metric, units[scenario, metric])}**"
         yield ""
         yield f"| | {' | '.join(subjects)} |"
         yield "|---|" + "---|" * len(subjects)
         for point, values in rows:
             cells = [_cell(values[subject]) if subject in values else "-" for subject in subjects]
-            yield f"| {bars.text_of(point)} | {' | '.join(cells)} |"
+            yield f"| {series.text_of(point)} | {' | '.join(cells)} |"
         yield ""
 
 
@@ -178,7 +178,7 @@ def _number(value: float) -> str:
 def write(run: Path, docs: Path) -> None:
     """Write the page and the charts for the folder of a run."""
     measured = records.read(run)
-    shown = charts.draw(bars.grouped(measured), bars.units_of(measured), docs / "performance")
+    shown = charts.draw(series.grouped(measured), series.units_of(measured), docs / "performance")
     (docs / _PAGE).write_text(page(measured, machine.read(run), shown), encoding="utf-8")
 
 

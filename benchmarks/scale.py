@@ -16,7 +16,7 @@ import time
 import traceback
 from typing import NamedTuple
 
-from benchmarks import bars, cluster, cost
+from benchmarks import cluster, cost, series
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
@@ -125,9 +125,9 @@ class _Steps:
             return False
         self._endpoints = endpoints
         self._add(endpoints, "written at the API", "s", written - began)
-        self._add(endpoints, bars.ALL_THERE, "s", time.monotonic() - began)
+        self._add(endpoints, series.ALL_THERE, "s", time.monotonic() - began)
         if single is not None:
-            self._add(endpoints, bars.MEANWHILE, "ms", single * 1000)
+            self._add(endpoints, series.MEANWHILE, "ms", single * 1000)
         await self._settled()
         for name, after in usages(self._lab).items():
             self._add(endpoints, "processor time", "s", after.cpu_s - before[name].cpu_s, process=name)
@@ -136,7 +136,7 @@ class _Steps:
             self._add(endpoints, PEAK, "MB", after.peak_mb, process=name)
         for repetition in range(_UNRELATED):
             if (seconds := await self._single()) is not None:
-                self._add(endpoints, bars.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
+                self._add(endpoints, series.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
         return True
 
     async def look(self) -> None:

@@ -1,8 +1,9 @@
 import pytest
 
-from benchmarks import bars, packets
-from benchmarks.bars import IPTABLES, MISSED, NFTABLES, NOT_MEASURED, OPEN, OURS, REACHED
+from benchmarks import packets, targets
 from benchmarks.records import Record
+from benchmarks.series import IPTABLES, NFTABLES, OURS
+from benchmarks.targets import MISSED, NOT_MEASURED, OPEN, REACHED
 
 
 def latency(subject, value, load="steady", metric="created until answered", repetition=0):
@@ -15,7 +16,7 @@ def rate(subject, value, number):
 
 
 def outcome(*records):
-    (verdict,) = (each for each in bars.verdicts(records) if each.outcome != NOT_MEASURED)
+    (verdict,) = (each for each in targets.verdicts(records) if each.outcome != NOT_MEASURED)
     return verdict.outcome
 
 
@@ -91,6 +92,6 @@ def test_less_time_per_packet_is_better(shares, expected):
 
 
 def test_without_records_no_target_is_measured() -> None:
-    verdicts = bars.verdicts([])
-    assert len({each.bar for each in verdicts}) == len(verdicts) > 10
+    verdicts = targets.verdicts([])
+    assert len({each.target for each in verdicts}) == len(verdicts) > 10
     assert {each.outcome for each in verdicts} == {NOT_MEASURED}
