@@ -1,4 +1,4 @@
-"""What this project is measured by: ``python -m benchmarks``.
+"""The benchmarks: ``python -m benchmarks``.
 
-``records`` keeps what was measured, ``report`` makes docs/performance.md of it; the others measure one thing each.
+``records`` stores measurements, ``report`` turns them into docs/performance.md; each scenario is a module of its own.
 """

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, and keep what was measured in a folder of the run's own."""
+"""``python -m benchmarks``: run scenarios and store their records in a folder per run."""
 
 import argparse
 import importlib
@@ -8,24 +8,27 @@ import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 from benchmarks import machine
-from benchmarks.options import Options
 from benchmarks.records import Records
+from benchmarks.scope import Scope
 
 SCENARIOS = ("latency", "datapath", "schedulers", "limit", "scale", "intake", "cost")
+# Scenarios keep the names that they have in published records.
+_MODULES = {"intake": "operator_start"}
 _RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> int:
-    """Run the scenarios one after the other; 1 where one of them failed, and the others are kept."""
+    """Run the scenarios one after another. Return 1 if one failed; the records of the others are kept."""
     arguments = _arguments()
     folder = arguments.out or _RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    options = Options(arguments.full, frozenset(arguments.services))
-    if trouble := _trouble(folder, arguments.only, options):
-        print(trouble, file=sys.stderr)
+    scope = Scope(arguments.full, frozenset(arguments.services))
+    if blocker := _blocker(folder, arguments.only, scope):
+        print(blocker, file=sys.stderr)
         return 2
-    described = machine.describe(arguments.only, options)
+    described = machine.describe(arguments.only, scope)
     machine.write(folder, described)
     failed = []
     with Records(folder) as records:
@@ -33,60 +36,70 @@ def main() -> int:
             began = time.monotonic()
             print(f"== {name}", flush=True)
             try:
-                importlib.import_module(f"benchmarks.{name}").run(records, options)
+                _module(name).run(records, scope)
             except KeyboardInterrupt:
-                records.skip(name, "the rest", "it was interrupted here")
+                records.skip(name, "the rest", "interrupted here")
                 failed.append(name)
                 break
             except Exception as error:
-                # Hours of other measurements do not go with one that fails.
+                # A failed scenario must not lose hours of other measurements.
                 traceback.print_exc()
-                records.skip(name, "all", f"broke off: {error!r}")
+                records.skip(name, "all", f"failed: {error!r}")
                 failed.append(name)
             described["seconds"][name] = round(time.monotonic() - began)
             print(f"== {name}: {described['seconds'][name]} s", flush=True)
-    # Again: what was fetched meanwhile has a version too, and now it is known how long it took.
+    # Written again: now the versions of downloaded programs and the duration are known.
     machine.write(folder, described)
-    print(f"\nThe records are in {folder}. A page of them: python -m benchmarks.report {folder}")
+    print(f"\nThe records are in {folder}. Make a report: python -m benchmarks.report {folder}")
     if failed:
-        print(f"These broke off: {', '.join(failed)}", file=sys.stderr)
+        print(f"Failed scenarios: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _trouble(folder: Path, scenarios: Sequence[str], options: Options) -> str:
-    """Why this cannot be measured, or not into this folder; empty where it can."""
+def _blocker(folder: Path, scenarios: Sequence[str], scope: Scope) -> str | None:
+    """Return why this cannot be measured or stored, or None."""
     for name in scenarios:
-        sizes = getattr(importlib.import_module(f"benchmarks.{name}"), "sizes", None)
-        if options.services and sizes is None:
-            return f"--services: {name} has but one number of Services"
-        if sizes is not None and not options.wanted(sizes(options.full)):
-            return f"--services: {name} has {', '.join(map(str, sizes(options.full)))}"
+        sizes = getattr(_module(name), "sizes", None)
+        if scope.services and sizes is None:
+            return f"--services: {name} has only one number of Services"
+        if sizes is not None and not scope.select(sizes(scope.full)):
+            return f"--services: {name} supports {', '.join(map(str, sizes(scope.full)))}"
     for run in machine.read(folder) if (folder / machine.FILE).exists() else []:
         earlier = frozenset(run.get("services", ()))
         for name in set(scenarios) & set(run["scenarios"]):
-            if not earlier or not options.services or earlier & options.services:
-                return f"{folder} has records of {name} already: give another --out"
-    return ""
+            if not earlier or not scope.services or earlier & scope.services:
+                return f"{folder} already has records of {name}: choose another --out"
+    return None
+
+
+def _module(scenario: str) -> ModuleType:
+    return importlib.import_module(f"benchmarks.{_MODULES.get(scenario, scenario)}")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kube-nftlb and what is like it.")
-    parser.add_argument("--full", action="store_true", help="everything, which takes hours")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure kube-nftlb beside other service proxies."
+    )
+    parser.add_argument("--full", action="store_true", help="run the long form, which takes hours")
     parser.add_argument(
-        "--only", type=_scenarios, default=SCENARIOS, metavar="A,B", help=f"some of {','.join(SCENARIOS)}"
+        "--only",
+        type=_scenarios,
+        default=SCENARIOS,
+        metavar="A,B",
+        help=f"scenarios to run, comma-separated: {','.join(SCENARIOS)}",
     )
     parser.add_argument(
         "--services",
         type=_numbers,
         default=(),
         metavar="N,M",
-        help="only these numbers of Services; for datapath (of others), scale, intake and cost",
+        help="measure only these numbers of Services (datapath: other Services); for datapath, scale, intake and cost",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="where the records go; a new folder below results/, or one with records of other scenarios",
+        help="folder for the records: a new one (default: below results/) or one with records of other scenarios",
     )
     return parser.parse_args()
 
@@ -98,7 +111,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _scenarios(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     if unknown := [name for name in names if name not in SCENARIOS]:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(SCENARIOS)}")
+        raise argparse.ArgumentTypeError(f"unknown scenario {', '.join(unknown)}; choose from {', '.join(SCENARIOS)}")
     return names
 
 

@@ -10,8 +10,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks import bars, packets, stats
-from benchmarks.bars import Groups, Point, Units
+from benchmarks import packets, series, stats
+from benchmarks.series import Groups, Point, Units
 
 mpl.use("Agg")
 
@@ -31,23 +31,23 @@ _DPI = 90
 
 
 CAPTIONS = {
-    "latency": "From the API's answer until the VIP answers, or refuses",
-    "way": "Where the time goes (median)",
+    "latency": "From the API server's response until the VIP answers or refuses",
+    "way": "Where the time is spent (median)",
     "rules": "Rules on a node",
     "datapath": "Requests per second, as a share of kube-proxy's in nftables mode (with 95 % confidence)",
-    "processor": "Processor time for a request, as a share of kube-proxy's in nftables mode",
-    "packets": "Processor time for a packet, as a share of kube-proxy's in nftables mode",
-    "limit": "What kernel, netlink and nftlb take at the least (median)",
-    "schedulers": "Servers that wait for a second",
+    "processor": "CPU time per request, as a share of kube-proxy's in nftables mode",
+    "packets": "CPU time per packet, as a share of kube-proxy's in nftables mode",
+    "limit": "Minimum time of kernel, netlink and nftlb (median)",
+    "schedulers": "Servers with one second of delay",
     "scale": "Many Services",
-    "intake": "An operator's start",
-    "cost": "What it costs",
+    "intake": "Operator start-up",
+    "cost": "Resource usage",
 }
-"""What each chart shows, by its name."""
+"""The titles of the charts, by name."""
 
 
 def draw(groups: Groups, units: Units, folder: Path) -> dict[str, str]:
-    """Draw all charts for which there are figures; the name of each file, and what it shows."""
+    """Draw all charts that have figures, and return the title of each file."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     for name, figure in (
@@ -80,7 +80,7 @@ def _latency(groups: Groups) -> Figure | None:
     }
     if not any(found.values()):
         return None
-    subjects = bars.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
+    subjects = series.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
     figure, axes = plt.subplots(2, 2, figsize=(11, 7), sharey=True, layout="constrained")
     for axis, ((metric, load), points) in zip(axes.flat, found.items(), strict=True):
         for number, subject in enumerate(subjects):
@@ -123,7 +123,7 @@ def _way(groups: Groups) -> Figure | None:
     figure, axes = plt.subplots(len(ways), 1, figsize=(10, 1.2 * len(ways) + 1), layout="constrained", squeeze=False)
     for axis, (way, medians) in zip(axes.flat, sorted(ways.items()), strict=True):
         left = 0.0
-        # What comes last with everybody was first seen with one that has more on the way.
+        # Draw last what comes last in the longest list of segments.
         for segment, length in sorted(medians.items(), key=lambda part: part[0].startswith("until ")):
             colour = _COLOURS[segments.index(segment) % len(_COLOURS)]
             axis.barh([way], [length], left=left, color=colour, label=f"{segment}: {length:.1f} ms")
@@ -135,7 +135,7 @@ def _way(groups: Groups) -> Figure | None:
 
 def _rules(groups: Groups) -> Figure | None:
     metrics = ("rules", "chains", "elements")
-    subjects = bars.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
+    subjects = series.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
     if not subjects:
         return None
     figure, axes = plt.subplots(1, len(metrics), figsize=(11, 3.5), layout="constrained")
@@ -166,10 +166,10 @@ def _packets(groups: Groups) -> Figure | None:
 def _shares(groups: Groups, *metrics: str) -> Figure | None:
     panels: list[tuple[str, dict[str, stats.Interval]]] = []
     for (scenario, name, point), values in groups.items():
-        if scenario == "datapath" and name in metrics and bars.NFTABLES in values:
-            theirs = values[bars.NFTABLES]
+        if scenario == "datapath" and name in metrics and series.NFTABLES in values:
+            theirs = values[series.NFTABLES]
             whole = {subject: each for subject, each in values.items() if len(each) == len(theirs)}
-            title = bars.text_of((("", name), *point) if len(metrics) > 1 else point).strip()
+            title = series.text_of((("", name), *point) if len(metrics) > 1 else point).strip()
             panels.append((title, {subject: stats.ratio(each, theirs) for subject, each in whole.items()}))
     if not panels:
         return None
@@ -215,19 +215,20 @@ def _limit(groups: Groups) -> Figure | None:
 
 
 def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
-    """A panel for each metric of a scenario, a group of bars for each point, a bar for each subject."""
+    """Draw a panel per metric of a scenario, with a group of bars per point and a bar per subject."""
     metrics: dict[str, list[tuple[Point, dict[str, list[float]]]]] = {}
     for (name, metric, point), values in groups.items():
         if name == scenario:
             metrics.setdefault(metric, []).append((point, values))
     if not metrics:
         return None
-    subjects = bars.subjects_of(groups, lambda name, _: name == scenario)
+    subjects = series.subjects_of(groups, lambda name, _: name == scenario)
     rows = (len(metrics) + 1) // 2
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for axis, (metric, points) in zip(axes.flat, metrics.items(), strict=False):
-        _bars(axis, [bars.text_of(point).replace(", ", "\n") for point, _ in points], [v for _, v in points], subjects)
-        axis.set_title(bars.with_unit(metric, units[scenario, metric]), fontsize=9)
+        labels = [series.text_of(point).replace(", ", "\n") for point, _ in points]
+        _bars(axis, labels, [values for _, values in points], subjects)
+        axis.set_title(series.with_unit(metric, units[scenario, metric]), fontsize=9)
         axis.tick_params(axis="x", labelsize=7)
     for axis in list(axes.flat)[len(metrics) :]:
         axis.set_visible(False)
@@ -236,7 +237,7 @@ def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
 
 
 def _bars(axis: Axes, labels: Sequence[str], groups: Sequence[dict[str, list[float]]], subjects: Sequence[str]) -> None:
-    """Medians side by side, with lines from the lowest to the highest value."""
+    """Draw medians side by side, with lines from the lowest to the highest value."""
     width = 0.8 / len(subjects)
     for number, subject in enumerate(subjects):
         shown = [(index, group[subject]) for index, group in enumerate(groups) if subject in group]

@@ -1,4 +1,4 @@
-"""What the benchmarks put into a lab, and how they wait for it."""
+"""Create objects in a lab, and wait for their effects."""
 
 import asyncio
 import contextlib
@@ -25,23 +25,23 @@ TRAFFIC = (sys.executable, "-m", "lab.traffic")
 CHANGES_PER_S = 10
 
 _numbers = itertools.count()
-"""Of all changes of a run: one that repeats an earlier one would change nothing at the API server."""
+"""Counts all changes of a run: a repeated change would be a no-op at the API server."""
 _single_numbers = itertools.count()
 _WRITERS = 16
 _OTHERS, _SINGLES = 1, 240
-"""The blocks of their addresses."""
+"""The third octets at which their address blocks begin."""
 _PODS_READY_WITHIN_S = 300
 
 
 def vip(block: int, number: int) -> str:
-    """The address of a Service by its number; ``block`` is the third octet at which addresses of its kind begin."""
+    """Return the address of a Service by its number; ``block`` is the third octet of the first address of its kind."""
     return f"10.96.{block + number // 250}.{number % 250 + 1}"
 
 
 def service(
     name: str, vip: str, app: str | None, annotations: Mapping[str, str] | None = None, target_port: int = 80
 ) -> JsonObject:
-    """A Service on port 80; without an app, one whose slices somebody else makes."""
+    """Return a Service on port 80; without an app, one whose slices are created by the caller."""
     selector = {"selector": {"app": app}} if app else {}
     port = {"name": "http", "port": 80, "targetPort": target_port}
     return {
@@ -51,7 +51,7 @@ def service(
 
 
 def endpoint_slice(name: str, addresses: list[str], port: int = 80, protocol: str = "TCP") -> JsonObject:
-    """An EndpointSlice of the Service with the same name, all of its endpoints ready."""
+    """Return an EndpointSlice of the Service with the same name, with ready endpoints."""
     return {
         "metadata": {"name": name, "labels": {names.LABEL_SLICE_SERVICE: name}},
         "addressType": "IPv4",
@@ -61,12 +61,12 @@ def endpoint_slice(name: str, addresses: list[str], port: int = 80, protocol: st
 
 
 def endpoints_of(addresses: list[str]) -> list[JsonObject]:
-    """The endpoints of an EndpointSlice, all of them ready."""
+    """Return ready endpoints of an EndpointSlice."""
     return [{"addresses": [address], "conditions": {"ready": True}} for address in addresses]
 
 
 def deployment(name: str, replicas: int, port: int = 80) -> JsonObject:
-    """Pods in which the lab's server listens on a port."""
+    """Return a Deployment of pods in which the lab's server listens on a port."""
     labels = {"app": name}
     container = {"name": "server", "image": "server", "ports": [{"containerPort": port}]}
     return {
@@ -80,7 +80,7 @@ def deployment(name: str, replicas: int, port: int = 80) -> JsonObject:
 
 
 async def run_pods(kube: Kube, deployments: Mapping[str, int], port: int = 80) -> None:
-    """Deployments with so many pods each, and the client's pod on the first node; returns when all are ready."""
+    """Create Deployments of these sizes and the client's pod on the first node, and wait until all pods are ready."""
     for name, replicas in deployments.items():
         await kube.create(DEPLOYMENTS, deployment(name, replicas, port), "default")
     spec = {"nodeName": NODE, "containers": [{"name": "client", "image": "client"}]}
@@ -91,13 +91,13 @@ async def run_pods(kube: Kube, deployments: Mapping[str, int], port: int = 80) -
 
 
 async def pods_of(kube: Kube, app: str) -> dict[str, str]:
-    """The names of an app's pods and their IPv4 addresses."""
+    """Return the names of an app's pods with their IPv4 addresses."""
     items = (await kube.list(PODS, "default", label_selector=f"app={app}")).items
     return {item["metadata"]["name"]: item["status"]["podIP"] for item in items}
 
 
 def others(number: int, endpoints: int, first: int = 0) -> dict[str, list[str]]:
-    """So many Services that nobody asks, by name, with the addresses of their endpoints."""
+    """Return idle Services by name, with the addresses of their endpoints."""
     return {
         f"other-{each}": [f"10.{100 + entry}.{each // 250}.{each % 250 + 1}" for entry in range(endpoints)]
         for each in range(first, first + number)
@@ -105,7 +105,7 @@ def others(number: int, endpoints: int, first: int = 0) -> dict[str, list[str]]:
 
 
 async def create_others(kube: Kube, number: int, first: int = 0, endpoints: int = 10) -> None:
-    """Create them, each with a slice; their VIPs are in 10.96.0.0/17."""
+    """Create them with a slice each; their VIPs are in 10.96.0.0/17."""
     todo = iter(enumerate(others(number, endpoints, first).items(), start=first))
 
     async def writer() -> None:
@@ -118,7 +118,7 @@ async def create_others(kube: Kube, number: int, first: int = 0, endpoints: int 
 
 @contextlib.asynccontextmanager
 async def steady_change(kube: Kube, slices: Mapping[str, list[str]]) -> AsyncIterator[None]:
-    """Ten times a second one endpoint of one of these slices is replaced, as a rolling update does."""
+    """Replace one endpoint of one of these slices ten times a second, as in a rolling update."""
     names_of_slices = list(slices)
 
     async def change() -> None:
@@ -141,7 +141,7 @@ async def steady_change(kube: Kube, slices: Mapping[str, list[str]]) -> AsyncIte
 
 
 async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: float = 60) -> dict[str, Any]:
-    """Wait in the client's pod until a VIP answers (``until-answers``) or refuses."""
+    """Wait in the client's pod until a VIP answers (``until-answers``) or refuses (``until-refuses``)."""
     arguments = (action, vip, str(port), "--interval-ms", "10", "--timeout", str(timeout_s))
     done = await asyncio.to_thread(lab.exec, CLIENT_POD, *TRAFFIC, *arguments, timeout_s=timeout_s + 30)
     result: dict[str, Any] = json.loads(done.stdout)
@@ -149,23 +149,23 @@ async def until(lab: Lab, action: str, vip: str, port: int = 80, timeout_s: floa
 
 
 def single_vip() -> str:
-    """An address in 10.96.240.0/20 for one more Service. One that the API server chose might be another's later."""
+    """Return an address in 10.96.240.0/20 for one more Service; the API server's choice might be reused later."""
     return vip(_SINGLES, next(_single_numbers))
 
 
 async def until_serves(lab: Lab, kube: Kube, name: str, address: str, within_s: float, port: int = 80) -> None:
-    """Create a Service for a server, and wait until its VIP answers. Raises TimeoutError."""
+    """Create a Service for a server and wait until its VIP answers. Raises TimeoutError."""
     await kube.create(ENDPOINT_SLICES, endpoint_slice(name, [address], port), "default")
     own = single_vip()
     await kube.create(SERVICES, service(name, own, None), "default")
     if not (await until(lab, "until-answers", own, timeout_s=within_s))["answered"]:
-        raise TimeoutError(f"a Service of {lab.proxy} did not answer within {within_s} s")
+        raise TimeoutError(f"a Service did not answer within {within_s} s with {lab.proxy}")
 
 
 async def until_in_sync(kube: Kube, within_s: float) -> None:
-    """Wait until kube-nftlb's node has everything that there is now. Raises TimeoutError."""
+    """Wait until kube-nftlb's node has programmed everything that exists now. Raises TimeoutError."""
     farms = (await kube.list(FARMS)).items
-    # From there on a farm has what it has now; its statuses alone have made it newer.
+    # From this version on a farm has its current spec; only status updates have changed it since.
     since = (farm.get("status", {}).get("resourceVersion") or farm["metadata"]["resourceVersion"] for farm in farms)
     version = max(map(int, since))
     async with asyncio.timeout(within_s):
@@ -178,7 +178,7 @@ async def until_in_sync(kube: Kube, within_s: float) -> None:
 
 
 def backends_in_kernel(lab: Lab) -> int:
-    """How many backends the agent of kube-nftlb's node has brought to the kernel, as it counts them."""
+    """Return the number of backends that the agent on kube-nftlb's node reports as programmed."""
 
     def ask() -> str:
         with urllib.request.urlopen("http://127.0.0.1:9195/metrics", timeout=30) as answer:

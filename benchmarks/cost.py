@@ -1,7 +1,7 @@
-"""What operator, agent and nftlb cost: memory, processor time idle and while Services change, and starts.
+"""Cost of operator, agent and nftlb: memory, CPU time when idle and while Services change, and restarts.
 
-kube-proxy is measured in the same way. A minute after the last change an agent compares its farms with the kernel; that
-is waited for where everything is measured, and comes after the short form.
+kube-proxy is measured in the same way. One minute after the last change an agent compares its farms with the kernel;
+the full form waits for that, the short form measures before it.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from benchmarks import cluster
 from benchmarks.cluster import NODE
-from benchmarks.options import Options
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
+from benchmarks.scope import Scope
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.kube.client import Kube
 from lab.lab import Lab
@@ -26,16 +26,16 @@ ALL_BACK = "restarted until everything is in the kernel"
 
 ENDPOINTS = 10
 _WITHIN_S = 1800
-"""For everything that is waited for."""
+"""The timeout of every wait."""
 
 
 class Extent(NamedTuple):
-    """What is measured, and for how long."""
+    """What to measure, and for how long."""
 
     services: tuple[int, ...]
-    """8,000 take long to make: the scenario ``scale`` looks at the programs when it has them."""
+    """8,000 take long to create: the scenario ``scale`` measures the programs once it has them."""
     rest_s: Callable[[int], float]
-    """How long nothing happens before the idle programs are looked at, by the number of Services."""
+    """The idle time before the programs are measured, by number of Services."""
     idle_s: int
     churn_s: int
 
@@ -50,7 +50,7 @@ _FULL = Extent((0, 1000), _until_compared_s, 60, 60)
 
 
 class Place(NamedTuple):
-    """A cluster with Services, and a server that the single ones lead to."""
+    """A cluster with Services, and a server for the single ones."""
 
     lab: Lab
     kube: Kube
@@ -59,14 +59,14 @@ class Place(NamedTuple):
 
 
 def sizes(full: bool) -> tuple[int, ...]:
-    """The numbers of Services."""
+    """Return the numbers of Services."""
     return (_FULL if full else _SHORT).services
 
 
-def run(records: Records, options: Options) -> None:
-    """Measure each proxy, in a cluster of its own."""
-    extent = _FULL if options.full else _SHORT
-    extent = extent._replace(services=options.wanted(extent.services))
+def run(records: Records, scope: Scope) -> None:
+    """Measure each proxy in a cluster of its own."""
+    extent = _FULL if scope.full else _SHORT
+    extent = extent._replace(services=scope.select(extent.services))
     for proxy in PROXIES:
         asyncio.run(_measure(records, proxy, extent))
 
@@ -90,7 +90,7 @@ async def _measure(records: Records, proxy: str, extent: Extent) -> None:
 
 
 async def look(records: Records, place: Place, extent: Extent = _FULL) -> None:
-    """What the programs take while nothing happens, and in churn."""
+    """Measure the programs while idle and during churn."""
     services = len(place.slices)
     if place.lab.proxy == "kube-nftlb":
         await cluster.until_in_sync(place.kube, _WITHIN_S)
@@ -102,7 +102,7 @@ async def look(records: Records, place: Place, extent: Extent = _FULL) -> None:
 
 
 async def restarts(records: Records, place: Place, programs: Sequence[str]) -> None:
-    """How soon a new Service answers after a program was started anew, and how soon everything is in the kernel.
+    """Measure the time after a restart until a new Service answers, and until everything is in the kernel.
 
     kube-proxy does both at once.
     """

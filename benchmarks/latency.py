@@ -1,13 +1,12 @@
-"""How long after a Service was created its VIP answers, and after it was deleted refuses; and how many rules there are.
+"""Time until the VIP of a created Service answers and that of a deleted one refuses, and the number of rules.
 
-The test of this project's ancestor: Deployments with 10, 50 and 100 ready pods. A pod tries the VIP every millisecond;
-the time counts from the API server's answer. kube-nftlb and kube-proxy take turns, each in a cluster of its own.
+The test of the original kube-nftlb: Deployments with 10, 50 and 100 ready pods. A pod tries the VIP every millisecond;
+times start at the API server's response. kube-nftlb and kube-proxy take turns, each in a cluster of its own.
 """
 
 import asyncio
 import contextlib
 import json
-import re
 import subprocess
 import sys
 import time
@@ -15,11 +14,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import cluster, prober, rules, taps
+from benchmarks import cluster, prober, rules, taps, timeline
 from benchmarks.cluster import CLIENT_POD, NODE
-from benchmarks.options import Options
 from benchmarks.records import Records
-from benchmarks.turns import turn
+from benchmarks.rounds import rotated
+from benchmarks.scope import Scope
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 from lab.lab import Lab
@@ -34,12 +33,10 @@ _OTHERS_ENDPOINTS = 2
 _TRIED_BEFORE_S = 0.2
 _BETWEEN_CHANGES_S = 2.0
 _LATER_EACH_TIME_S = 0.37
-"""How much later in a second a Service is created under steady change with each repetition: kube-proxy's sync comes
-once a second, and would else be met at the same moment each time."""
+"""How much later within a second each repetition under steady change starts: kube-proxy syncs once a second, and would
+otherwise always be met at the same moment.
+"""
 _ANSWERED_WITHIN_S = 60
-
-
-_OF_FARMS = re.compile(r'resource="nftlbfarms".*subresource="",verb="(APPLY|PATCH|POST|PUT)"')
 
 
 class _Extent(NamedTuple):
@@ -69,13 +66,13 @@ class _Subject(NamedTuple):
         return self.lab.proxy
 
 
-def run(records: Records, options: Options) -> None:
-    """Measure, with all proxies that the kernel has."""
-    asyncio.run(_run(records, _FULL if options.full else _SHORT))
+def run(records: Records, scope: Scope) -> None:
+    """Measure all proxies that the kernel supports."""
+    asyncio.run(_run(records, _FULL if scope.full else _SHORT))
 
 
 def has_ip_vs() -> bool:
-    """Whether the kernel has IPVS, asked for by name so that a module is loaded."""
+    """Return True if the kernel has IPVS; requesting it by name loads its module."""
     with contextlib.suppress(FileNotFoundError):
         subprocess.run(["modprobe", "ip_vs"], capture_output=True, check=False)
     return Path("/proc/net/ip_vs").exists()
@@ -93,7 +90,7 @@ async def _run(records: Records, extent: _Extent) -> None:
         numbers = iter(range(1 << 14))
         for repetition in range(extent.repetitions):
             for place, case in enumerate(cases):
-                for subject in turn(subjects, repetition + place):
+                for subject in rotated(subjects, repetition + place):
                     await _cycle(records, subject, case, f"web-{next(numbers)}", repetition)
         for repetition in range(extent.timelines):
             for size in (extent.sizes[0], extent.sizes[-1]):
@@ -117,7 +114,7 @@ async def _subject(proxy: str, sizes: tuple[int, ...]) -> AsyncIterator[_Subject
 
 
 async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, repetition: int) -> None:
-    """One Service created, and deleted two seconds later."""
+    """Create one Service, and delete it two seconds later."""
     keys = {**case._asdict(), "repetition": repetition}
     async with contextlib.AsyncExitStack() as stack:
         if case.load == STEADY:
@@ -127,7 +124,7 @@ async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, re
         if case.endpoints == BEFORE:
             pods = await cluster.pods_of(subject.kube, _app(case.size))
             await subject.kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, list(pods.values())), "default")
-            # Without a pause kube-proxy makes the Service wait for the second that follows its sync of the slice.
+            # Without a pause, kube-proxy delays the Service to the second after it has synced the slice.
             await asyncio.sleep(_BETWEEN_CHANGES_S)
         await subject.prober.begin("answers", name)
         before, created = await _create(subject.kube, name, _app(case.size) if case.endpoints == SELECTOR else None)
@@ -150,58 +147,28 @@ async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, re
 
 
 async def _timeline(records: Records, subject: _Subject, size: int, name: str, repetition: int) -> None:
-    """Where the time goes, from one Service created while nothing else changes."""
+    """Measure each step from the creation of one Service while nothing else changes."""
     async with taps.watch(subject.lab, subject.kube, NODE) as seen:
-        writes = await _farm_writes(subject)
+        writes = await timeline.farm_writes(subject.lab)
         await subject.prober.begin("answers", name)
         before, created = await _create(subject.kube, name, _app(size))
         answered = await subject.prober.seen()
-        # The events of the last transaction may still be on their way to us.
+        # Events of the last transaction may still be in flight.
         await asyncio.sleep(0.2)
-        writes = await _farm_writes(subject) - writes
+        writes = await timeline.farm_writes(subject.lab) - writes
     await subject.kube.delete(SERVICES, name, "default")
     if answered is None:
         records.skip(SCENARIO, subject.name, f"segment: no answer within {_ANSWERED_WITHIN_S} s", size=size)
         return
-    for segment, milliseconds in segments(seen, name, before, created, answered, writes.mean_ms):
+    for segment, milliseconds in timeline.segments(seen, name, before, created, answered, writes.mean_ms):
         records.add(
             SCENARIO, subject.name, "segment", "ms", milliseconds, segment=segment, size=size, repetition=repetition
         )
     await asyncio.sleep(_BETWEEN_CHANGES_S)
 
 
-def segments(
-    seen: taps.Seen, name: str, before: int, created: int, answered: int, farm_write_ms: float
-) -> list[tuple[str, float]]:
-    """The parts of the way, in their order, each in ms; times are CLOCK_MONOTONIC in ns.
-
-    What could not be told apart is part of what comes after it. A point that was seen out of order has no length.
-    """
-    points: list[tuple[str, int | None]] = [
-        ("API: the Service", created),
-        ("controller: the slice", seen.objects.get(f"endpointslices/{name}")),
-    ]
-    if (farm := seen.objects.get(f"nftlbfarms/{name}")) is not None:
-        post = next((at for at in seen.posts if at >= created), answered)
-        loaded = next((at for at, program in seen.transactions if program == "nftlb" and at >= post), None)
-        points += [("operator", farm - int(farm_write_ms * 1e6)), ("API: the farm", farm), ("agent", post)]
-        points.append(("nftlb and the kernel", loaded))
-    else:
-        synced = [at for at, _ in seen.transactions if created <= at <= answered]
-        points.append(("kube-proxy and the kernel", synced[-1] if synced else None))
-    points.append(("until a packet is answered", answered))
-    parts, last = [], before
-    for segment, at in points:
-        if at is not None:
-            # Our own clock may be read late, but no later than the answer came.
-            end = max(last, min(at, answered))
-            parts.append((segment, (end - last) / 1e6))
-            last = end
-    return parts
-
-
 async def _count_rules(records: Records, subject: _Subject, steps: tuple[int, ...]) -> None:
-    """The rules with more and more Services of ten endpoints."""
+    """Count the rules with an increasing number of Services of ten endpoints."""
     there = 0
     pods = list((await cluster.pods_of(subject.kube, _app(10))).values())
     for number in (0, *steps):
@@ -217,44 +184,8 @@ async def _count_rules(records: Records, subject: _Subject, steps: tuple[int, ..
         there = number
 
 
-class _Writes(NamedTuple):
-    number: float
-    seconds: float
-
-    def __sub__(self, other: "_Writes") -> "_Writes":
-        return _Writes(self.number - other.number, self.seconds - other.seconds)
-
-    @property
-    def mean_ms(self) -> float:
-        return self.seconds / self.number * 1000 if self.number else 0.0
-
-
-async def _farm_writes(subject: _Subject) -> _Writes:
-    """What the API server counts of the writes of NftlbFarms, their statuses left out."""
-    kubectl = [
-        str(subject.lab.bin / "kubectl"),
-        "--kubeconfig",
-        str(subject.lab.kubeconfig),
-        "get",
-        "--raw",
-        "/metrics",
-    ]
-    done = await asyncio.to_thread(subprocess.run, kubectl, capture_output=True, text=True, check=True)
-    return parse_farm_writes(done.stdout)
-
-
-def parse_farm_writes(metrics: str) -> _Writes:
-    """The number and the seconds of writes of NftlbFarms in what the API server exports."""
-    sums = dict.fromkeys(("count", "sum"), 0.0)
-    for line in metrics.splitlines():
-        match = re.match(r"apiserver_request_duration_seconds_(count|sum)\{(.*)\} (\S+)", line)
-        if match and _OF_FARMS.search(match[2]):
-            sums[match[1]] += float(match[3])
-    return _Writes(sums["count"], sums["sum"])
-
-
 async def _create(kube: Kube, name: str, app: str | None) -> tuple[int, int]:
-    """When the request began, and when it was answered."""
+    """Create a Service; return when the request started and when it was answered."""
     before = time.monotonic_ns()
     await kube.create(SERVICES, cluster.service(name, vip(name), app), "default")
     return before, time.monotonic_ns()
@@ -267,7 +198,7 @@ class _Prober:
         self._process = lab.popen(CLIENT_POD, sys.executable, "-S", prober.__file__)
 
     async def begin(self, action: str, name: str) -> None:
-        """Try the VIP from now on."""
+        """Start to try the VIP."""
         assert self._process.stdin  # noqa: S101 (narrows the type)
         self._process.stdin.write(f"{action} {vip(name)} 80 {_ANSWERED_WITHIN_S}\n")
         self._process.stdin.flush()
@@ -275,7 +206,7 @@ class _Prober:
         await asyncio.sleep(_TRIED_BEFORE_S)
 
     async def seen(self) -> int | None:
-        """When the VIP answered, or refused; None where it did not in time."""
+        """Return when the VIP answered or refused, or None on timeout."""
         at: int | None = json.loads(await self._line())["monotonic_ns"]
         return at
 
@@ -305,6 +236,6 @@ def _app(size: int) -> str:
 
 
 def vip(name: str) -> str:
-    """One of its own for each number, ``web-1`` and ``ruled-1`` apart."""
+    """Return the VIP of a Service; each kind (``web-1``, ``ruled-1``) has a block of its own."""
     kind, _, number = name.rpartition("-")
     return cluster.vip(128 if kind == "web" else 192, int(number))

@@ -1,6 +1,6 @@
-"""What the kernel, netlink and nftlb take at the least: nothing that is built on them can be faster.
+"""The minimum time of kernel, netlink and nftlb: nothing built on them can be faster.
 
-All of it is measured in network namespaces of its own, which go with the programs that made them.
+All of it is measured in new network namespaces, which disappear with the programs in them.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from pyroute2 import IPRoute
 
 from benchmarks import cluster
-from benchmarks.options import Options
 from benchmarks.records import Records
+from benchmarks.scope import Scope
 from benchmarks.wire import Wire
 from kube_nftlb import errors
 from kube_nftlb.commands import manifests
@@ -40,8 +40,8 @@ CHANGE = "one element, one transaction over netlink"
 CHANGE_LIBNFTABLES = "the same through libnftables"
 NFTLB_QUESTION = "a GET to nftlb"
 NFTLB_CHANGE = "a POST to nftlb that changes one backend"
-PARTING = "connections of a backend that goes"
-"""Of UDP, looked for and forgotten by the agent."""
+STALE_FLOWS = "connections of a backend that goes"
+"""UDP flows that the agent finds and deletes."""
 
 _ENDPOINTS = 10
 _LOOPBACK = 1
@@ -51,9 +51,9 @@ _DAEMON_STARTS_WITHIN_S = 20
 _FIRST_MARK = 0x202
 _FLOWS, _BACKENDS = 5000, 5
 _GONE = {"of a backend that had none": 9, "of one of five": 0}
-"""Which of the backends goes; there are as many flows to each of the five."""
+"""The backend that is removed; each of the five has as many flows."""
 _BATCH = 100
-"""Farms in a request: nftlb answers when all of them are in the kernel, which for thousands takes minutes."""
+"""Farms per request: nftlb responds when all are in the kernel, which takes minutes for thousands."""
 
 
 class _Extent(NamedTuple):
@@ -66,9 +66,9 @@ _SHORT = _Extent((1, 100), 3, 50)
 _FULL = _Extent((1, 100, 1000, 3000), 3, 200)
 
 
-def run(records: Records, options: Options) -> None:
-    """Measure, with few Services and with many."""
-    extent = _FULL if options.full else _SHORT
+def run(records: Records, scope: Scope) -> None:
+    """Measure with few Services and with many."""
+    extent = _FULL if scope.full else _SHORT
     for number in extent.services:
         made = ruleset(render(manifests.complete(_objects(number))))
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder:
@@ -85,7 +85,14 @@ def run(records: Records, options: Options) -> None:
     for which, samples in _in_new_network("flows", "", 0, extent.loads).items():
         for repetition, milliseconds in enumerate(samples):
             records.add(
-                SCENARIO, "kube-nftlb", PARTING, "ms", milliseconds, flows=_FLOWS, which=which, repetition=repetition
+                SCENARIO,
+                "kube-nftlb",
+                STALE_FLOWS,
+                "ms",
+                milliseconds,
+                flows=_FLOWS,
+                which=which,
+                repetition=repetition,
             )
 
 
@@ -124,7 +131,7 @@ def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
         for each in range(_FLOWS)
     ]
 
-    async def part(mark: int) -> float:
+    async def release(mark: int) -> float:
         conntrack = await Conntrack.open(objects.MARK_LAST)
         began = time.perf_counter()
         await conntrack.release([Destination(vip, "udp", 53)], {mark})
@@ -136,7 +143,7 @@ def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
     for which, number in _GONE.items():
         for _ in range(times):
             subprocess.run(["conntrack", "-R", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
-            samples.setdefault(which, []).append(asyncio.run(part(_FIRST_MARK + number)))
+            samples.setdefault(which, []).append(asyncio.run(release(_FIRST_MARK + number)))
             subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
     return samples
 

@@ -1,4 +1,4 @@
-"""On what a run was measured: the machine, its kernel, and the versions of all programs."""
+"""The machine of a run: hardware, kernel, and versions of all programs."""
 
 import json
 import os
@@ -11,46 +11,46 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import tools
-from benchmarks.options import Options
+from benchmarks.scope import Scope
 
 FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
 
 
-class _Asked(NamedTuple):
+class _VersionQuery(NamedTuple):
     program: str
     arguments: tuple[str, ...]
 
 
 _VERSIONS = (
-    _Asked("kube-apiserver", ("--version",)),
-    _Asked("kube-proxy", ("--version",)),
-    _Asked("etcd", ("--version",)),
-    _Asked("nftlb", ("--help",)),
-    _Asked("nft", ("--version",)),
-    _Asked("iptables", ("--version",)),
-    _Asked("nginx", ("-v",)),
-    _Asked("haproxy", ("-v",)),
-    _Asked("wrk", ("--version",)),
-    _Asked("k6", ("version",)),
+    _VersionQuery("kube-apiserver", ("--version",)),
+    _VersionQuery("kube-proxy", ("--version",)),
+    _VersionQuery("etcd", ("--version",)),
+    _VersionQuery("nftlb", ("--help",)),
+    _VersionQuery("nft", ("--version",)),
+    _VersionQuery("iptables", ("--version",)),
+    _VersionQuery("nginx", ("-v",)),
+    _VersionQuery("haproxy", ("-v",)),
+    _VersionQuery("wrk", ("--version",)),
+    _VersionQuery("k6", ("version",)),
 )
 
 
-def command(scenarios: Sequence[str], options: Options) -> str:
-    """The command that measures these scenarios."""
-    words = ["python", "-m", "benchmarks", *(["--full"] if options.full else []), "--only", ",".join(scenarios)]
-    if options.services:
-        words += ["--services", ",".join(map(str, sorted(options.services)))]
+def command(scenarios: Sequence[str], scope: Scope) -> str:
+    """Return the command that measures these scenarios."""
+    words = ["python", "-m", "benchmarks", *(["--full"] if scope.full else []), "--only", ",".join(scenarios)]
+    if scope.services:
+        words += ["--services", ",".join(map(str, sorted(scope.services)))]
     return " ".join(words)
 
 
-def describe(scenarios: Sequence[str], options: Options) -> dict[str, Any]:
-    """All that is known before the first measurement of these scenarios."""
+def describe(scenarios: Sequence[str], scope: Scope) -> dict[str, Any]:
+    """Return what is known before the first measurement of these scenarios."""
     return {
         "scenarios": list(scenarios),
-        "services": sorted(options.services),
+        "services": sorted(scope.services),
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command(scenarios, options),
+        "command": command(scenarios, scope),
         "commit": _commit(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
@@ -63,12 +63,12 @@ def describe(scenarios: Sequence[str], options: Options) -> dict[str, Any]:
 
 
 def write(folder: Path, described: dict[str, Any]) -> None:
-    """Write the description of a run into its folder, with the versions of the programs that are there by now.
+    """Write the description of a run to its folder, with the versions of the programs installed by now.
 
-    It comes after those of earlier runs, and in the place of its own that was written before.
+    It follows those of earlier runs, and replaces an earlier one of this run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    versions = {asked.program: version for asked in _VERSIONS if (version := _version(asked))}
+    versions = {query.program: version for query in _VERSIONS if (version := _version(query))}
     earlier = read(folder) if (folder / FILE).exists() else []
     runs = [run for run in earlier if run["began"] != described["began"]]
     text = json.dumps([*runs, {**described, "versions": versions}], indent=2)
@@ -76,13 +76,13 @@ def write(folder: Path, described: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The descriptions of the runs whose records are in a folder. Raises OSError where there are none."""
+    """Return the descriptions of the runs in a folder. Raises OSError if there are none."""
     runs: list[dict[str, Any]] = json.loads((folder / FILE).read_text(encoding="utf-8"))
     return runs
 
 
 def parse_version(output: str) -> str:
-    """The first thing in a program's output that looks like a version; empty where there is none.
+    """Return the first version number in a program's output, or "" if there is none.
 
     >>> parse_version("nftables v1.0.6 (Lester Gooch #5)")
     '1.0.6'
@@ -91,10 +91,10 @@ def parse_version(output: str) -> str:
     return match[0] if match else ""
 
 
-def _version(asked: _Asked) -> str:
-    if (tool := tools.find(asked.program)) is None:
+def _version(query: _VersionQuery) -> str:
+    if (tool := tools.find(query.program)) is None:
         return ""
-    done = subprocess.run(tool.command(*asked.arguments), capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(tool.command(*query.arguments), capture_output=True, text=True, check=False, timeout=30)
     return parse_version(done.stdout + done.stderr)
 
 

@@ -1,8 +1,8 @@
-"""What a packet through a VIP costs the kernel: the part of the data path that is the proxy's own.
+"""CPU time of a packet through a VIP in the kernel: the proxy's own part of the data path.
 
-A thread sends UDP packets from the client's pod to a server that does not read them. The kernel takes each packet all
-its way, through the node's rules and into the server's socket, before the call that sends it returns; so the thread's
-processor time is that of the packet, whatever else the machine does.
+A thread sends UDP packets from the client's pod to a server that does not read them. The kernel carries each packet
+through the node's rules into the server's socket before the system call returns, so the thread's CPU time is that of
+the packet, whatever else the machine does.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 @contextlib.contextmanager
 def server(lab: Lab, pod: str) -> Iterator[socket.socket]:
-    """A UDP server in a pod, which answers nobody by itself."""
+    """Open a UDP server in a pod, which does not reply by itself."""
     listener = lab.inside(pod, _bind)
     try:
         yield listener
@@ -42,7 +42,7 @@ def server(lab: Lab, pod: str) -> Iterator[socket.socket]:
 
 
 def first_ns(target: Target) -> float:
-    """ns of processor time for the first packet of a connection, on average."""
+    """Return the mean CPU time of a connection's first packet, in ns."""
 
     def send() -> int:
         with contextlib.ExitStack() as stack:
@@ -54,7 +54,7 @@ def first_ns(target: Target) -> float:
 
 
 def later_ns(target: Target, listener: socket.socket) -> float:
-    """The same for the packets after the server has answered. Raises LabError where nothing comes through."""
+    """Return the mean CPU time of packets after the server's reply, in ns. Raises LabError if none arrive."""
 
     def send() -> int:
         with _connect(target.host) as sender:
@@ -65,20 +65,20 @@ def later_ns(target: Target, listener: socket.socket) -> float:
 
 
 def _introduce(target: Target, sender: socket.socket, listener: socket.socket) -> None:
-    """One packet each way: after that the connection is established."""
+    """Send one packet each way, which establishes the connection."""
     deadline = time.monotonic() + _ANSWERED_WITHIN_S
     word = str(time.monotonic_ns()).encode()
     while time.monotonic() < deadline:
         with contextlib.suppress(TimeoutError, ConnectionRefusedError):
             sender.send(word)
             while True:
-                # What earlier rounds have left is in the way.
+                # Drop packets left from earlier rounds.
                 data, peer = listener.recvfrom(100)
                 if data == word:
                     listener.sendto(data, peer)
                     sender.recv(100)
                     return
-    raise errors.LabError(f"no packet comes through {target.name} at {target.host}:{PORT}")
+    raise errors.LabError(f"no packet arrives through {target.name} at {target.host}:{PORT}")
 
 
 def _time(calls: Sequence[Callable[[bytes], int]]) -> int:
@@ -97,8 +97,8 @@ def _connect(host: str) -> socket.socket:
 
 def _bind() -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    # What does not fit is dropped, which costs the same for all.
+    # Excess packets are dropped, at the same cost for all.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     listener.settimeout(1)
-    listener.bind(("0.0.0.0", PORT))  # noqa: S104 (of the pod alone)
+    listener.bind(("0.0.0.0", PORT))  # noqa: S104 (in the pod only)
     return listener

@@ -1,9 +1,9 @@
-"""Tries an address every millisecond, and tells when it began to answer, or to refuse.
+"""Try an address every millisecond, and report when it started to answer or to refuse.
 
-Run as a program in a pod it takes ``answers IP PORT SECONDS`` and ``refuses IP PORT SECONDS`` from its standard input,
-one a line. It says ``began`` with the first connection that it tries, and then a line of JSON: ``monotonic_ns`` is
-CLOCK_MONOTONIC when the first connection was established, or when the first one was tried after which none was. It
-needs nothing but the standard library, so that it may be run where this package is not installed.
+As a program in a pod it reads ``answers IP PORT SECONDS`` and ``refuses IP PORT SECONDS`` from standard input, one per
+line. It prints ``began`` with the first attempt, then a line of JSON: ``monotonic_ns`` is the CLOCK_MONOTONIC time at
+which the first connection was established, or at which the first attempt was made after which none succeeded. It uses
+only the standard library, so that it runs where this package is not installed.
 """
 
 import json
@@ -16,30 +16,30 @@ from dataclasses import dataclass, field
 
 INTERVAL_NS = 1_000_000
 _LOST_NS = 200_000_000
-"""A SYN without an answer for so long is lost; the kernel would send it again after a second."""
+"""A SYN unanswered for this long is lost; the kernel would retransmit it after a second."""
 _IN_A_ROW = 3
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 @dataclass
 class Outcomes:
-    """What became of connections, in the order in which they were tried."""
+    """The outcomes of connections, in the order of the attempts."""
 
     begun: list[int] = field(default_factory=list)
     ended: list[bool | None] = field(default_factory=list)
     first_success: int | None = None
-    """When the first connection was established."""
+    """The time at which the first connection was established."""
     _last_success: int = -1
     _lost_until: int = 0
 
     def begin(self, now: int) -> int:
-        """A connection is tried; its number."""
+        """Record an attempt and return its number."""
         self.begun.append(now)
         self.ended.append(None)
         return len(self.begun) - 1
 
     def end(self, number: int, success: bool, now: int) -> None:
-        """A connection was established, or was not."""
+        """Record that a connection was established or failed."""
         self.ended[number] = success
         if success:
             self._last_success = max(self._last_success, number)
@@ -47,14 +47,14 @@ class Outcomes:
                 self.first_success = now
 
     def refuses_since(self) -> int | None:
-        """When the first of those in a row was tried that failed after the last success; None while it may answer."""
+        """Return the time of the first attempt that failed after the last success; None while it may still answer."""
         after = self._last_success + 1
         in_a_row = self.ended[after : after + _IN_A_ROW]
         return self.begun[after] if in_a_row == [False] * _IN_A_ROW else None
 
 
 class _Attempts:
-    """Connections under way."""
+    """Connections in progress."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -72,7 +72,7 @@ class _Attempts:
         self._poll.register(connection.fileno(), select.EPOLLOUT | select.EPOLLERR)
 
     def wait(self, until_ns: int) -> None:
-        """Take what comes until then."""
+        """Handle events until a deadline."""
         while True:
             left_s = (until_ns - time.monotonic_ns()) / 1e9
             for descriptor, _ in self._poll.poll(max(0.0, left_s)):
@@ -100,7 +100,7 @@ class _Attempts:
 
 
 def probe(action: str, host: str, port: int, timeout_s: float) -> dict[str, int | None]:
-    """Try until the address answers (``answers``) or refuses; no time is given where it did not within the timeout."""
+    """Try until the address answers (``answers``) or refuses; the time is missing on timeout."""
     attempts = _Attempts(host, port)
     next_ns = time.monotonic_ns()
     deadline = next_ns + int(timeout_s * 1e9)
@@ -124,7 +124,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """Answer questions until standard input ends."""
+    """Answer requests until standard input ends."""
     for line in sys.stdin:
         action, host, port, timeout_s = line.split()
         _say(json.dumps(probe(action, host, int(port), float(timeout_s))))

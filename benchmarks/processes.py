@@ -1,4 +1,4 @@
-"""Processor time and memory of a lab's programs."""
+"""CPU time and memory of a lab's programs."""
 
 import os
 from pathlib import Path
@@ -12,14 +12,11 @@ PEAK = "memory at most"
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM = 11, 12
-"""Fields of /proc/PID/stat behind the program's name."""
+"""Fields of /proc/PID/stat after the program's name."""
 
 
 class Usage(NamedTuple):
-    """What a process has used since it began: seconds of a core, in user space and in the kernel; MB of memory.
-
-    That is what it has now, and the most that it has had.
-    """
+    """CPU time of a process since its start, in seconds, and its memory in MB, current and peak."""
 
     user_s: float
     system_s: float
@@ -28,23 +25,23 @@ class Usage(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """Both together."""
+        """User and system time together."""
         return self.user_s + self.system_s
 
 
 def programs_of(lab: Lab) -> tuple[str, ...]:
-    """The programs that make Services work."""
+    """Return the programs that implement Services."""
     return ("operator", "agent", "nftlb") if lab.proxy == "kube-nftlb" else ("kube-proxy",)
 
 
 def usages(lab: Lab, programs: tuple[str, ...] = ()) -> dict[str, Usage]:
-    """Of each program that makes Services work, or of these, and of the API server, by its name."""
+    """Return the usage by name of these programs (default: of the service proxy) and of the API server."""
     pids = {name: lab.pid(name, None if name == "operator" else NODE) for name in programs or programs_of(lab)}
     return {name: usage(pid) for name, pid in {**pids, "apiserver": lab.pid("apiserver")}.items()}
 
 
 def usage(pid: int) -> Usage:
-    """Of one process."""
+    """Return the usage of one process."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     now, most = (int(status[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))

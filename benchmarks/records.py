@@ -1,4 +1,4 @@
-"""What a run has measured, kept as it comes: one line for each measurement, as JSON and as CSV."""
+"""The measurements of a run, written as they are made: one line each, as JSON and as CSV."""
 
 import csv
 import json
@@ -18,22 +18,22 @@ class Record(NamedTuple):
     """One measurement, or the reason why there is none."""
 
     scenario: str
-    """Such as ``latency``: the module that has measured."""
+    """The scenario, for example ``latency``."""
     subject: str
-    """What was measured, such as ``kube-nftlb`` or ``kube-proxy-nftables``."""
+    """What was measured, for example ``kube-nftlb`` or ``kube-proxy-nftables``."""
     metric: str
     unit: str
     value: float
-    """NaN where nothing was measured."""
+    """NaN if nothing was measured."""
     parameters: Mapping[str, Parameter] = {}
     missing: str = ""
-    """Why nothing was measured, as a sentence; empty where something was."""
+    """Why nothing was measured, as a sentence; empty otherwise."""
 
 
 class Records:
     """The records of one run, appended to two files in its folder.
 
-    Each line is written at once, so that a run that is broken off keeps what it has.
+    Each line is flushed at once, so that an interrupted run keeps its records.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,16 +60,16 @@ class Records:
     def add(
         self, scenario: str, subject: str, metric: str, unit: str, value: float, **parameters: str | int | float
     ) -> None:
-        """Keep one measurement. Repetitions are lines of their own, told apart by a parameter if need be.
+        """Store one measurement. Each repetition is a line, distinguished by a parameter if needed.
 
-        Raises ValueError for a value that is no finite number.
+        Raises ValueError if the value is not finite.
         """
         if not math.isfinite(value):
-            raise ValueError(f"{scenario} of {subject}: {metric} is {value}, which is no measurement")
+            raise ValueError(f"{scenario} of {subject}: {metric} is {value}, which is not a measurement")
         self._append(Record(scenario, subject, metric, unit, float(value), parameters))
 
     def skip(self, scenario: str, subject: str, reason: str, **parameters: str | int | float) -> None:
-        """Keep why something is not measured here, such as "the kernel has no ip_vs"."""
+        """Store why something is not measured, for example "the kernel has no ip_vs"."""
         self._append(Record(scenario, subject, "", "", math.nan, parameters, reason))
 
     def _append(self, record: Record) -> None:
@@ -83,7 +83,7 @@ class Records:
 
 
 def read(folder: Path) -> list[Record]:
-    """The records of a run. A last line that was cut off is left out. Raises OSError where there are none."""
+    """Return the records of a run, without a truncated last line. Raises OSError if there are none."""
     return list(_parse((folder / JSON_FILE).read_text(encoding="utf-8")))
 
 

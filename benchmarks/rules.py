@@ -1,4 +1,4 @@
-"""How many rules, chains and elements a node's ruleset has."""
+"""Count the rules, chains and elements in a node's ruleset."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ _LISTED_WITHIN_S = 300
 
 
 def count(lab: Lab, node: str) -> dict[str, int]:
-    """The rules, chains and elements of maps and sets on a node, of both address families."""
+    """Return the number of rules, chains and elements of maps and sets on a node, in both address families."""
     if lab.proxy in ("kube-proxy-iptables", "kube-proxy-ipvs"):
         saved = [
             lab.exec(node, program, timeout_s=_LISTED_WITHIN_S).stdout
@@ -22,7 +22,7 @@ def count(lab: Lab, node: str) -> dict[str, int]:
 
 
 def count_nftables(listed: dict[str, Any]) -> dict[str, int]:
-    """Count in what ``nft -j list ruleset`` prints; elements also of maps and sets that have no name, within rules."""
+    """Count in the output of ``nft -j list ruleset``; elements include those of anonymous maps and sets in rules."""
     kinds = Counter(kind for entry in listed["nftables"] for kind in entry)
     named = sum(
         len(each.get("elem", ()))
@@ -44,7 +44,7 @@ def _anonymous(expression: Any) -> int:
 
 
 def count_iptables(saved: str) -> dict[str, int]:
-    """Count in what ``iptables-save`` prints."""
+    """Count in the output of ``iptables-save``."""
     lines = saved.splitlines()
     return {
         "rules": sum(line.startswith("-A ") for line in lines),

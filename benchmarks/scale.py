@@ -1,14 +1,14 @@
-"""Thousands of Services whose endpoints grow, as when the Deployment behind all of them is scaled.
+"""Thousands of Services whose endpoints increase, as when the Deployment behind all of them is scaled.
 
-At each step every Service's EndpointSlice gets more endpoints. When half of them are written a Service is created that
-has nothing to do with them, in another namespace, and others afterwards; a pod tries their VIPs. The slices are written
-by the benchmark itself, sixteen at a time: the controller that makes them in a cluster is the same for all proxies.
+At each step every Service's EndpointSlice gets more endpoints. When half of them are written, an unrelated Service is
+created in another namespace, and more afterwards; a pod tries their VIPs. The benchmark writes the slices itself,
+sixteen at a time: the controller that writes them in a cluster is the same for all proxies.
 
-All of a step is in kube-proxy's kernel when a Service answers that was created right after it, for it does all that
-there is in one transaction. kube-nftlb would serve such a Service before it is through: there the agent's count of
-backends that nftlb has in the kernel must have come to what it is to be.
+For kube-proxy a step is complete when a Service created right after it answers, because one transaction contains
+everything. kube-nftlb would serve such a Service earlier; there a step is complete when the agent reports the expected
+number of programmed backends.
 
-Seconds of processor time, of each program, tell more than those of a clock where the machine has other things to do.
+On a machine that does other work too, the CPU time of each program is more reliable than elapsed time.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ import time
 import traceback
 from typing import NamedTuple
 
-from benchmarks import bars, cluster, cost
-from benchmarks.options import Options
+from benchmarks import cluster, cost, series
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
+from benchmarks.scope import Scope
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
 from lab.lab import Lab
@@ -29,12 +29,12 @@ PROXIES = ("kube-nftlb", "kube-proxy-nftables")
 
 _WRITERS = 16
 _UNRELATED = 3
-"""How many single changes are measured after each step."""
+"""Single changes measured after each step."""
 _APP = "web"
 _SINGLES = "unrelated"
 """The namespace of the single Services."""
 _VIPS, _SINGLE_VIPS = 1, 200
-"""The blocks of their addresses."""
+"""The third octets at which their address blocks begin."""
 _TRIED_BEFORE_S = 1.0
 
 
@@ -42,7 +42,8 @@ class _Size(NamedTuple):
     services: int
     endpoints: tuple[int, ...]
     cost_with: int = 0
-    """At how many endpoints the programs are looked at as in the scenario ``cost``, which has fewer Services."""
+    """The number of endpoints at which the programs are measured as in the scenario ``cost``, which has fewer Services.
+    """
 
 
 _SHORT = (_Size(1000, (10,)),)
@@ -54,21 +55,21 @@ _SETTLED_WITHIN_S = 1200
 
 
 def sizes(full: bool) -> tuple[int, ...]:
-    """The numbers of Services."""
+    """Return the numbers of Services."""
     return tuple(size.services for size in (_FULL if full else _SHORT))
 
 
-def run(records: Records, options: Options) -> None:
-    """Measure each size with each proxy, in a cluster of its own. Raises what the last of them broke off with."""
+def run(records: Records, scope: Scope) -> None:
+    """Measure each size with each proxy, in a cluster of its own. Raises the last error."""
     broken: Exception | None = None
-    wanted = options.wanted(sizes(options.full))
-    for size in (size for size in (_FULL if options.full else _SHORT) if size.services in wanted):
+    wanted = scope.select(sizes(scope.full))
+    for size in (size for size in (_FULL if scope.full else _SHORT) if size.services in wanted):
         for proxy in PROXIES:
             try:
                 asyncio.run(_measure(records, proxy, size))
             except Exception as error:
                 traceback.print_exc()
-                records.skip(SCENARIO, proxy, f"broke off: {error!r}", services=size.services)
+                records.skip(SCENARIO, proxy, f"failed: {error!r}", services=size.services)
                 broken = error
     if broken is not None:
         raise broken
@@ -92,7 +93,7 @@ async def _measure(records: Records, proxy: str, size: _Size) -> None:
 
 
 class _Steps:
-    """One cluster, step by step; ``pod`` is the address of what the single Services lead to."""
+    """One cluster, step by step; ``pod`` is the address of the backend of single Services."""
 
     def __init__(self, records: Records, lab: Lab, kube: Kube, services: int, pod: str) -> None:
         self._records = records
@@ -102,12 +103,12 @@ class _Steps:
         self._pod = pod
         self._singles = 0
         self._others = 1
-        """Backends of further Services; the first is that of the Service ``kubernetes``."""
+        """Backends of other Services; the first belongs to the Service ``kubernetes``."""
         self._endpoints = 0
         self._half = asyncio.Event()
 
     async def step(self, endpoints: int, *, create: bool) -> bool:
-        """Bring all Services to so many endpoints; False where the time was up before all was in the kernel."""
+        """Scale all Services to this number of endpoints. Return False on timeout."""
         before = usages(self._lab)
         self._half = asyncio.Event()
         all_written = asyncio.Event()
@@ -124,9 +125,9 @@ class _Steps:
             return False
         self._endpoints = endpoints
         self._add(endpoints, "written at the API", "s", written - began)
-        self._add(endpoints, bars.ALL_THERE, "s", time.monotonic() - began)
+        self._add(endpoints, series.ALL_THERE, "s", time.monotonic() - began)
         if single is not None:
-            self._add(endpoints, bars.MEANWHILE, "ms", single * 1000)
+            self._add(endpoints, series.MEANWHILE, "ms", single * 1000)
         await self._settled()
         for name, after in usages(self._lab).items():
             self._add(endpoints, "processor time", "s", after.cpu_s - before[name].cpu_s, process=name)
@@ -135,14 +136,14 @@ class _Steps:
             self._add(endpoints, PEAK, "MB", after.peak_mb, process=name)
         for repetition in range(_UNRELATED):
             if (seconds := await self._single()) is not None:
-                self._add(endpoints, bars.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
+                self._add(endpoints, series.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
         return True
 
     async def look(self) -> None:
-        """What the programs cost with so many Services."""
+        """Measure the cost of the programs with this many Services."""
         slices = {_name(number): _addresses(self._endpoints) for number in range(self._services)}
         place = cost.Place(self._lab, self._kube, self._pod, slices)
-        # nftlb, started anew, would take as long as the first step.
+        # Restarting nftlb would take as long as the first step.
         programs = [program for program in programs_of(self._lab) if program != "nftlb"]
         await cost.look(self._records, place)
         await self._settled()
@@ -151,7 +152,7 @@ class _Steps:
         await self._settled()
 
     async def _is_all_there(self, endpoints: int, until: float) -> bool:
-        """Wait until the kernel has all backends; False where it has not in time."""
+        """Wait until all backends are in the kernel. Return False on timeout."""
         if self._lab.proxy != "kube-nftlb":
             return True
         wanted = self._services * endpoints + self._others + self._singles
@@ -188,7 +189,7 @@ class _Steps:
             await self._kube.patch(ENDPOINT_SLICES, name, {"endpoints": slice_["endpoints"]}, "default")
 
     async def _single(self, when: asyncio.Event | None = None) -> float | None:
-        """How many seconds after it was created a Service answers; None where it does not in time."""
+        """Return the seconds from the creation of a Service until it answers, or None on timeout."""
         self._singles += 1
         name, vip = f"single-{self._singles}", cluster.vip(_SINGLE_VIPS, self._singles)
         trying = asyncio.create_task(cluster.until(self._lab, "until-answers", vip, timeout_s=2 * _STEP_WITHIN_S))
@@ -202,7 +203,7 @@ class _Steps:
         return (found["monotonic_ns"] - created) / 1e9 if found["answered"] else None
 
     async def _settled(self) -> None:
-        """Wait until nothing more is done for what was written: statuses, and the comparison with the kernel."""
+        """Wait until all follow-up work is done: statuses, and the comparison with the kernel."""
         async with asyncio.timeout(_SETTLED_WITHIN_S):
             before = usages(self._lab)
             while True:

@@ -1,18 +1,19 @@
-"""Servers that wait for a second before they answer, as the field tests the schedulers of IPVS.
+"""Servers that wait for a second before they reply, the usual test of IPVS schedulers.
 
-The lab's servers take all who come, so this shows what a scheduler costs, and not how well it spreads them: that is
-for the functional tests.
+The lab's servers accept every connection, so this shows the cost of a scheduler, not how well it spreads connections:
+the functional tests do that.
 """
 
 import asyncio
 import contextlib
 
-from benchmarks import cluster, datapath
-from benchmarks.datapath import LAB_PORT, USERS, Place, Subject
+from benchmarks import cluster, datapath, testbed
+from benchmarks.datapath import USERS
 from benchmarks.latency import has_ip_vs
-from benchmarks.options import Options
 from benchmarks.records import Records
-from benchmarks.turns import turns
+from benchmarks.rounds import interleaved
+from benchmarks.scope import Scope
+from benchmarks.testbed import LAB_PORT, Place, Subject
 from kube_nftlb.kube.resources import SERVICES
 
 SCENARIO = "schedulers"
@@ -22,9 +23,9 @@ _SECONDS = 4
 _SCHEDULERS = ("rr", "weight", "hash", "symhash")
 
 
-def run(records: Records, options: Options) -> None:
-    """Measure each of our schedulers, and each kube-proxy that the kernel has."""
-    asyncio.run(_run(records, rounds=5 if options.full else 1))
+def run(records: Records, scope: Scope) -> None:
+    """Measure each of our schedulers, and each kube-proxy mode that the kernel supports."""
+    asyncio.run(_run(records, rounds=5 if scope.full else 1))
 
 
 async def _run(records: Records, rounds: int) -> None:
@@ -34,9 +35,9 @@ async def _run(records: Records, rounds: int) -> None:
     else:
         records.skip(SCENARIO, "kube-proxy-ipvs", "the kernel has no ip_vs")
     async with contextlib.AsyncExitStack() as stack:
-        places = [await stack.enter_async_context(datapath.place_of(proxy, (_SERVERS,))) for proxy in proxies]
+        places = [await stack.enter_async_context(testbed.place_of(proxy, (_SERVERS,))) for proxy in proxies]
         subjects = [subject for place in places for subject in await _subjects(place)]
-        for number, subject in turns(subjects, rounds):
+        for number, subject in interleaved(subjects, rounds):
             url = f"http://{subject.host}:{subject.port}/wait?seconds=1"
             result = await asyncio.to_thread(subject.servers.k6, url, USERS, _SECONDS, keep_alive=False)
             keys: dict[str, str | int] = {
@@ -55,7 +56,7 @@ async def _subjects(place: Place) -> list[Subject]:
     for scheduler in _SCHEDULERS if proxy == "kube-nftlb" else ("",):
         annotations = {cluster.SCHEDULER: scheduler} if scheduler else {}
         vip = cluster.vip(210, len(found))
-        body = cluster.service(f"wait-{scheduler}1", vip, datapath.app_of(_SERVERS), annotations, LAB_PORT)
+        body = cluster.service(f"wait-{scheduler}1", vip, testbed.app_of(_SERVERS), annotations, LAB_PORT)
         await place.kube.create(SERVICES, body, "default")
         await cluster.until(place.lab, "until-answers", vip)
         found.append(Subject(f"{proxy} {scheduler}".strip(), place.servers, vip, 80))

@@ -1,4 +1,4 @@
-"""The servers, proxies and clients of the data path's benchmark, and the processor time that they take."""
+"""Servers, proxies and clients of the data path benchmark, and their CPU time."""
 
 import json
 import resource
@@ -46,7 +46,7 @@ listen servers
   balance roundrobin
 {servers}
 """
-# wrk itself prints no 95th percentile.
+# wrk itself does not print the 95th percentile.
 _WRK_SCRIPT = """
 done = function(summary, latency, requests)
   local form = '{"requests": %d, "seconds": %f, "failed": %d, "p50": %f, "p95": %f, "p99": %f}\\n'
@@ -74,7 +74,7 @@ export function handleSummary(data) {
 
 
 class Result(NamedTuple):
-    """What a load generator has seen; times in µs."""
+    """The result of a load generator; times in µs."""
 
     requests: int
     seconds: float
@@ -83,25 +83,25 @@ class Result(NamedTuple):
     p95: float
     p99: float
     cpu_s: float = 0.0
-    """Of the client, the servers, the proxies between them, and the kernel's threads for packets."""
+    """CPU time of the client, the servers, the proxies between them, and the kernel's packet threads."""
 
 
 class Servers:
-    """Processes in a lab: real servers in pods, and proxies on a node. They end with the lab."""
+    """Processes in a lab: servers in pods, and proxies on a node. They exit with the lab."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        """``folder`` takes their configurations."""
+        """``folder`` receives their configuration files."""
         self.lab = lab
         self._folder = folder
         self._processes: list[subprocess.Popen[str]] = []
 
     def serve(self, pod: str) -> None:
-        """NGINX in a pod."""
+        """Start NGINX in a pod."""
         prefix = self._prefix(pod, _SERVER)
         self._start(pod, tools.ensure("nginx").command("-p", str(prefix), "-c", str(prefix / "conf")))
 
     def proxy_nginx(self, node: str, port: int, targets: Iterable[str]) -> None:
-        """NGINX as a TCP proxy on a node."""
+        """Start NGINX as a TCP proxy on a node."""
         nginx = tools.ensure("nginx")
         module = next((nginx.unpacked or Path("/usr")).rglob("ngx_stream_module.so"))
         servers = " ".join(f"server {target}:{SERVER_PORT};" for target in targets)
@@ -109,13 +109,13 @@ class Servers:
         self._start(node, nginx.command("-p", str(prefix), "-c", str(prefix / "conf")))
 
     def proxy_haproxy(self, node: str, port: int, targets: Iterable[str]) -> None:
-        """HAProxy, in TCP mode, on a node."""
+        """Start HAProxy in TCP mode on a node."""
         servers = "\n".join(f"  server s{n} {target}:{SERVER_PORT}" for n, target in enumerate(targets))
         prefix = self._prefix(f"haproxy-{port}", _HAPROXY.format(servers=servers, port=port))
         self._start(node, tools.ensure("haproxy").command("-db", "-f", str(prefix / "conf")))
 
     def wrk(self, host: str, port: int, connections: int, seconds: int, *, keep_alive: bool) -> Result:
-        """Ask without pause over so many connections."""
+        """Send requests continuously over this many connections."""
         script = self._folder / "wrk.lua"
         script.write_text(_WRK_SCRIPT)
         header = [] if keep_alive else ["-H", "Connection: close"]
@@ -123,7 +123,7 @@ class Servers:
         return self._ask(tools.ensure("wrk").command(*options, f"http://{host}:{port}/"), seconds)
 
     def k6(self, url: str, users: int, seconds: int, *, keep_alive: bool) -> Result:
-        """The same with k6's virtual users."""
+        """Do the same with k6's virtual users."""
         script = self._folder / "k6.js"
         script.write_text(_K6_SCRIPT)
         settings = {"USERS": users, "SECONDS": seconds, "REUSE": "yes" if keep_alive else "no", "URL": url}
@@ -134,7 +134,7 @@ class Servers:
         return self._ask(["env", "K6_NO_USAGE_REPORT=true", *command], seconds)
 
     def close(self) -> None:
-        """End all of them."""
+        """Stop all of them."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -162,7 +162,7 @@ class Servers:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all that it has started."""
+    """Return the PIDs of a process and all its descendants."""
     found = [pid]
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in children.read_text().split():

@@ -12,17 +12,17 @@ _SEED = 1
 
 
 class Interval(NamedTuple):
-    """A value, and where it is with 95 % confidence."""
+    """A value and its 95 % confidence interval."""
 
     value: float
     low: float
     high: float
     decides: bool
-    """Whether it is of five rounds at least: that of three is of 75 %, although it has all of them."""
+    """True with five rounds or more: the whole range of three is an interval of only 75 %."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of the values is, between two of them if need be. Raises ValueError for none.
+    """Return a quantile by linear interpolation. Raises ValueError if there are no values.
 
     >>> quantile([1, 2, 3, 4], 0.5)
     2.5
@@ -37,27 +37,27 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """The median of the ratios of values that were measured in one round each, in the same order.
+    """Return the median of the ratios of values measured in the same rounds, in the same order.
 
-    Raises ValueError where there are not as many of one as of the other.
+    Raises ValueError if their numbers differ.
     """
     return _bootstrap([our / their for our, their in _rounds(ours, theirs)])
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float], share: float) -> Interval:
-    """The median of what ours are above a share of theirs, measured as for ``ratio``; also for negative values."""
+    """Return the median of our values minus a share of theirs, measured as for ``ratio``; also for negative values."""
     return _bootstrap([our - share * their for our, their in _rounds(ours, theirs)])
 
 
 def _rounds(ours: Sequence[float], theirs: Sequence[float]) -> Iterable[tuple[float, float]]:
     if len(ours) != len(theirs):
-        raise ValueError(f"{len(ours)} rounds of one, {len(theirs)} of the other")
+        raise ValueError(f"{len(ours)} rounds of one subject, {len(theirs)} of the other")
     return zip(ours, theirs, strict=True)
 
 
 def _bootstrap(values: Sequence[float]) -> Interval:
     value = statistics.median(values)
-    # Reproducible: the same records make the same report.
+    # Seeded: the same records give the same report.
     chance = random.Random(_SEED)  # noqa: S311
     medians = [statistics.median(chance.choices(values, k=len(values))) for _ in range(_RESAMPLES)]
     return Interval(value, quantile(medians, 0.025), quantile(medians, 0.975), len(values) >= _MIN_ROUNDS)

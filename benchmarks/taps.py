@@ -1,4 +1,4 @@
-"""When what happened on the way of a Service to the kernel, seen from beside it."""
+"""Observe from outside when each step of a Service on its way to the kernel happens."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _NETLINK_NETFILTER = 12
 _GROUP_NFTABLES = 7
 _NEWGEN = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
 _GEN_PROC_NAME = 3
-_HEADERS = 20  # of a netlink message and of nfnetlink in it
+_HEADERS = 20  # of a netlink message, and of the nfnetlink message in it
 _SO_RCVBUFFORCE = 33
 _SO_ADD_MEMBERSHIP = 1
 _SOL_NETLINK = 270
@@ -29,19 +29,19 @@ _BUFFER = 64 << 20
 
 @dataclass
 class Seen:
-    """Times of CLOCK_MONOTONIC in ns."""
+    """Times in ns of CLOCK_MONOTONIC."""
 
     objects: dict[str, int] = field(default_factory=dict)
-    """When an object was first there for those who watch, by kind and the Service: ``nftlbfarms/web``."""
+    """When an object first appeared to watchers, by kind and Service, for example ``nftlbfarms/web``."""
     transactions: list[tuple[int, str]] = field(default_factory=list)
     """Each change of nftables on the node, and the program that made it."""
     posts: list[int] = field(default_factory=list)
-    """When nftlb was sent something to change."""
+    """When a change was sent to nftlb."""
 
 
 @contextlib.asynccontextmanager
 async def watch(lab: Lab, kube: Kube, node: str) -> AsyncIterator[Seen]:
-    """Note what happens during the block."""
+    """Record events during the block."""
     seen = Seen()
     loop = asyncio.get_running_loop()
     transactions, packets = lab.inside(node, _nftables_events), lab.inside(node, _loopback)
@@ -61,7 +61,7 @@ async def watch(lab: Lab, kube: Kube, node: str) -> AsyncIterator[Seen]:
 
 
 def programs_in(datagram: bytes) -> list[str]:
-    """The programs whose transactions end in a datagram of nftables' events."""
+    """Return the programs whose transactions end in a datagram of nftables events."""
     found = []
     position = 0
     while position + _HEADERS <= len(datagram):

@@ -1,6 +1,6 @@
-"""The programs that only benchmarks need: load generators and other proxies, fetched when they are asked for.
+"""Programs that only benchmarks need: load generators and other proxies, downloaded on first use.
 
-Debian's packages are unpacked into the cache, not installed: nothing is started, and nothing of the host changes.
+Debian packages are extracted into the cache, not installed: nothing is started, and the host does not change.
 """
 
 import os
@@ -18,13 +18,13 @@ _LIBRARIES = "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu"
 
 
 class Tool(NamedTuple):
-    """A program, and the folder with what was unpacked beside it; None for one of the host."""
+    """A program, and the folder of its extracted packages; None for a program of the host."""
 
     path: Path
     unpacked: Path | None = None
 
     def command(self, *arguments: str) -> list[str]:
-        """The command that runs it with its own libraries."""
+        """Return the command that runs it with its own libraries."""
         if self.unpacked is None:
             return [str(self.path), *arguments]
         libraries = ":".join(str(self.unpacked / folder) for folder in _LIBRARIES)
@@ -44,7 +44,7 @@ _DEBIAN = {
 
 
 def find(name: str) -> Tool | None:
-    """A program that is there already: fetched before, or the host's; None where it is not."""
+    """Return a program that was downloaded before or is installed on the host, or None."""
     if name in _DEBIAN and (path := _folder(name) / _DEBIAN[name].path).exists():
         return Tool(path, _folder(name))
     if name not in _DEBIAN and (found := programs.find(name)):
@@ -53,17 +53,17 @@ def find(name: str) -> Tool | None:
 
 
 def ensure(name: str) -> Tool:
-    """One of wrk, haproxy, nginx and k6. Raises LabError where it cannot be had."""
+    """Return wrk, haproxy, nginx or k6, downloaded if missing. Raises LabError if it is not available."""
     if found := find(name):
         return found
-    print(f"   fetching {name}", flush=True)
+    print(f"   downloading {name}", flush=True)
     if name == "k6":
         _build_k6()
     else:
         _unpack(_DEBIAN[name].packages, _folder(name))
     if found := find(name):
         return found
-    raise errors.LabError(f"{name} is still missing after it was fetched")
+    raise errors.LabError(f"{name} is still missing after the download")
 
 
 def _folder(name: str) -> Path:
@@ -72,9 +72,9 @@ def _folder(name: str) -> Path:
 
 def _unpack(packages: tuple[str, ...], target: Path) -> None:
     if shutil.which("apt-get") is None:
-        raise errors.LabError(f"{', '.join(packages)} are taken from Debian, with apt-get, which is not here")
+        raise errors.LabError(f"{', '.join(packages)} come from Debian packages, which require apt-get")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all.
+    # Moved into place only when complete.
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         _run(["apt-get", "-o", "APT::Sandbox::User=root", "download", *packages], Path(folder))
         for package in sorted(Path(folder).glob("*.deb")):
@@ -84,7 +84,7 @@ def _unpack(packages: tuple[str, ...], target: Path) -> None:
 
 def _build_k6() -> None:
     if (go := shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")) is None:
-        raise errors.LabError("k6 is built from its Go module, and there is no `go` in PATH")
+        raise errors.LabError("k6 is built from its Go module, which requires `go` in PATH")
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "GOBIN": folder, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
         _run(["nice", go, "install", "-trimpath", "-ldflags", "-s -w", _K6], Path(folder), environment)

@@ -1,4 +1,4 @@
-"""nftables over netlink with nothing in between: the least that the kernel takes for a question, and for a change."""
+"""nftables over plain netlink, without a library: the minimum that the kernel takes for a query and for a change."""
 
 import socket
 import struct
@@ -25,7 +25,7 @@ class _Message(NamedTuple):
 
 
 class Wire:
-    """A netlink socket of this network namespace. Raises OSError as the kernel says."""
+    """A netlink socket of this network namespace. Raises OSError on errors from the kernel."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
@@ -38,12 +38,12 @@ class Wire:
         self._socket.close()
 
     def generation(self) -> None:
-        """One question and its answer: which transaction was the last."""
+        """Query the generation of the ruleset: one request and its reply."""
         self._send([_Message(_GETGEN, _REQUEST, family=0)])
         self._socket.recv(65536)
 
     def create_set(self, table: str, name: str) -> None:
-        """A table with an empty set of IPv4 addresses."""
+        """Create a table with an empty set of IPv4 addresses."""
         key = [(4, struct.pack("!I", _IPV4_ADDR)), (5, struct.pack("!I", 4)), (10, struct.pack("!I", 1))]
         fields = [(1, _text(table)), (2, _text(name)), (3, struct.pack("!I", 0)), *key]
         self._transact(
@@ -54,7 +54,7 @@ class Wire:
         )
 
     def add_element(self, table: str, name: str, address: str) -> None:
-        """One transaction that puts an address into the set."""
+        """Add an address to the set, in a transaction of its own."""
         key = _attributes([(1 | _NESTED, _attributes([(1, socket.inet_aton(address))]))])
         elements = _attributes([(1 | _NESTED, key)])
         body = _attributes([(1, _text(table)), (2, _text(name)), (3 | _NESTED, elements)])

@@ -1,4 +1,4 @@
-"""Who has which address in a lab. Computation only."""
+"""The address plan of a lab. Computation only."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,39 +37,39 @@ class NodePlan:
 
     @cached_property
     def addresses(self) -> Interfaces:
-        """What the node has on the network that joins the nodes."""
+        """The node's addresses on the network between nodes."""
         host = 10 + self.number
         return IPv4Interface(f"172.31.0.{host}/24"), IPv6Interface(f"fd00:31::{host:x}/64")
 
     @cached_property
     def pod_cidrs(self) -> tuple[IPv4Network, IPv6Network]:
-        """The ranges that the node's pods have their addresses from."""
+        """The node's pod ranges."""
         return IPv4Network(f"10.244.{self.number}.0/24"), IPv6Network(f"fd00:244:{self.number:x}::/64")
 
     @cached_property
     def gateway(self) -> Interfaces:
-        """The node's own addresses on the bridge of its pods."""
+        """The node's own addresses on its pod bridge."""
         return self.pod_interfaces(1)
 
     def pod_interfaces(self, host: int) -> Interfaces:
-        """The addresses of the pod with a host number, from FIRST_POD_HOST to LAST_POD_HOST."""
+        """Return the addresses of a pod by its host number, from FIRST_POD_HOST to LAST_POD_HOST."""
         four, six = self.pod_cidrs
         return IPv4Interface((four[host], four.prefixlen)), IPv6Interface((six[host], six.prefixlen))
 
     def pod_host(self, address: str) -> int:
-        """The host number of a pod's IPv4 address."""
+        """Return the host number in a pod's IPv4 address."""
         return int(address.rpartition(".")[2])
 
 
 def plan_nodes(count: int, zones: list[str] | None = None) -> list[NodePlan]:
-    """The nodes of a lab; zones are dealt out in order, and begin again when there are fewer than nodes."""
+    """Return the nodes of a lab. Zones are assigned round-robin. Raises LabError for an unsupported count."""
     if not 1 <= count <= MAX_NODES:
         raise errors.LabError(f"a lab has 1 to {MAX_NODES} nodes, not {count}")
     return [NodePlan(number, zones[(number - 1) % len(zones)] if zones else None) for number in range(1, count + 1)]
 
 
 def next_pod_host(used: set[int], last: int) -> int | None:
-    """The next free host number after the last one given, so that a freed address comes back as late as possible."""
+    """Return the next free host number after ``last``, or None; a released address is reused as late as possible."""
     span = LAST_POD_HOST - FIRST_POD_HOST + 1
     for step in range(span):
         host = FIRST_POD_HOST + (last - FIRST_POD_HOST + 1 + step) % span

@@ -1,4 +1,4 @@
-"""``kube-nftlb lab``: the command line over ``Lab``."""
+"""``kube-nftlb lab``: the command-line interface of ``Lab``."""
 
 import json
 import os
@@ -18,31 +18,33 @@ from lab import components, programs
 from lab.lab import Lab
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="A Kubernetes cluster on this machine, without containers."
+    add_completion=False, no_args_is_help=True, help="Run a Kubernetes cluster on this machine, without containers."
 )
-pod_app = typer.Typer(no_args_is_help=True, help="What a pod's readiness probe would say.")
+pod_app = typer.Typer(no_args_is_help=True, help="Set the readiness of a pod, as its probe would.")
 app.add_typer(pod_app, name="pod")
 
 Proxy = Enum("Proxy", {name: name for name in programs.PROXIES}, type=str)  # type: ignore[misc]
 
 Runtime = Enum("Runtime", {name: name for name in components.RUNTIMES}, type=str)  # type: ignore[misc]
 
-Node = Annotated[str | None, typer.Argument(help="Such as node-1; all of them without it.")]
+Node = Annotated[str | None, typer.Argument(help="For example node-1. Default: all nodes.")]
 ComponentName = Annotated[
     str,
     typer.Argument(
         metavar="COMPONENT",
-        help="etcd, apiserver, controller-manager, kubelet, operator, agent, nftlb, kube-proxy; with "
-        "containers also scheduler, containerd.",
+        help="etcd, apiserver, controller-manager, kubelet, operator, agent, nftlb or kube-proxy; with "
+        "--runtime containerd also scheduler and containerd.",
     ),
 ]
-PodName = Annotated[str, typer.Argument(metavar="POD", help="name, or namespace/name")]
+PodName = Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME.")]
 
 
 @app.callback()
 def _lab(
     context: typer.Context,
-    name: Annotated[str, typer.Option(envvar="KUBE_NFTLB_LAB", help="Which lab; several may run.")] = "default",
+    name: Annotated[
+        str, typer.Option(envvar="KUBE_NFTLB_LAB", help="Name of the lab; several can run side by side.")
+    ] = "default",
 ) -> None:
     context.obj = name
 
@@ -50,18 +52,18 @@ def _lab(
 @app.command()
 def up(
     context: typer.Context,
-    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 2,
-    zones: Annotated[str, typer.Option(help="The nodes' zones, such as a,a,b.")] = "",
-    proxy: Annotated[Proxy, typer.Option(help="What implements Services.")] = Proxy("kube-nftlb"),  # noqa: B008
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 2,
+    zones: Annotated[str, typer.Option(help="Zones of the nodes, for example a,a,b.")] = "",
+    proxy: Annotated[Proxy, typer.Option(help="Service proxy to run.")] = Proxy("kube-nftlb"),  # noqa: B008
     runtime: Annotated[
         Runtime,
         typer.Option(
-            help="What pods are made of: network namespaces with a server each, or containers under a real kubelet."
+            help="How pods run: as network namespaces with a test server each, or as containers under a real kubelet."
         ),
     ] = Runtime("namespaces"),  # noqa: B008
-    operators: Annotated[int, typer.Option(min=1, help="How many operators; one of them leads.")] = 1,
+    operators: Annotated[int, typer.Option(min=1, help="Number of operators; one of them is the leader.")] = 1,
 ) -> None:
-    """Start a lab, and wait until it is ready."""
+    """Start a lab and wait until it is ready."""
     with _progress() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(context.obj, nodes, named, proxy.value, report, operators=operators, runtime=runtime.value)
@@ -73,13 +75,13 @@ def up(
 
 @app.command()
 def down(context: typer.Context) -> None:
-    """End a lab; nothing of it stays."""
+    """Stop a lab and remove everything it created."""
     Lab.remove(context.obj)
 
 
 @app.command()
 def status(context: typer.Context) -> None:
-    """Show what runs."""
+    """Show the state of all components."""
     from rich.console import Console
     from rich.table import Table
 
@@ -101,19 +103,21 @@ def kubeconfig(context: typer.Context) -> None:
 
 @app.command(name="bin")
 def bin_folder(context: typer.Context) -> None:
-    """Print the folder with kubectl."""
+    """Print the folder that contains kubectl."""
     typer.echo(Lab(context.obj).bin)
 
 
 @app.command(name="exec", context_settings={"allow_interspersed_args": False})
 def execute(
     context: typer.Context,
-    where: Annotated[str, typer.Argument(metavar="NODE|POD|client", help="A pod as name, or as namespace/name.")],
+    where: Annotated[
+        str, typer.Argument(metavar="NODE|POD|client", help="A node, a pod as NAME or NAMESPACE/NAME, or client.")
+    ],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...")],
 ) -> None:
-    """Run a command on a node, in a pod or at the client outside the cluster; its exit code is the command's."""
+    """Run a command on a node, in a pod or on the client outside the cluster, and exit with its exit code."""
     lab = Lab(context.obj)
-    # The parser leaves a "--" in place that comes after the first argument.
+    # The parser keeps a "--" that follows the first argument.
     argv = lab.command(where, *(command[1:] if command[0] == "--" else command))
     os.execvpe(argv[0], argv, lab.environment(where))  # noqa: S606 (no shell is wanted)
 
@@ -126,16 +130,16 @@ def ready(context: typer.Context, pod: PodName) -> None:
 
 @pod_app.command()
 def unready(context: typer.Context, pod: PodName) -> None:
-    """Make the pod not Ready; it goes on serving."""
+    """Make the pod not Ready. It keeps serving."""
     Lab(context.obj).pod(False, pod)
 
 
 @app.command(name="load")
 def load_image(
     context: typer.Context,
-    image: Annotated[Path, typer.Argument(help="An image's file, as `docker save` writes it.")],
+    image: Annotated[Path, typer.Argument(help="Image archive, as written by `docker save`.")],
 ) -> None:
-    """Import an image on all nodes of a lab with containers; they pull from no registry."""
+    """Import an image on all nodes of a lab that runs containers. Its nodes do not pull from registries."""
     Lab(context.obj).load_image(image.absolute())
 
 
@@ -147,13 +151,13 @@ def restart(context: typer.Context, component: ComponentName, node: Node = None)
 
 @app.command()
 def stop(context: typer.Context, component: ComponentName, node: Node = None) -> None:
-    """Stop a component, until `start`."""
+    """Stop a component until `start`."""
     Lab(context.obj).stop(component, node)
 
 
 @app.command()
 def start(context: typer.Context, component: ComponentName, node: Node = None) -> None:
-    """Start a component that was stopped."""
+    """Start a stopped component."""
     Lab(context.obj).start(component, node)
 
 
@@ -162,9 +166,9 @@ def logs(
     context: typer.Context,
     component: ComponentName,
     node: Node = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until Ctrl-C.")] = False,
 ) -> None:
-    """Print a component's log, on one node or on all."""
+    """Print the log of a component, on one node or on all."""
     lab = Lab(context.obj)
     per_node = any(entry["component"] == component and entry["node"] for entry in lab.status())
     nodes = [plan.name for plan in lab.nodes] if per_node and node is None else [node]
@@ -174,10 +178,10 @@ def logs(
 
 @app.command()
 def binaries(
-    proxy: Annotated[Proxy, typer.Option(help="What the lab will use for Services.")] = Proxy("kube-nftlb"),  # noqa: B008
-    runtime: Annotated[Runtime, typer.Option(help="What its pods will be made of.")] = Runtime("namespaces"),  # noqa: B008
+    proxy: Annotated[Proxy, typer.Option(help="Service proxy of the lab.")] = Proxy("kube-nftlb"),  # noqa: B008
+    runtime: Annotated[Runtime, typer.Option(help="How its pods run.")] = Runtime("namespaces"),  # noqa: B008
 ) -> None:
-    """Find, install or build every program a lab needs, and print where they are."""
+    """Find, install or build all programs a lab needs, and print their paths."""
     with _progress() as report:
         found = programs.ensure(proxy.value, report, runtime.value)
     typer.echo(json.dumps({name: str(path) for name, path in sorted(found.items())}, indent=2))
@@ -185,7 +189,7 @@ def binaries(
 
 @app.command()
 def demo(context: typer.Context) -> None:
-    """Start a lab where none runs, and walk through a Service, its Deployment and more replicas."""
+    """Walk through a Service, its Deployment and scaling, in a new lab if none is running."""
     from lab.demo import Demo
 
     with _progress() as report:
@@ -198,12 +202,12 @@ def demo(context: typer.Context) -> None:
     option = "" if lab.name == "default" else f" --name {lab.name}"
     command = f"{Path(sys.executable).parent}/kube-nftlb lab{option}"
     typer.echo(
-        "\n# The lab goes on. Look around with:"
+        "\n# The lab keeps running. Explore it with:"
         f"\n  export KUBECONFIG=$({command} kubeconfig) PATH=$PATH:{lab.bin}:{Path(sys.executable).parent}"
         "\n  kubectl get farms -o wide; kubectl describe farm my-service--http"
         f"\n  {command} exec node-1 -- kube-nftlb nftlb GET /farms/my-service--http"
         f"\n  {command} exec node-1 -- nft list ruleset"
-        f"\n# and end it with:\n  {command} down"
+        f"\n# Stop it with:\n  {command} down"
     )
 
 

@@ -1,4 +1,4 @@
-"""Requests to a running process of the lab: one line of JSON there, one line back, over a Unix socket."""
+"""Requests to a running process of the lab: one line of JSON each way over a Unix socket."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ Handler = Callable[[Reply], Awaitable[Reply]]
 
 
 def bind(path: Path) -> socket.socket:
-    """A socket at that path, in place of an earlier one."""
+    """Return a socket bound to a path, replacing an earlier one."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     with _Folder(path) as folder:
@@ -24,7 +24,7 @@ def bind(path: Path) -> socket.socket:
 
 
 async def serve(path: Path, handler: Handler) -> asyncio.Server:
-    """Answer requests; what the handler raises as LabError becomes the caller's LabError."""
+    """Answer requests. A LabError of the handler is raised as LabError in the caller."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -44,7 +44,7 @@ async def serve(path: Path, handler: Handler) -> asyncio.Server:
 
 
 def call(path: Path, request: Reply, timeout_s: float = 30) -> Reply:
-    """Send a request and wait for its reply. Raises LabError when it was refused, or when nobody answers."""
+    """Send a request and return the reply. Raises LabError if it is refused or not answered."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
@@ -56,7 +56,7 @@ def call(path: Path, request: Reply, timeout_s: float = 30) -> Reply:
     except OSError as error:
         raise errors.LabError(f"the lab does not answer on {path}: {error}") from error
     if not line:
-        raise errors.LabError(f"the lab broke off while it was asked to {request.get('do')}")
+        raise errors.LabError(f"the lab closed the connection during {request.get('do')!r}")
     reply: Reply = json.loads(line)
     if "error" in reply:
         raise errors.LabError(reply["error"])
@@ -64,7 +64,7 @@ def call(path: Path, request: Reply, timeout_s: float = 30) -> Reply:
 
 
 class _Folder:
-    """A short path to a socket's folder: the kernel takes 107 bytes of path, and some home folders are longer."""
+    """A short path to a socket's folder: the kernel limits socket paths to 107 bytes; home folders may be longer."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.parent

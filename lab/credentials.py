@@ -13,11 +13,11 @@ CERTIFICATE = "apiserver.crt"
 PRIVATE_KEY = "apiserver.key"
 SERVICE_ACCOUNT_KEY = "service-account.key"
 TOKENS = "tokens.csv"
-ADMIN_TOKEN = "admin.token"  # noqa: S105 (the name of a file)
+ADMIN_TOKEN = "admin.token"  # noqa: S105 (a file name)
 
 
 def create(files: LabFiles, openssl: Path, host_port: int) -> None:
-    """Make everything new: who had access to an earlier lab of this name has none to this one. Raises LabError."""
+    """Create all credentials anew, which revokes access from earlier labs of this name. Raises LabError."""
     folder = files.secrets
     folder.mkdir(mode=0o700)
     names = ("127.0.0.1", addresses.API_HOST, addresses.FIRST_SERVICE_IP)

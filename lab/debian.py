@@ -1,4 +1,4 @@
-"""Installing Debian packages."""
+"""Install Debian packages."""
 
 import os
 import shutil
@@ -13,24 +13,24 @@ _LOCKED_MAX_S = 120
 
 
 def install(packages: list[str], report: Callable[[str], None]) -> None:
-    """Install packages with apt-get, as root. Raises LabError with the command to run where that cannot be done."""
+    """Install packages with apt-get. Raises LabError with the command to run if that is not possible."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
         raise errors.LabError(
-            f"programs are missing; install what your distribution has for these Debian packages: {names}"
+            f"missing programs: install your distribution's equivalents of these Debian packages: {names}"
         )
     if os.geteuid() != 0:
-        raise errors.LabError(f"programs are missing; run: sudo apt-get install -y --no-install-recommends {names}")
+        raise errors.LabError(f"missing programs; run: sudo apt-get install -y --no-install-recommends {names}")
     report(f"installing {names}")
     if not _apt_get("install", "-y", "--no-install-recommends", *packages):
-        # The lists of packages may be old, or not there at all.
+        # The package lists may be outdated or missing.
         _apt_get("update")
         if not _apt_get("install", "-y", "--no-install-recommends", *packages):
             raise errors.LabError(f"apt-get cannot install {names}: run `apt-get install {names}` to see why")
 
 
 def unpack(package: str, folder: Path, report: Callable[[str], None]) -> None:
-    """Put the files of a package into a folder, without installing it: no service of it starts. Raises LabError."""
+    """Extract a package into a folder without installing it, so that no service starts. Raises LabError."""
     report(f"fetching {package}")
     with tempfile.TemporaryDirectory() as download:
         place = Path(download)
@@ -46,7 +46,7 @@ def unpack(package: str, folder: Path, report: Callable[[str], None]) -> None:
 
 def _apt_get(*arguments: str, folder: Path | None = None) -> bool:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # Others may install something at the moment, such as tests that run side by side.
+    # Another process may hold the lock, such as tests that run in parallel.
     command = ["apt-get", "-o", f"DPkg::Lock::Timeout={_LOCKED_MAX_S}", *arguments]
     done = subprocess.run(command, capture_output=True, check=False, env=environment, cwd=folder)
     return done.returncode == 0

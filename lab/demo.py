@@ -1,4 +1,4 @@
-"""The ancestor's walk-through in a lab: a Service, then a Deployment behind it, then more replicas."""
+"""The walk-through of the original kube-nftlb: a Service, a Deployment behind it, then more replicas."""
 
 import os
 import subprocess
@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 
 from kube_nftlb import errors
-from lab.lab import CLIENT, Lab
+from lab.lab import Lab
+from lab.places import CLIENT
 
-_PATIENCE_S = 30
+_TIMEOUT_S = 30
 
 SERVICE = """\
 apiVersion: v1
@@ -51,7 +52,7 @@ spec:
 
 
 class Demo:
-    """Runs the walk-through; ``say`` gets each line that is for the user."""
+    """The walk-through; ``say`` receives each line for the user."""
 
     def __init__(self, lab: Lab, say: Callable[[str], None]) -> None:
         self._lab = lab
@@ -59,34 +60,34 @@ class Demo:
         self._environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
 
     def run(self) -> None:
-        """The whole walk-through. Raises LabError where a step does not do what it should."""
-        self._say("\n# A Service without endpoints is a farm without backends: connections are refused.")
+        """Run the walk-through. Raises LabError if a step fails."""
+        self._say("\n# A Service without endpoints becomes a farm without backends: connections are refused.")
         self._kubectl("apply", "-f", "-", stdin=SERVICE)
-        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
         self._kubectl("get", "nftlbfarms")
-        self._say("\n# A Deployment with two replicas gives it backends.")
+        self._say("\n# A Deployment with two replicas adds backends.")
         self._kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
-        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_TIMEOUT_S}s")
         self._until_all_answer(2)
-        self._say("\n# Scaled, it has more; nobody's connection breaks.")
+        self._say("\n# Scaling adds backends; established connections continue.")
         self._kubectl("scale", "deployment/lower-prio", "--replicas=5")
-        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_TIMEOUT_S}s")
         self._until_all_answer(5)
-        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_PATIENCE_S}s")
+        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
         self._kubectl("get", "nftlbfarms", "-A")
         self._kubectl("get", "nftlbnodes")
-        self._say("\n# The answers of the backends: from the client outside the cluster, and from a node.")
+        self._say("\n# Responses of the backends, to the client outside the cluster and to a node.")
         for where in (CLIENT, self._lab.nodes[0].name):
             for _ in range(5):
                 self._curl(where)
 
     def _until_all_answer(self, replicas: int) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         seen: set[str] = set()
         while len(seen) < replicas:
             if time.monotonic() > deadline:
                 raise errors.LabError(
-                    f"only {len(seen)} of {replicas} replicas answer: see `kube-nftlb lab logs agent`"
+                    f"only {len(seen)} of {replicas} replicas responded: see `kube-nftlb lab logs agent`"
                 )
             done = self._lab.exec(CLIENT, "curl", "-s", "-m", "2", f"http://{self._vip()}:8080")
             seen.update(done.stdout.split()[:1])
@@ -95,7 +96,7 @@ class Demo:
         url = f"http://{self._vip()}:8080"
         done = self._lab.exec(where, "curl", "-s", "-m", "2", url)
         if done.returncode != 0:
-            raise errors.LabError(f"{url} does not answer {where}")
+            raise errors.LabError(f"no response from {url} to {where}")
         self._say(f"$ kube-nftlb lab exec {where} -- curl -s {url}\n{done.stdout.rstrip()}")
 
     def _vip(self) -> str:
@@ -116,7 +117,7 @@ class Demo:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=2 * _PATIENCE_S,
+            timeout=2 * _TIMEOUT_S,
             check=False,
         )
         if done.returncode != 0:

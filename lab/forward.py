@@ -1,4 +1,4 @@
-"""Forwarding the host's connections to the API server inside."""
+"""Forward connections from the host to the API server inside the lab."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ _CHUNK = 1 << 18
 
 
 async def serve(listener: socket.socket) -> asyncio.Server:
-    """Join every connection to the listener, which may be of another network namespace, with one to the API server."""
+    """Forward every connection of the listener, which may belong to another network namespace, to the API server."""
     return await asyncio.start_server(_join, sock=listener)
 
 
@@ -32,7 +32,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)
             await writer.drain()
-        # One side has said all it had to say; the other may go on.
+        # One side has closed; the other may continue.
         writer.write_eof()
         return
     writer.transport.abort()

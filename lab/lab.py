@@ -1,6 +1,5 @@
 """The Python interface of a lab, for the command line, the functional tests and the benchmarks."""
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -13,20 +12,20 @@ from kube_nftlb.netfilter.namespaces import in_namespace
 from lab import addresses, components, control, launch, programs
 from lab.addresses import NodePlan
 from lab.containers import images, probe
+from lab.places import Places, host_pids, split_pod
 from lab.state import LabFiles
-
-CLIENT = "client"
 
 _T = TypeVar("_T")
 
 
 class Lab:
-    """A running lab. ``Lab.up`` starts one, ``Lab(name)`` finds one; both raise LabError when that fails."""
+    """A running lab. ``Lab.up`` starts one, ``Lab(name)`` attaches to one; both raise LabError on failure."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._files = LabFiles.of(name)
         self._record = self._files.load()
+        self._places = Places(self._files, self._record)
 
     @classmethod
     def up(
@@ -40,19 +39,19 @@ class Lab:
         runtime: str = components.NAMESPACES,
         operators: int = 1,
     ) -> "Lab":
-        """Start a lab and wait until it is ready; ``report`` gets a sentence at each step.
+        """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
-        ``settings`` has more environment variables of operator, nftlb and agent, or flags of kube-proxy, by the name of
-        the component (``agent``), or of a component on one node (``agent@node-1``). ``runtime`` is ``namespaces``, or
-        ``containerd`` for pods that are containers, under a kubelet on each node. Of several ``operators`` one leads;
-        the components are ``operator``, ``operator-2`` and so on.
+        ``settings`` has additional environment variables of operator, nftlb and agent, or flags of kube-proxy, by
+        component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
+        ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
+        are named ``operator``, ``operator-2`` and so on.
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
         found = programs.ensure(proxy, report, runtime)
         snapshotter = ""
         if runtime == components.CONTAINERS:
-            report("running a container, to see whether that is possible here")
+            report("checking that this machine can run containers")
             snapshotter = probe.check(found["pause"], found["runc"], files.root.parent)
         launch.launch(
             files,
@@ -70,11 +69,11 @@ class Lab:
 
     @staticmethod
     def remove(name: str) -> None:
-        """End the lab with this name if it runs, and remove what it left. Raises LabError when it does not end."""
+        """Stop the lab of this name if it is running, and remove its files. Raises LabError if it does not stop."""
         launch.end(LabFiles.of(name))
 
     def down(self) -> None:
-        """End the lab and remove its files."""
+        """Stop the lab and remove its files."""
         self.remove(self.name)
 
     @property
@@ -84,39 +83,39 @@ class Lab:
 
     @property
     def proxy(self) -> str:
-        """What implements Services in this lab."""
+        """The service proxy of this lab."""
         return self._record.proxy
 
     @property
     def kubeconfig(self) -> Path:
-        """For kubectl and clients on the host."""
+        """The kubeconfig for clients on the host."""
         return self._files.kubeconfig
 
     @property
     def inside_kubeconfig(self) -> Path:
-        """For programs run with ``exec``; they have it as $KUBECONFIG already."""
+        """The kubeconfig for programs started with ``exec``, which have it as $KUBECONFIG."""
         return self._files.inside_kubeconfig
 
     @property
     def bin(self) -> Path:
-        """The folder with kubectl."""
+        """The folder that contains kubectl."""
         return Path(self._record.bin)
 
     def command(self, where: str, *argv: str) -> list[str]:
-        """A command for the host that runs ``argv`` on a node, in a pod (``name`` or ``namespace/name``) or the client.
+        """Return a host command that runs ``argv`` on a node, in a pod (``name``, ``namespace/name``) or on the client.
 
-        It ends with the command's exit status. A signal that ends it ends the command with SIGTERM.
-        Raises LabError when there is no such place.
+        It exits with the exit status of ``argv``, and passes termination on as SIGTERM. Raises LabError if there is no
+        such place.
         """
-        pid, netns = self._record.pid, self._visible_netns(where)
+        netns, mount_namespace = self._places.netns(where), self._places.mounts(where)
         user = ["--user", "--preserve-credentials"] if os.geteuid() != 0 else []
-        mounts = f"--mount={self._inside(self._files.mounts(where))}" if self._has_mounts(where) else "--mount"
-        enter = ["nsenter", "--target", str(pid), *user, mounts, "--pid", f"--net={netns}"]
-        # nsenter passes no signals on, it has to stay outside as the parent.
+        mounts = f"--mount={mount_namespace}" if mount_namespace else "--mount"
+        enter = ["nsenter", "--target", str(self._record.pid), *user, mounts, "--pid", f"--net={netns}"]
+        # nsenter does not forward signals and stays outside as the parent.
         return [*enter, "--", "setpriv", "--pdeathsig", "TERM", "--", *argv]
 
     def environment(self, where: str) -> Mapping[str, str]:
-        """The environment that such a command needs; on a node, ``kube-nftlb nftlb`` finds that node's nftlb."""
+        """Return the environment for ``command``. On a node, ``kube-nftlb nftlb`` uses that node's nftlb."""
         environment = components.base_environment(self._files, self.bin)
         if where in {node.name for node in self.nodes}:
             environment["KUBE_NFTLB_RUN_DIR"] = str(self._files.run(where))
@@ -129,7 +128,7 @@ class Lab:
         input: str | None = None,  # noqa: A002 (as in subprocess)
         timeout_s: float = 30,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end and hand back its status and output. Raises subprocess.TimeoutExpired."""
+        """Run a command and return its exit status and output. Raises subprocess.TimeoutExpired."""
         command, environment = self.command(where, *argv), self.environment(where)
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
@@ -137,23 +136,22 @@ class Lab:
         )
 
     def popen(self, where: str, *argv: str) -> subprocess.Popen[str]:
-        """Start a command; its standard input, output and error are pipes."""
+        """Start a command with pipes as its standard input, output and error."""
         pipe = subprocess.PIPE
         command, environment = self.command(where, *argv), self.environment(where)
         return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def inside(self, where: str, function: Callable[[], _T]) -> _T:
-        """Run a function of this process in the network of a node, a pod or the client; for root alone.
+        """Call a function of this process in the network namespace of a node, a pod or the client; requires root.
 
-        Sockets that it makes stay there. Raises LabError when there is no such place, and what the function raises.
+        Sockets that it opens stay there. Raises LabError if there is no such place, and any exception of the function.
         """
-        netns = self._visible_netns(where)
-        return in_namespace(netns, function)
+        return in_namespace(self._places.netns(where), function)
 
     def load_image(self, image: Path) -> None:
-        """Import an image's file (as ``docker save`` writes it) on all nodes. Raises LabError; for containers only."""
+        """Import an image archive (as written by ``docker save``) on all nodes. Raises LabError."""
         if self._record.runtime != components.CONTAINERS:
-            raise errors.LabError("this lab runs no containers: start it with `lab up --runtime containerd`")
+            raise errors.LabError("this lab does not run containers: start it with `lab up --runtime containerd`")
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: images.load(self.command(node.name), image), self.nodes))
 
@@ -162,26 +160,26 @@ class Lab:
         self._control("restart", component, node)
 
     def stop(self, component: str, node: str | None = None) -> None:
-        """Stop a component; it stays stopped until ``start``."""
+        """Stop a component until ``start``."""
         self._control("stop", component, node)
 
     def start(self, component: str, node: str | None = None) -> None:
-        """Start a component that was stopped."""
+        """Start a stopped component."""
         self._control("start", component, node)
 
     def pod(self, ready: bool, pod: str) -> None:
-        """Make a pod's Ready condition true or false, as its readiness probe would."""
-        namespace, name = _split_pod(pod)
+        """Set the Ready condition of a pod, as its readiness probe would."""
+        namespace, name = split_pod(pod)
         control.call(self._files.kubelet_control, {"do": "ready", "ready": ready, "namespace": namespace, "name": name})
 
     def status(self) -> list[dict[str, Any]]:
-        """Every component: component, node, state, pid (as the host sees it), restarts."""
+        """Return all components with component, node, state, pid (on the host) and restarts."""
         entries: list[dict[str, Any]] = control.call(self._files.control, {"do": "status"})["components"]
-        outside = _host_pids(self._record.pid)
+        outside = host_pids(self._record.pid)
         return [{**entry, "pid": outside.get(entry["pid"])} for entry in entries]
 
     def pid(self, component: str, node: str | None = None) -> int:
-        """A running component's process, as the host sees it. Raises LabError when it does not run."""
+        """Return the host PID of a running component. Raises LabError if it is not running."""
         for entry in self.status():
             if entry["component"] == component and node in (None, entry["node"]) and entry["pid"]:
                 pid: int = entry["pid"]
@@ -189,49 +187,12 @@ class Lab:
         raise errors.LabError(f"{component} {f'on {node} ' if node else ''}is not running")
 
     def log_path(self, component: str, node: str | None = None) -> Path:
-        """A component's log. Raises LabError when there is none."""
+        """Return the path of a component's log. Raises LabError if there is none."""
         path = self._files.log(component, node)
         if not path.exists():
             known = ", ".join(sorted(log.stem for log in self._files.logs.iterdir()))
-            raise errors.LabError(f"there is no log {path.stem}; there are {known}")
+            raise errors.LabError(f"no log {path.stem}; available: {known}")
         return path
 
     def _control(self, action: str, component: str, node: str | None) -> None:
         control.call(self._files.control, {"do": action, "component": component, "node": node})
-
-    def _visible_netns(self, where: str) -> Path:
-        # Seen from the host the mounts of the lab are below its root; as names they exist only inside.
-        netns = self._inside(self._netns(where))
-        if not netns.exists():
-            known = ", ".join([*(node.name for node in self.nodes), CLIENT])
-            raise errors.LabError(f"no running pod {where!r}; other places are {known}")
-        return netns
-
-    def _inside(self, path: Path) -> Path:
-        return Path(f"/proc/{self._record.pid}/root{path}")
-
-    def _has_mounts(self, where: str) -> bool:
-        return self._record.runtime == components.CONTAINERS and where in {node.name for node in self.nodes}
-
-    def _netns(self, where: str) -> Path:
-        if where == CLIENT or where in {node.name for node in self.nodes}:
-            return self._files.netns / where
-        return self._files.pod_netns(*_split_pod(where))
-
-
-def _split_pod(pod: str) -> tuple[str, str]:
-    namespace, _, name = pod.rpartition("/")
-    return namespace or "default", name
-
-
-def _host_pids(supervisor: int) -> dict[int, int]:
-    """The supervisor's children: their number inside the lab, and on the host."""
-    pids = {}
-    for children in Path(f"/proc/{supervisor}/task").glob("*/children"):
-        for pid in children.read_text().split():
-            # One may end while we look.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                status = Path(f"/proc/{pid}/status").read_text()
-                numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
-                pids[int(numbers[-1])] = int(pid)
-    return pids

@@ -1,4 +1,4 @@
-"""Starting a lab's supervisor, and ending it."""
+"""Start the supervisor of a lab, and stop it."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from typing import Any
 from kube_nftlb import errors
 from lab import credentials
 from lab.containers import cgroups
+from lab.init import Order
 from lab.state import LabFiles, LabRecord
-from lab.supervisor import Order
 
 _END_TIMEOUT_S = 10
 
@@ -35,7 +35,7 @@ def launch(
     runtime: str,
     snapshotter: str,
 ) -> None:
-    """Start a lab and wait until it is ready. Raises LabError; nothing of it runs any more then, its logs are kept."""
+    """Start a lab and wait until it is ready. Raises LabError; then everything is stopped, and its logs are kept."""
     lock = files.take()
     try:
         cgroups.remove(files.root.name)
@@ -44,7 +44,7 @@ def launch(
             folder.mkdir(mode=0o700)
         for number in range(1, nodes + 1):
             files.run(f"node-{number}").mkdir(mode=0o700)
-        # Bound here, on the host; the lab can use it although it lives in a network of its own.
+        # Bound on the host; the lab uses it from its own network namespace.
         with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
             credentials.create(files, programs["openssl"], listener.getsockname()[1])
             ours, theirs = socket.socketpair()
@@ -73,7 +73,7 @@ def launch(
 
 
 def end(files: LabFiles) -> None:
-    """Kill a running lab, wait until the kernel has taken all of it away, and remove its files."""
+    """Kill a running lab, wait until the kernel has removed all of its processes, and remove its files."""
     if not files.is_free():
         _kill(files.load().pid)
     cgroups.remove(files.root.name)
@@ -83,7 +83,7 @@ def end(files: LabFiles) -> None:
 def _start(order: Order, files: LabFiles) -> subprocess.Popen[bytes]:
     with files.log("supervisor", None).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "lab.supervisor", json.dumps(asdict(order))],
+            [sys.executable, "-m", "lab.init", json.dumps(asdict(order))],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -94,7 +94,7 @@ def _start(order: Order, files: LabFiles) -> subprocess.Popen[bytes]:
 
 def _follow(connection: socket.socket, files: LabFiles, record: LabRecord, report: Callable[[str], None]) -> None:
     pid = 0
-    failure = f"the lab ended while it started; see {files.log('supervisor', None)}"
+    failure = f"the lab exited during start-up; see {files.log('supervisor', None)}"
     try:
         with connection.makefile("r") as messages:
             for line in messages:
@@ -125,9 +125,9 @@ def _kill(pid: int) -> None:
         return
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        # Readable only after every process of the PID namespace has ended.
+        # Readable only after all processes of the PID namespace have exited.
         if not select.select([descriptor], [], [], _END_TIMEOUT_S)[0]:
-            raise errors.LabError(f"process {pid} does not end within {_END_TIMEOUT_S} s of a SIGKILL")
+            raise errors.LabError(f"process {pid} did not exit within {_END_TIMEOUT_S} s of SIGKILL")
     finally:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Mounts of the lab's own mount namespace, and network namespaces that are kept by a mount."""
+"""Mounts of the lab's mount namespace, and network namespaces kept alive by a mount."""
 
 from pathlib import Path
 
@@ -11,22 +11,22 @@ _MNT_DETACH = 2
 
 
 def make_mounts_private() -> None:
-    """Keep all mounts of this mount namespace to itself. Raises OSError."""
+    """Stop mounts from propagating to or from other mount namespaces. Raises OSError."""
     check(libc.mount(None, b"/", None, _MS_REC_PRIVATE, None), "making mounts private")
 
 
 def mount_proc() -> None:
-    """Mount a /proc that shows this PID namespace. Raises OSError."""
+    """Mount the /proc of this PID namespace. Raises OSError."""
     check(libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None), "mounting /proc")
 
 
 def mount_tmpfs(target: Path) -> None:
-    """Mount an empty tmpfs, for root only. Raises OSError."""
+    """Mount an empty tmpfs with mode 0700. Raises OSError."""
     check(libc.mount(b"tmpfs", bytes(target), b"tmpfs", 0, b"mode=0700"), f"mounting a tmpfs on {target}")
 
 
 def create_network(path: Path) -> None:
-    """Create a network namespace that lasts for as long as it is mounted at path. Raises OSError."""
+    """Create a network namespace that lives as long as its mount at ``path``. Raises OSError."""
 
     def make() -> None:
         unshare(CLONE_NEWNET)
@@ -36,12 +36,12 @@ def create_network(path: Path) -> None:
 
 
 def bind_network(path: Path, source: Path) -> None:
-    """Mount a network namespace (a file that stands for one) at path too. Raises OSError."""
+    """Mount an existing network namespace, named by a file, at ``path``. Raises OSError."""
     path.touch()
     check(libc.mount(bytes(source), bytes(path), None, _MS_BIND, None), f"mounting {path}")
 
 
 def remove_network(path: Path) -> None:
-    """Undo create_network or bind_network; the kernel drops the namespace with its last user. Raises OSError."""
+    """Undo create_network or bind_network; the kernel removes the namespace with its last user. Raises OSError."""
     check(libc.umount2(bytes(path), _MNT_DETACH), f"unmounting {path}")
     path.unlink()

@@ -1,4 +1,4 @@
-"""The lab's links, addresses and routes. Every function works on the network namespace of the calling thread."""
+"""Links, addresses and routes. All functions act on the network namespace of the calling thread."""
 
 import os
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from lab import addresses
 from lab.addresses import Interfaces, NodePlan
 
 _LOOPBACK = 1
-_NO_DAD = 0x02  # IFA_F_NODAD: an IPv6 address that can be used at once
+_NO_DAD = 0x02  # IFA_F_NODAD: the IPv6 address is usable at once
 _HAIRPIN = 1
 
 CLUSTER_BRIDGE = "br0"
@@ -18,39 +18,39 @@ POD_BRIDGE = "cni0"
 
 
 def set_up_root(nodes: Iterable[NodePlan]) -> None:
-    """The namespace in which the control plane runs: a bridge that joins the nodes, and no forwarding."""
+    """Set up the control plane's namespace: a bridge between the nodes, without forwarding."""
     _sysctls({"net/ipv4/ip_forward": 0, "net/ipv6/conf/all/forwarding": 0})
     with IPRoute() as ip:
         _up(ip, _LOOPBACK)
         _add_bridge(ip, CLUSTER_BRIDGE, addresses.GATEWAY)
-        # A pod that asks the API server is to get an answer.
+        # For the API server's replies to pods.
         for node in nodes:
             _add_pod_routes(ip, node)
 
 
 def attach(namespace: Path, port: str, bridge: str) -> None:
-    """Join another network namespace to a bridge of this one: ``port`` is our end of the pair, ``eth0`` the other."""
+    """Connect another network namespace to a bridge of this one: ``port`` is the local end, ``eth0`` the other."""
     descriptor = os.open(namespace, os.O_RDONLY)
     try:
         with IPRoute() as ip:
             ip.link("add", ifname=port, kind="veth", peer={"ifname": "eth0", "net_ns_fd": descriptor})
             ours = _index(ip, port)
             ip.link("set", index=ours, master=_index(ip, bridge), state="up")
-            # A pod may be its own backend: the bridge has to send a frame back to where it came from.
+            # For a pod that is its own backend, the bridge sends a frame back through the port it came from.
             ip.brport("set", index=ours, mode=_HAIRPIN)
     finally:
         os.close(descriptor)
 
 
 def detach(port: str) -> None:
-    """Remove a pair made by attach; nothing happens where it is gone already."""
+    """Remove a link made by attach, if it exists."""
     with IPRoute() as ip:
         for index in ip.link_lookup(ifname=port):
             ip.link("delete", index=index)
 
 
 def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
-    """A node: eth0 to the others, the bridge of its pods, and routes to the other nodes' pods."""
+    """Set up a node: eth0, the pod bridge, and routes to the pods of the other nodes."""
     _sysctls(
         {
             "net/ipv4/ip_forward": 1,
@@ -64,7 +64,7 @@ def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
         eth0 = _index(ip, "eth0")
         _add_addresses(ip, eth0, node.addresses)
         _add_bridge(ip, POD_BRIDGE, node.gateway)
-        # Nothing is forwarded there: a connection to a VIP needs a route before it can be redirected.
+        # Nothing is forwarded through it: a connection to a VIP needs a route before it can be redirected.
         _add_default_routes(ip, addresses.GATEWAY)
         for other in nodes:
             if other.number != node.number:
@@ -72,7 +72,7 @@ def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
 
 
 def set_up_end(own: Interfaces, gateway: Interfaces) -> None:
-    """A namespace with one link, such as a pod or the client."""
+    """Set up a namespace with one link, such as a pod or the client."""
     _sysctls({})
     with IPRoute() as ip:
         _up(ip, _LOOPBACK)
@@ -99,8 +99,8 @@ def _sysctls(values: dict[str, int]) -> None:
 
 
 def _add_bridge(ip: IPRoute, name: str, interfaces: Interfaces) -> None:
-    # With no MAC address of its own it takes the lowest of its ports', another one with each pod that comes; and who
-    # still knows the old one sends packets that nobody takes.
+    # Without a MAC address of its own a bridge takes the lowest of its ports', which changes as pods come and go.
+    # Neighbors that still have the old one in their cache would send packets into the void.
     own = ":".join(f"{byte:02x}" for byte in (2, 0, *interfaces[0].ip.packed))
     ip.link("add", ifname=name, kind="bridge", address=own)
     _add_addresses(ip, _index(ip, name), interfaces)

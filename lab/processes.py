@@ -1,4 +1,4 @@
-"""Keeping the components running, from inside the supervisor."""
+"""Keep the components running; used inside the supervisor."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class Process:
-    """One component: at most one running process, and whether there should be one."""
+    """One component, its desired state, and at most one running process."""
 
     def __init__(self, component: Component, netns: Path | None, log: Path, environment: Mapping[str, str]) -> None:
         self.component = component
@@ -36,18 +36,18 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The running process, as the lab's PID namespace counts; None when there is none."""
+        """The PID in the lab's PID namespace, or None if it is not running."""
         return self._popen.pid if self._popen else None
 
     @property
     def state(self) -> str:
-        """``running``, ``stopped`` (because somebody asked for it) or ``restarting`` (it ended by itself)."""
+        """``running``, ``stopped`` (on request) or ``restarting`` (it exited)."""
         if self._popen:
             return "running"
         return "restarting" if self._wanted else "stopped"
 
     def start(self) -> None:
-        """Start it unless it runs. Raises LabError when the program cannot be executed."""
+        """Start the process unless it is running. Raises LabError if the program cannot be executed."""
         self._wanted = True
         if self._popen is None:
             self._popen = in_namespace(self._netns, self._spawn) if self._netns else self._spawn()
@@ -55,7 +55,7 @@ class Process:
             self._gone.clear()
 
     async def stop(self) -> None:
-        """Ask it to end, and end it after 5 s."""
+        """Send SIGTERM, and SIGKILL after 5 s."""
         self._wanted = False
         if self._popen is None:
             return
@@ -67,14 +67,14 @@ class Process:
             await self._gone.wait()
 
     def exited(self, status: int) -> None:
-        """Take note that the process ended; a new one follows, later each time, unless it was stopped."""
+        """Record that the process exited, and restart it with exponential backoff unless it was stopped."""
         if self._popen is None:
             return
         self._popen.returncode = os.waitstatus_to_exitcode(status)
-        # What it left behind, as with a container's first process.
+        # Its remaining children, as when a container's first process exits.
         _kill_group(self._popen.pid)
         with self.log.open("a") as log:
-            log.write(f"-- {self.component.name} ended with {self._popen.returncode}\n")
+            log.write(f"-- {self.component.name} exited with {self._popen.returncode}\n")
         self._popen = None
         self._gone.set()
         if not self._wanted:
@@ -105,22 +105,22 @@ class Process:
 
 
 class Processes:
-    """All components of a lab; also buries every orphan, as the first process of a PID namespace has to."""
+    """All components of a lab. Also reaps orphans, as the first process of a PID namespace must."""
 
     def __init__(self) -> None:
         self._processes: list[Process] = []
 
     def add(self, process: Process) -> None:
-        """Add a process, and start it."""
+        """Add a process and start it."""
         self._processes.append(process)
         process.start()
 
     def watch(self) -> None:
-        """Begin to take note of processes that end; needs a running event loop."""
+        """Watch for exited processes; needs a running event loop."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def find(self, component: str, node: str | None = None) -> list[Process]:
-        """The processes of a component, on one node or on all. Raises LabError when there are none."""
+        """Return the processes of a component, on one node or on all. Raises LabError if there are none."""
         found = [
             process
             for process in self._processes
@@ -129,7 +129,7 @@ class Processes:
         if not found:
             known = ", ".join(dict.fromkeys(process.component.name for process in self._processes))
             where = f" on {node}" if node else ""
-            raise errors.LabError(f"this lab has no {component}{where}; it has {known}")
+            raise errors.LabError(f"no component {component}{where} in this lab; available: {known}")
         return found
 
     def __iter__(self) -> Iterator[Process]:

@@ -1,4 +1,4 @@
-"""The programs a lab needs, and where they are."""
+"""Find the programs a lab needs."""
 
 import ctypes
 import os
@@ -37,19 +37,19 @@ PROXIES = tuple(_MORE_DEBIAN_PACKAGES)
 
 
 def cache_folder() -> Path:
-    """Where programs that were built stay."""
+    """Return the folder for programs that were built."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "kube-nftlb"
 
 
 def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> Mapping[str, Path]:
-    """Find what a lab with this proxy and runtime needs; what is missing is installed or built, once.
+    """Return the programs for a lab with this proxy and runtime; missing ones are installed or built.
 
-    ``report`` gets a sentence at each step. Raises LabError naming what to do by hand.
+    ``report`` is called with a sentence at each step. Raises LabError with what to do by hand.
     """
     if proxy not in PROXIES:
-        raise errors.LabError(f"--proxy is one of {', '.join(PROXIES)}, not {proxy!r}")
+        raise errors.LabError(f"--proxy must be one of {', '.join(PROXIES)}, not {proxy!r}")
     if runtime not in components.RUNTIMES:
-        raise errors.LabError(f"--runtime is one of {', '.join(components.RUNTIMES)}, not {runtime!r}")
+        raise errors.LabError(f"--runtime must be one of {', '.join(components.RUNTIMES)}, not {runtime!r}")
     with_containers = runtime == components.CONTAINERS
     packages = {**_DEBIAN_PACKAGES, **_MORE_DEBIAN_PACKAGES[proxy]}
     if with_containers:
@@ -74,7 +74,7 @@ def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> 
 
 
 def helm(report: Report) -> Path:
-    """Find Helm, of the version that the chart is tested with; it is built where it is missing. Raises LabError."""
+    """Return a Helm of the version the chart is tested with, built if missing. Raises LabError."""
     found = next((path for path in _candidates(build.HELM) if build.has_helm_version(path)), None)
     if found is None:
         build.helm(cache_folder(), report)
@@ -83,7 +83,7 @@ def helm(report: Report) -> Path:
 
 
 def prometheus(report: Report) -> Mapping[str, Path]:
-    """Debian's prometheus and promtool; fetched where they are not there, and not started. Raises LabError."""
+    """Return Debian's prometheus and promtool, downloaded if missing, never started. Raises LabError."""
     unpacked = cache_folder() / "prometheus"
     names = ("prometheus", "promtool")
     found = {name: find(name) or unpacked / "usr/bin" / name for name in names}
@@ -93,7 +93,7 @@ def prometheus(report: Report) -> Mapping[str, Path]:
 
 
 def find(program: str) -> Path | None:
-    """The first of $KUBEBUILDER_ASSETS, the cache and PATH (with the folders for administrators) that has a program."""
+    """Find a program in $KUBEBUILDER_ASSETS, the cache, PATH or the administrators' folders, in this order."""
     return next(iter(_candidates(program)), None)
 
 
@@ -107,7 +107,7 @@ def _candidates(program: str) -> Iterable[Path]:
 
 
 def _find_kubernetes(programs: list[str]) -> dict[str, Path]:
-    # Each of them takes a quarter of a second to say its version.
+    # Each takes a quarter of a second to print its version.
     with ThreadPoolExecutor() as pool:
         found = pool.map(_find_of_right_version, programs)
         return {program: path for program, path in zip(programs, found, strict=True) if path is not None}
@@ -119,7 +119,7 @@ def _find_of_right_version(program: str) -> Path | None:
 
 def _require(path: Path | None, program: str) -> Path:
     if path is None:
-        raise errors.LabError(f"{program} is still missing; put it into {cache_folder() / 'bin'}, or into PATH")
+        raise errors.LabError(f"{program} is still missing: add it to {cache_folder() / 'bin'} or to PATH")
     return path
 
 

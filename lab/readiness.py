@@ -1,4 +1,4 @@
-"""What ``lab up`` waits for, as the API server tells."""
+"""Wait until the parts of a lab are ready, according to the API server."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _SERVICE_ACCOUNTS = resources.Resource("", "v1", "ServiceAccount", "serviceaccou
 
 
 def crd_folder() -> Path:
-    """The folder with the custom resources' definitions. Raises LabError when it is not there."""
+    """Return the folder of the CRDs. Raises LabError if there are none."""
     folder = Path(__file__).parents[1] / "crds"
     if any(folder.glob("kube-nftlb.io_*.yaml")):
         return folder
@@ -28,10 +28,10 @@ def crd_folder() -> Path:
 
 
 async def until_api_server(client: Kube) -> None:
-    """Wait until the API server is ready to serve."""
+    """Wait until the API server serves requests."""
 
     async def is_ready() -> bool:
-        # /readyz answers in plain text unless it refuses; a list says as much, and says it in JSON.
+        # /readyz replies in plain text; a request for an object proves the same, and gets JSON.
         await client.request("GET", "/api/v1/namespaces/default", timeout_s=2)
         return True
 
@@ -39,12 +39,12 @@ async def until_api_server(client: Kube) -> None:
 
 
 def read_crds(folder: Path) -> list[JsonObject]:
-    """The definitions in a folder."""
+    """Return the CRDs in a folder."""
     return [body for path in sorted(folder.glob("*.yaml")) for body in yaml.safe_load_all(path.read_text()) if body]
 
 
 async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:
-    """Apply definitions, and wait until the API server serves them."""
+    """Apply CRDs and wait until the API server serves them."""
     await asyncio.gather(*(client.apply(resources.CRDS, body, field_manager=_FIELD_MANAGER) for body in crds))
     names = {body["metadata"]["name"] for body in crds}
 
@@ -56,13 +56,13 @@ async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:
 
 
 async def create_nodes(client: Kube, nodes: Iterable[NodePlan]) -> None:
-    """Make the Node objects, with their zones and pod ranges, before kubelets register themselves as them."""
+    """Create the Node objects, with zones and pod ranges, before the kubelets register them."""
     for node in nodes:
         await client.create(resources.NODES, objects.node(node))
 
 
 async def until_created(client: Kube, resource: resources.Resource, name: str) -> JsonObject:
-    """Wait until there is an object without a namespace; what it is."""
+    """Wait until a cluster-scoped object exists, and return it."""
     found: JsonObject = {}
 
     async def is_there() -> bool:
@@ -74,7 +74,7 @@ async def until_created(client: Kube, resource: resources.Resource, name: str) -
 
 
 async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
-    """Wait until all nodes are Ready, and until pods may be created."""
+    """Wait until all nodes are Ready and pods can be created."""
 
     async def are_ready() -> bool:
         listing = await client.list(resources.NODES)
@@ -89,7 +89,7 @@ async def until_nodes_ready(client: Kube, nodes: set[str]) -> None:
 
 
 async def until_agents_ready(client: Kube, nodes: set[str]) -> None:
-    """Wait until the agents of all nodes say that they are ready."""
+    """Wait until the agents of all nodes are Ready."""
 
     async def are_ready() -> bool:
         listing = await client.list(resources.NFTLB_NODES)
@@ -98,21 +98,21 @@ async def until_agents_ready(client: Kube, nodes: set[str]) -> None:
     await _until(are_ready, "every NftlbNode is Ready")
 
 
-async def _until(question: Callable[[], Awaitable[bool]], what: str) -> None:
+async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
-    trouble: Exception | None = None
+    last_error: Exception | None = None
     while time.monotonic() < deadline:
         try:
-            if await question():
+            if await condition():
                 return
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            trouble = error
+            last_error = error
         await asyncio.sleep(0.05)
-    because = f" (last: {trouble})" if trouble else ""
-    raise errors.LabError(f"waited {_TIMEOUT_S} s until {what}, in vain{because}")
+    because = f" (last error: {last_error})" if last_error else ""
+    raise errors.LabError(f"timed out after {_TIMEOUT_S} s waiting until {what}{because}")
 
 
 def is_true(item: JsonObject, condition: str) -> bool:
-    """Whether an object says of a condition that it is true."""
+    """Return True if a condition of an object has the status True."""
     conditions = item.get("status", {}).get("conditions") or []
     return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)

@@ -1,6 +1,6 @@
-"""The rights of the operator and the agents in a lab: the chart's own roles, and tokens of service accounts.
+"""RBAC of the operator and the agents in a lab: the chart's roles, and tokens of service accounts.
 
-Nothing of kube-nftlb runs as an administrator there, so that a right that the chart forgets is missed.
+Nothing of kube-nftlb runs as cluster admin, so that tests fail if the chart lacks a permission.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ def folder() -> Path:
 
 
 async def grant(client: Kube, rules: Path) -> None:
-    """Make the service accounts, and give them the rights that a folder says."""
+    """Create the service accounts and bind the roles in a folder to them."""
     await client.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager=_FIELD_MANAGER)
     bodies = [each for account, file in _FILES.items() for each in _objects(rules, account, file)]
     await asyncio.gather(*(client.apply(resource, body, field_manager=_FIELD_MANAGER) for resource, body in bodies))
 
 
 async def operator_token(client: Kube) -> str:
-    """A token by which the API server knows the operator."""
+    """Return a token of the operator's service account."""
     return await _token(client, OPERATOR_ACCOUNT, {})
 
 
 async def agent_token(client: Kube, plan: NodePlan) -> str:
-    """A token by which the API server knows the agent of a node, once there is that Node."""
+    """Return a token of the agents' service account, bound to a Node once it exists."""
     node = await until_created(client, resources.NODES, plan.name)
     reference = {"apiVersion": "v1", "kind": "Node", "name": plan.name, "uid": node["metadata"]["uid"]}
     return await _token(client, AGENT_ACCOUNT, {"boundObjectRef": reference})

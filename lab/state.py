@@ -1,4 +1,4 @@
-"""Where a lab keeps its files, and whether it runs."""
+"""The files of a lab, and the lock that shows if it is running."""
 
 import fcntl
 import json
@@ -11,33 +11,33 @@ from kube_nftlb import errors
 
 @dataclass(frozen=True)
 class LabRecord:
-    """What is written down about a lab when it starts."""
+    """The facts about a lab recorded at its start."""
 
     nodes: int
     zones: list[str] | None
     proxy: str
-    bin: str  # the folder with kubectl
-    pid: int  # the supervisor's, as the host sees it
-    runtime: str = "namespaces"  # what pods are made of, one of components.RUNTIMES
+    bin: str  # the folder that contains kubectl
+    pid: int  # the supervisor's, on the host
+    runtime: str = "namespaces"  # how pods run, one of components.RUNTIMES
 
 
 @dataclass(frozen=True)
 class LabFiles:
-    """The files of one lab; all of them are below ``root``."""
+    """The files of one lab, all below ``root``."""
 
     root: Path
 
     @classmethod
     def of(cls, name: str) -> "LabFiles":
-        """The files of the lab with this name. Raises LabError for a name that cannot be a folder's."""
+        """Return the files of the lab with this name. Raises LabError for an invalid name."""
         if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
-            raise errors.LabError(f"a lab's name has letters, digits, - and _ only, not {name!r}")
+            raise errors.LabError(f"a lab's name may have letters, digits, - and _ only, not {name!r}")
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         return cls(Path(base).absolute() / "kube-nftlb" / "labs" / name)
 
     @property
     def lock(self) -> Path:
-        """Locked by the supervisor for as long as it lives."""
+        """Locked by the supervisor while it lives."""
         return self.root / "lock"
 
     @property
@@ -52,7 +52,7 @@ class LabFiles:
 
     @property
     def kubelet_control(self) -> Path:
-        """The kubelet stand-in's socket."""
+        """The socket of the kubelet stand-in."""
         return self.root / "kubelet.sock"
 
     @property
@@ -66,12 +66,12 @@ class LabFiles:
         return self.root / "kubeconfig-inside"
 
     def kubeconfig_of(self, component: str, node: str | None) -> Path:
-        """For a program of kube-nftlb's, with its own rights."""
+        """Return the kubeconfig of a component of kube-nftlb, with its own permissions."""
         return self.secrets / (f"kubeconfig-{component}-{node}" if node else f"kubeconfig-{component}")
 
     @property
     def logs(self) -> Path:
-        """One file for each component, or for each component and node."""
+        """One file per component, or per component and node."""
         return self.root / "logs"
 
     @property
@@ -81,59 +81,59 @@ class LabFiles:
 
     @property
     def etcd(self) -> Path:
-        """etcd's data; a tmpfs."""
+        """The data of etcd; a tmpfs."""
         return self.root / "etcd"
 
     @property
     def netns(self) -> Path:
-        """The mounted network namespaces; a tmpfs that only the lab's mount namespace shows."""
+        """The mounted network namespaces; a tmpfs visible only in the lab's mount namespace."""
         return self.root / "netns"
 
     def node(self, node: str) -> Path:
-        """A node's configuration, images and containers, with the runtime containerd."""
+        """Return the folder of a node's configuration, images and containers (runtime containerd)."""
         return self.root / "nodes" / node
 
     @property
     def pause_image(self) -> Path:
-        """The image of the process that holds a pod's namespaces."""
+        """The archive of the image whose process holds a pod's namespaces."""
         return self.root / "nodes" / "pause.tar"
 
     def containerd_config(self, node: str) -> Path:
-        """What a node's containerd is told."""
+        """Return the configuration file of a node's containerd."""
         return self.node(node) / "containerd.toml"
 
     def kubelet_config(self, node: str) -> Path:
-        """What a node's kubelet is told."""
+        """Return the configuration file of a node's kubelet."""
         return self.node(node) / "kubelet.json"
 
     def mounts(self, node: str) -> Path:
-        """The mount namespace of a node's containerd and kubelet."""
+        """Return the mount namespace of a node's containerd and kubelet."""
         return self.netns / f"{node}~mounts"
 
     def run(self, node: str) -> Path:
-        """What the agent and the nftlb of one node share."""
+        """Return the folder shared by agent and nftlb of a node."""
         return self.root / "run" / node
 
     def log(self, component: str, node: str | None) -> Path:
-        """A component's log."""
+        """Return the log file of a component."""
         return self.logs / (f"{component}-{node}.log" if node else f"{component}.log")
 
     def save(self, record: LabRecord) -> None:
-        """Write the record down."""
+        """Write the record."""
         self.record.write_text(json.dumps(asdict(record)))
 
     def load(self) -> LabRecord:
-        """The record of a running lab. Raises LabError when it does not run."""
+        """Return the record of a running lab. Raises LabError if it is not running."""
         if self.is_free() or not self.record.exists():
             raise errors.LabError(f"the lab {self.root.name!r} is not running: start it with `kube-nftlb lab up`")
         return self.read_record()
 
     def read_record(self) -> LabRecord:
-        """The record, from inside the lab."""
+        """Return the record; for use inside the lab."""
         return LabRecord(**json.loads(self.record.read_text()))
 
     def is_free(self) -> bool:
-        """Whether no supervisor holds the lock."""
+        """Return True if no supervisor holds the lock."""
         if not self.lock.exists():
             return True
         descriptor = os.open(self.lock, os.O_RDONLY)
@@ -146,7 +146,7 @@ class LabFiles:
         return True
 
     def take(self) -> int:
-        """Create the folder and lock it; the lock is held by the descriptor returned. Raises LabError when it runs."""
+        """Create the folder, lock it, and return the lock's file descriptor. Raises LabError if the lab is running."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -160,5 +160,5 @@ class LabFiles:
         return descriptor
 
     def pod_netns(self, namespace: str, name: str) -> Path:
-        """A pod's network namespace. A namespace's name has no dot, so no two pods meet here."""
+        """Return a pod's network namespace. Namespace names have no dot, so the names are unique."""
         return self.netns / f"{namespace}.{name}"

@@ -1,64 +1,26 @@
-"""The first process of a lab: it sets up the network, starts the components, and keeps them running.
-
-It enters namespaces of its own at once. As the first process of its PID namespace it takes every other process along
-when it ends, and with them every network namespace.
-"""
+"""Set up the network of a lab, start its components and keep them running."""
 
 import asyncio
-import json
-import os
-import resource
-import signal
 import socket
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from kube_nftlb import errors
-from kube_nftlb.netfilter.namespaces import (
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    become_mapped_root,
-    in_namespace,
-    unshare,
-)
+from kube_nftlb.netfilter.namespaces import in_namespace
 from lab import addresses, components, control, credentials, forward, namespaces, network
 from lab.components import Blueprint, Component
 from lab.containers import archive, config, images
 from lab.containers import nodes as container_nodes
+from lab.places import CLIENT
 from lab.processes import Process, Processes
-from lab.state import LabFiles
 
-CLIENT = "client"
 _LOG_TAIL_BYTES = 1500
 _CRASH_LOOP = 3
 
 
-@dataclass(frozen=True)
-class Order:
-    """What ``launch`` asks for; it travels as JSON in the only argument."""
-
-    root: str
-    nodes: int
-    zones: list[str] | None
-    proxy: str
-    runtime: str
-    snapshotter: str  # of containerd, where that is the runtime
-    operators: int
-    programs: dict[str, str]
-    settings: dict[str, dict[str, str]]
-    lock: int  # file descriptors
-    listener: int
-    reports: int
-
-
 class Supervisor:
-    """Everything that runs in one lab."""
+    """The components of a lab while they run."""
 
     def __init__(self, blueprint: Blueprint, snapshotter: str, report: Callable[[str], None]) -> None:
         self._blueprint = blueprint
@@ -70,7 +32,7 @@ class Supervisor:
         self._servers: list[asyncio.Server] = []
 
     async def bring_up(self, listener: socket.socket) -> None:
-        """Start everything, and wait until it is ready. Raises LabError with the log of what failed."""
+        """Start everything and wait until it is ready. Raises LabError with the log of the failed component."""
         self._processes.watch()
         await asyncio.to_thread(network.set_up_root, self._blueprint.nodes)
         self._report("starting etcd and the API server")
@@ -78,17 +40,17 @@ class Supervisor:
         self._servers.append(await forward.serve(listener))
         self._servers.append(await control.serve(self._files.control, self._answer))
         await asyncio.to_thread(self._set_up_network)
-        tasks = [asyncio.create_task(self._fill()), asyncio.create_task(self._until_crash_loop())]
+        tasks = [asyncio.create_task(self._start_components()), asyncio.create_task(self._until_crash_loop())]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         try:
             done.pop().result()
         except errors.KubeNftlbError as error:
-            raise errors.LabError(f"{error}{self._tail_of_trouble()}") from error
+            raise errors.LabError(f"{error}{self._log_tail_of_failure()}") from error
         finally:
             tasks[1].cancel()
 
-    async def _fill(self) -> None:
-        # Only now: this import takes half a second, in which the API server starts.
+    async def _start_components(self) -> None:
+        # Imported late: it takes half a second, in which the API server starts.
         from kube_nftlb.kube.client import Kube
         from lab import readiness, rights
 
@@ -120,7 +82,7 @@ class Supervisor:
         while True:
             for process in self._processes:
                 if process.restarts >= _CRASH_LOOP:
-                    raise errors.LabError(f"{process.component.name} ends again and again")
+                    raise errors.LabError(f"{process.component.name} exits repeatedly")
             await asyncio.sleep(0.2)
 
     def _write_kubeconfig(self, component: str, node: str | None, token: str) -> None:
@@ -143,7 +105,7 @@ class Supervisor:
                 container_nodes.prepare(self._files, node, self._snapshotter)
         namespaces.create_network(netns / CLIENT)
         network.attach(netns / CLIENT, CLIENT, network.CLUSTER_BRIDGE)
-        # As a router does that has learned the way to VIPs from the first node.
+        # As a router that has learned the routes to the VIPs from the first node.
         in_namespace(netns / CLIENT, lambda: network.set_up_end(addresses.CLIENT, nodes[0].addresses))
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -163,11 +125,11 @@ class Supervisor:
         for node in self._blueprint.nodes:
             images.load(self._blueprint.enter(node), image)
 
-    def _tail_of_trouble(self) -> str:
-        restless = [process for process in self._processes if process.restarts or process.pid is None]
-        suspects = restless or list(self._processes)[-1:]
+    def _log_tail_of_failure(self) -> str:
+        failing = [process for process in self._processes if process.restarts or process.pid is None]
+        suspects = failing or list(self._processes)[-1:]
         log = suspects[0].log
-        return f"\n--- the end of {log}:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
+        return f"\n--- last lines of {log}:\n{log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
 
 
 def _describe(process: Process) -> dict[str, Any]:
@@ -178,80 +140,3 @@ def _describe(process: Process) -> dict[str, Any]:
         "pid": process.pid,
         "restarts": process.restarts,
     }
-
-
-async def _run(order: Order, reports: socket.socket) -> None:
-    def report(**message: object) -> None:
-        reports.sendall(json.dumps(message).encode() + b"\n")
-
-    listener = socket.socket(fileno=order.listener)
-    blueprint = Blueprint(
-        LabFiles(Path(order.root)),
-        addresses.plan_nodes(order.nodes, order.zones),
-        order.proxy,
-        {name: Path(path) for name, path in order.programs.items()},
-        order.operators,
-        order.settings,
-        order.runtime,
-    )
-    supervisor = Supervisor(blueprint, order.snapshotter, lambda step: report(step=step))
-    loop = asyncio.get_running_loop()
-    # Nobody says anything on this connection: it becomes readable when `up` has ended before the lab was ready.
-    loop.add_reader(reports, lambda: os._exit(1))
-    try:
-        await supervisor.bring_up(listener)
-    except (errors.KubeNftlbError, OSError) as error:
-        report(error=str(error))
-        raise
-    loop.remove_reader(reports)
-    report(ready=True)
-    reports.close()
-    await asyncio.Event().wait()
-
-
-def _enter_namespaces() -> None:
-    flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET
-    uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
-        unshare(flags)
-    else:
-        unshare(flags | CLONE_NEWUSER)
-        become_mapped_root(uid, gid)
-
-
-def _prepare_mounts(files: LabFiles) -> None:
-    namespaces.make_mounts_private()
-    namespaces.mount_proc()
-    # For /run/xtables.lock, which is the host's otherwise.
-    namespaces.mount_tmpfs(Path("/run"))
-    for folder in (files.netns, files.etcd):
-        namespaces.mount_tmpfs(folder)
-
-
-def _raise_file_limit() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def main() -> None:
-    """Enter the namespaces, tell ``up`` the process that is the lab, and be that process."""
-    order = Order(**json.loads(sys.argv[1]))
-    for descriptor in (order.lock, order.listener, order.reports):
-        os.set_inheritable(descriptor, False)
-    reports = socket.socket(fileno=order.reports)
-    try:
-        _enter_namespaces()
-        if pid := os.fork():
-            reports.sendall(json.dumps({"pid": pid}).encode() + b"\n")
-            os._exit(0)
-        _prepare_mounts(LabFiles(Path(order.root)))
-    except OSError as error:
-        reports.sendall(json.dumps({"error": f"the kernel does not allow a lab here: {error}"}).encode() + b"\n")
-        raise
-    _raise_file_limit()
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    asyncio.run(_run(order, reports))
-
-
-if __name__ == "__main__":
-    main()

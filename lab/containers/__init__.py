@@ -1,5 +1,5 @@
 """``lab up --runtime containerd``: nodes with a real kubelet, containerd and runc, each in namespaces of its own.
 
-``config`` (what the programs are told) and ``archive`` (an image as a file) compute only. ``cgroups``, ``images``,
-``nodes`` and ``probe`` (whether this machine can run containers, by trying) change the machine.
+``config`` (configuration files) and ``archive`` (images as files) are computation only. ``cgroups``, ``images``,
+``nodes`` and ``probe`` (can this machine run containers?) change the machine.
 """

@@ -1,4 +1,4 @@
-"""An image of one program as a file that ``ctr images import`` takes. Computation only."""
+"""Single-program images as archives for ``ctr images import``. Computation only."""
 
 import hashlib
 import io
@@ -11,7 +11,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def of_program(program: bytes, tag: str) -> bytes:
-    """An image, as ``docker save`` writes it, that has nothing but one statically linked program, which it runs."""
+    """Return an image archive, as written by ``docker save``, that runs one statically linked program."""
     layer = _tar({"pause": program}, mode=0o755)
     machine = platform.machine()
     config: dict[str, Any] = {

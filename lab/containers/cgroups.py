@@ -1,4 +1,4 @@
-"""The control groups of a lab's containers: they are the machine's, and stay when the lab's processes are gone."""
+"""The control groups of a lab's containers. They belong to the machine and outlive the lab's processes."""
 
 import contextlib
 import time
@@ -13,29 +13,29 @@ _END_TIMEOUT_S = 10
 
 
 def name(lab: str, node: str) -> str:
-    """What kubelet is given as its root; it is the same in every hierarchy."""
+    """Return the kubelet's root control group, which has the same path in every hierarchy."""
     return f"{_PREFIX}{lab}.{node}"
 
 
 def create(lab: str, node: str) -> None:
-    """Make a node's group in every hierarchy. Raises OSError where the machine does not allow it."""
+    """Create a node's control group in every hierarchy. Raises OSError if the machine does not permit it."""
     for hierarchy in _hierarchies():
         (hierarchy / name(lab, node)).mkdir(exist_ok=True)
 
 
 def remove(lab: str) -> None:
-    """Remove the groups of all nodes of a lab, whose processes have ended. Raises LabError for one that has not."""
+    """Remove the control groups of all nodes of a stopped lab. Raises LabError if one still has processes."""
     deadline = time.monotonic() + _END_TIMEOUT_S
     for hierarchy in _hierarchies():
         for group in hierarchy.glob(f"{_PREFIX}{lab}.*"):
             while not _remove_tree(group):
                 if time.monotonic() > deadline:
-                    raise errors.LabError(f"something still runs in {group}: end it, then remove the folder")
+                    raise errors.LabError(f"processes still run in {group}: stop them, then remove the folder")
                 time.sleep(0.05)
 
 
 def _hierarchies() -> Iterator[Path]:
-    """One with version 2 of control groups; with version 1 each controller, or pair of them, has its own."""
+    """Return the hierarchies: one for version 2; one per controller or pair of controllers for version 1."""
     if (_ROOT / "cgroup.controllers").exists():
         yield _ROOT
         return

@@ -1,4 +1,4 @@
-"""What containerd, its network plugins and kubelet are told on one node. Computation only."""
+"""Configuration of a node's containerd, CNI plugins and kubelet. Computation only."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ _HOST_OF_FIRST_POD = addresses.FIRST_POD_HOST
 
 
 def containerd(*, root: str, cni_folder: str, snapshotter: str) -> str:
-    """containerd's configuration; ``root`` is the folder for images and containers."""
+    """Return the containerd configuration; ``root`` is the folder for images and containers."""
     lines = (
         "version = 2",
         f"root = {_quoted(root)}",
@@ -23,7 +23,7 @@ def containerd(*, root: str, cni_folder: str, snapshotter: str) -> str:
         f"address = {_quoted(SOCKET)}",
         '[plugins."io.containerd.grpc.v1.cri"]',
         f"sandbox_image = {_quoted(PAUSE_IMAGE)}",
-        # Without CAP_SYS_RESOURCE a process cannot be made less likely to be killed than its parent.
+        # Without CAP_SYS_RESOURCE a process cannot lower its OOM score below its parent's.
         "restrict_oom_score_adj = true",
         '[plugins."io.containerd.grpc.v1.cri".containerd]',
         f"snapshotter = {_quoted(snapshotter)}",
@@ -35,7 +35,7 @@ def containerd(*, root: str, cni_folder: str, snapshotter: str) -> str:
 
 
 def cni(node: NodePlan) -> str:
-    """The network of a node's pods: the bridge that the lab has made, and the node's own ranges."""
+    """Return the CNI configuration of a node: the lab's bridge and the node's pod ranges."""
     gateways = [str(interface.ip) for interface in node.gateway]
     firsts = [str(interface.ip) for interface in node.pod_interfaces(_HOST_OF_FIRST_POD)]
     ranges = [
@@ -58,7 +58,7 @@ def cni(node: NodePlan) -> str:
 
 
 def kubelet(*, cgroup_root: str) -> str:
-    """The KubeletConfiguration. Whoever is in the lab's network may do everything, as with the API server's token."""
+    """Return the KubeletConfiguration. Everybody in the lab's network has full access, as to the API server."""
     configuration: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -66,12 +66,12 @@ def kubelet(*, cgroup_root: str) -> str:
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
-        # Of its own, so that several kubelets do not take each other's containers for forgotten ones.
+        # Per node, so that a kubelet does not take the containers of another for orphans.
         "cgroupRoot": cgroup_root,
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
-        # The machine's disk is not the lab's affair.
+        # The lab does not manage the machine's disk.
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": False,
@@ -84,5 +84,5 @@ def kubelet(*, cgroup_root: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML; JSON's are."""
+    """Return a TOML string; JSON strings are valid ones."""
     return json.dumps(text)

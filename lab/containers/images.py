@@ -1,4 +1,4 @@
-"""Images for a lab's nodes, which pull from no registry."""
+"""Images for the nodes of a lab, which do not pull from registries."""
 
 import subprocess
 import time
@@ -12,9 +12,9 @@ _TIMEOUT_S = 60
 
 
 def load(enter: Sequence[str], image: Path) -> None:
-    """Import an image's file into a node's containerd, and wait for that until it answers. Raises LabError.
+    """Import an image archive into a node's containerd, once that is reachable. Raises LabError.
 
-    ``enter`` is the beginning of a command that runs the rest of it on the node.
+    ``enter`` is the command prefix that runs a command on the node.
     """
     command = [*enter, "ctr", f"--address={config.SOCKET}", "--namespace=k8s.io", "images", "import", str(image)]
     deadline = time.monotonic() + _TIMEOUT_S
@@ -23,5 +23,5 @@ def load(enter: Sequence[str], image: Path) -> None:
         if done.returncode == 0:
             return
         if "dial" not in done.stderr or time.monotonic() > deadline:
-            raise errors.LabError(f"containerd does not take the image {image}: {done.stderr.strip()}")
+            raise errors.LabError(f"containerd cannot import {image}: {done.stderr.strip()}")
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The files and mounts of nodes that run containers."""
+"""Files and mounts of nodes that run containers."""
 
 import subprocess
 from pathlib import Path
@@ -9,11 +9,11 @@ from lab.containers import cgroups, config
 from lab.state import LabFiles
 
 _PRIVATE = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
-"""Where containerd, kubelet, the network plugins and hostPath volumes write: each node has an empty one of its own."""
+"""Written by containerd, kubelet, CNI plugins and hostPath volumes; each node has empty ones of its own."""
 
 
 def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
-    """Write what the node's programs read, and make its mount namespace and control groups. Raises LabError."""
+    """Write the configuration of a node's programs; create its mount namespace and control groups. Raises LabError."""
     folder = files.node(node.name)
     cni_folder = folder / "cni"
     cni_folder.mkdir(mode=0o700, parents=True)
@@ -32,4 +32,4 @@ def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
     command = ["unshare", f"--mount={namespace}", "--propagation", "unchanged", "--", "sh", "-ec", mounts]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise errors.LabError(f"{node.name} cannot have mounts of its own: {done.stderr.strip()}")
+        raise errors.LabError(f"{node.name} cannot have its own mount namespace: {done.stderr.strip()}")

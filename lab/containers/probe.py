@@ -1,4 +1,4 @@
-"""Whether this machine can run containers: by running one."""
+"""Check that this machine can run containers, by running one."""
 
 import json
 import os
@@ -16,19 +16,19 @@ NATIVE = "native"
 
 
 def check(pause: Path, runc: Path, folder: Path) -> str:
-    """Run a container for a moment; returns the snapshotter of containerd that works below ``folder``.
+    """Run a container briefly and return the containerd snapshotter that works below ``folder``.
 
-    Raises LabError with the part that the machine lacks.
+    Raises LabError with what the machine lacks.
     """
     if os.geteuid() != 0:
-        raise errors.LabError("this machine cannot run containers for a lab: that takes root")
+        raise errors.LabError("this machine cannot run containers for a lab: it requires root")
     name = f"probe-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory(dir=folder, prefix="probe-") as bundle:
         try:
             cgroups.create(name, "probe")
         except OSError as error:
             raise errors.LabError(
-                f"this machine cannot run containers: it does not let us make control groups: {error}"
+                f"this machine cannot run containers: creating control groups failed: {error}"
             ) from error
         try:
             _run(pause, runc, Path(bundle), cgroups.name(name, "probe"))
@@ -53,8 +53,8 @@ def _run(pause: Path, runc: Path, bundle: Path, cgroup: str) -> None:
     done = _quiet([str(runc), *state, "--log", str(log), "run", "--detach", "probe"], bundle)
     _quiet([str(runc), *state, "delete", "--force", "probe"], bundle)
     if done != 0:
-        said = log.read_text().strip().splitlines() if log.exists() else []
-        raise errors.LabError(f"this machine cannot run containers: {said[-1] if said else 'runc fails'}")
+        lines = log.read_text().strip().splitlines() if log.exists() else []
+        raise errors.LabError(f"this machine cannot run containers: {lines[-1] if lines else 'runc fails'}")
 
 
 def _has_overlayfs(folder: Path) -> bool:

@@ -1,5 +1,5 @@
-"""The stand-in for the scheduler, the kubelets and the containers of a lab: one process for all nodes.
+"""The stand-in for scheduler, kubelets and containers of a lab: one process for all nodes.
 
-A bound pod becomes a network namespace in which a small server listens on each container port. ``objects`` and
-``scheduling`` are computation only; ``sandbox`` makes namespaces, ``servers`` serve, ``pods`` follows each pod's life.
+A bound pod becomes a network namespace with a small server on each container port. ``objects`` and ``scheduling`` are
+computation only; ``sandbox`` creates namespaces, ``servers`` answer requests, ``pods`` follows the life of each pod.
 """

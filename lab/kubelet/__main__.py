@@ -14,7 +14,7 @@ from lab.state import LabFiles, LabRecord
 
 
 async def _run(files: LabFiles, record: LabRecord) -> None:
-    # At once: an orderly end would end the pods too, and the next kubelet is to find them.
+    # Exit at once: a graceful end would end the pods too, and the next kubelet must find them.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, 0)
     nodes = addresses.plan_nodes(record.nodes, record.zones)
     async with await Kube.connect(files.inside_kubeconfig, "kube-nftlb-lab-kubelet") as kube:

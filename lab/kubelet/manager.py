@@ -1,4 +1,4 @@
-"""Follows nodes and pods, and gives each pod its task."""
+"""Watch nodes and pods, and run a task for each pod."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Manager:
         self._last_host = {plan.name: addresses.FIRST_POD_HOST - 1 for plan in plans}
 
     async def run(self) -> None:
-        """Register the nodes, then serve until cancelled."""
+        """Register the nodes and serve until cancelled."""
         await asyncio.gather(*(self._register(plan) for plan in self._plans.values()))
         async with asyncio.TaskGroup() as group:
             for resource, on_list, on_event in (
@@ -49,7 +49,7 @@ class Manager:
                 group.create_task(trouble)
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The request ``ready``. Raises LabError when there is no such pod."""
+        """Answer a ``ready`` request. Raises LabError if there is no such pod."""
         wanted = (request["namespace"], request["name"])
         for pod in self._pods.values():
             if (pod.namespace, pod.name) == wanted:
@@ -67,7 +67,7 @@ class Manager:
                 await self._kube.patch(resources.NODES, plan.name, {"metadata": body["metadata"]})
 
         await client.retry_unreachable(create)
-        # The API server taints every new node, and leaves it to a controller to take that away.
+        # The API server taints every new node, and a controller has to remove the taint.
         await self._kube.patch(resources.NODES, plan.name, {"spec": {"taints": None}})
         status = {"status": objects.node_status(plan, datetime.now(UTC))}
         await self._kube.patch(resources.NODES, plan.name, status, subresource="status")
@@ -91,7 +91,7 @@ class Manager:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Of pods whose objects went away while nobody followed."""
+        """Remove the namespaces of pods that were deleted while no kubelet was running."""
         known = {self._files.pod_netns(pod.namespace, pod.name) for pod in self._pods.values()}
         for path in set(self._files.netns.glob("*.*")) - known:
             namespaces.remove_network(path)
@@ -115,7 +115,7 @@ class Manager:
 
     async def _live(self, pod: Pod, predecessor: "asyncio.Task[None] | None") -> None:
         if predecessor is not None:
-            # Of the same name, and deleted by force: its namespace has to be out of the way.
+            # A pod of the same name that was force-deleted: its namespace has to be gone first.
             await asyncio.wait([predecessor])
         await pod.run(self._choose_node, self._plans, self._claim)
 
@@ -156,7 +156,7 @@ class Manager:
         return Sandbox(self._files, plan, metadata["namespace"], metadata["name"], host)
 
     def _used(self, plan: NodePlan) -> set[int]:
-        """The numbers of pods that run, and of those that ran before a restart of ours."""
+        """Return the host numbers in use, including those of pods started before a restart."""
         used = set()
         for pod in self._pods.values():
             if pod.sandbox is not None and pod.sandbox.node == plan and pod.sandbox.host is not None:

@@ -1,4 +1,4 @@
-"""The objects that the kubelet stand-in writes. Computation only."""
+"""Kubernetes objects written by the kubelet stand-in. Computation only."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _DEFAULT_PORT = (80, "TCP")
 
 
 def node(plan: NodePlan) -> JsonObject:
-    """The Node object, without its status."""
+    """Return a Node object without status."""
     labels = {"kubernetes.io/hostname": plan.name, "kubernetes.io/os": "linux"}
     if plan.zone is not None:
         labels["topology.kubernetes.io/zone"] = plan.zone
@@ -27,7 +27,7 @@ def node(plan: NodePlan) -> JsonObject:
 
 
 def node_status(plan: NodePlan, now: datetime) -> JsonObject:
-    """The status of a Ready node."""
+    """Return the status of a Ready node."""
     return {
         "addresses": [
             *({"type": "InternalIP", "address": str(address.ip)} for address in plan.addresses),
@@ -41,14 +41,14 @@ def node_status(plan: NodePlan, now: datetime) -> JsonObject:
 
 
 def binding(pod: JsonObject, node_name: str) -> JsonObject:
-    """What binds a pod to a node."""
+    """Return the Binding of a pod to a node."""
     metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
     target = {"apiVersion": "v1", "kind": "Node", "name": node_name}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
 
 
 def pod_status(pod: JsonObject, plan: NodePlan, ips: list[str], *, ready: bool, now: datetime) -> JsonObject:
-    """The status of a pod that runs; ``ips`` has the IPv4 address first."""
+    """Return the status of a running pod; ``ips`` starts with the IPv4 address."""
     earlier = pod.get("status", {})
     start = earlier.get("startTime") or _text(now)
     reason = None if ready else MADE_UNREADY
@@ -81,13 +81,13 @@ def pod_status(pod: JsonObject, plan: NodePlan, ips: list[str], *, ready: bool, 
 
 
 def was_made_unready(pod: JsonObject) -> bool:
-    """Whether somebody asked for this pod not to be ready, before a restart of ours."""
+    """Return True if the pod was made unready on request before a restart of the stand-in."""
     conditions = pod.get("status", {}).get("conditions", [])
     return any(entry["type"] == "Ready" and entry.get("reason") == MADE_UNREADY for entry in conditions)
 
 
 def ports(pod: JsonObject) -> list[tuple[int, str]]:
-    """Port and protocol of each containerPort; 80/TCP for a pod that names none."""
+    """Return port and protocol of each containerPort; 80/TCP for a pod without any."""
     named = [
         (port["containerPort"], port.get("protocol", "TCP"))
         for container in pod["spec"]["containers"]
@@ -97,17 +97,17 @@ def ports(pod: JsonObject) -> list[tuple[int, str]]:
 
 
 def grace_left_s(metadata: JsonObject, now: datetime) -> float | None:
-    """Seconds for which a pod being deleted goes on; None for a pod that is not being deleted."""
+    """Return the seconds until a deleted pod has to stop, or None if it is not being deleted."""
     if (deadline := metadata.get("deletionTimestamp")) is None:
         return None
     grace: float = metadata.get("deletionGracePeriodSeconds") or 0
-    # The API server cuts off fractions of a second, so the time written may be up to a second early.
+    # The API server truncates to seconds, so the stored time may be up to a second early.
     left = (datetime.fromisoformat(deadline) - now).total_seconds() + 1
     return max(0.0, min(grace, left))
 
 
 def warning(pod: JsonObject, reason: str, message: str, now: datetime) -> JsonObject:
-    """A Warning Event about a pod."""
+    """Return a Warning Event about a pod."""
     metadata = pod["metadata"]
     return {
         "apiVersion": "v1",

@@ -24,7 +24,7 @@ ClaimSandbox = Callable[[JsonObject, NodePlan], Sandbox | None]
 
 
 class Pod:
-    """One pod object, known by its uid. ``run`` lives as long as the pod does."""
+    """One pod object, identified by its UID. ``run`` lasts as long as the pod."""
 
     def __init__(self, client: Kube, body: JsonObject) -> None:
         self.body = body
@@ -48,29 +48,29 @@ class Pod:
 
     @property
     def node_name(self) -> str | None:
-        """Where the pod is bound to."""
+        """The node that the pod is bound to."""
         name: str | None = self.body["spec"].get("nodeName")
         return name
 
     def update(self, body: JsonObject) -> None:
-        """The object changed."""
+        """Handle a change of the object."""
         self.body = body
         self._changed.set()
 
     def vanish(self) -> None:
-        """The object is gone."""
+        """Handle the deletion of the object."""
         self._gone = True
         self._changed.set()
 
     async def set_ready(self, ready: bool) -> None:
-        """Change the Ready condition. Raises LabError when the pod does not run."""
+        """Set the Ready condition. Raises LabError if the pod is not running."""
         if self.sandbox is None:
-            raise errors.LabError(f"the pod {self.namespace}/{self.name} does not run yet")
+            raise errors.LabError(f"the pod {self.namespace}/{self.name} is not running yet")
         self._ready = ready
         await self._write_status(self.sandbox)
 
     async def run(self, choose_node: ChooseNode, plans: dict[str, NodePlan], claim: ClaimSandbox) -> None:
-        """Bind the pod, run it on a node of ours, and end it when it is deleted."""
+        """Bind the pod, run it on one of the lab's nodes, and stop it when it is deleted."""
         await self._until_bound(choose_node)
         if self._gone or (plan := plans.get(self.node_name or "")) is None:
             return
@@ -91,12 +91,12 @@ class Pod:
 
     async def _until_bound(self, choose_node: ChooseNode) -> None:
         while not self._gone and self.node_name is None:
-            # Nobody serves a pod that nobody bound: its deletion is complete at once.
+            # A pod that was never bound: its deletion completes at once.
             node_name = choose_node(self.body) if not self.body["spec"].get("schedulingGates") else None
             if node_name is not None:
                 path = resources.PODS.path(self.namespace, self.name, "binding")
                 body = objects.binding(self.body, node_name)
-                # Anything but success shows up as a change of the pod, or is tried again.
+                # A failure shows as a change of the pod, or is retried.
                 with suppress(errors.KubeError, errors.KubeUnreachableError):
                     await self._kube.request("POST", path, body=body)
             await self._wait(_RETRY_S)
@@ -104,7 +104,7 @@ class Pod:
     async def _start(self, sandbox: Sandbox) -> None:
         is_taken_over = bool(self.body.get("status", {}).get("podIPs")) and sandbox.exists()
         if not is_taken_over:
-            # A namespace of that name belongs to an earlier pod whose end we have missed.
+            # The namespace is left from an earlier pod whose deletion was missed.
             await asyncio.to_thread(sandbox.remove)
             await asyncio.to_thread(sandbox.create)
         for port, protocol in objects.ports(self.body):
@@ -128,7 +128,7 @@ class Pod:
         self._changed.clear()
 
     async def _write_status(self, sandbox: Sandbox) -> None:
-        # One after the other, so that the last one written is the last one wanted.
+        # One at a time, so that the last write has the latest status.
         async with self._writing:
             status = objects.pod_status(self.body, sandbox.node, sandbox.ips, ready=self._ready, now=_now())
             body = {"metadata": {"uid": self.body["metadata"]["uid"]}, "status": status}

@@ -1,4 +1,4 @@
-"""Reading HTTP/1.1 requests out of a stream of bytes. Computation only."""
+"""Parse HTTP/1.1 requests from a stream of bytes. Computation only."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 
 @dataclass(frozen=True)
 class Request:
-    """One request, its body read and dropped; or a plain line, which has no method."""
+    """One request, its body discarded, or a plain line, which has no method."""
 
     method: str = ""
     target: str = ""
@@ -19,12 +19,12 @@ class Request:
 
     @property
     def is_plain_line(self) -> bool:
-        """Whether the client does not speak HTTP."""
+        """True if the client does not speak HTTP."""
         return not self.method
 
 
 class RequestParser:
-    """Bytes in, requests out."""
+    """An incremental parser of requests."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -32,7 +32,7 @@ class RequestParser:
         self._pending: Request | None = None
 
     def feed(self, data: bytes) -> None:
-        """Add what has arrived."""
+        """Add received bytes."""
         if self._body_left:
             taken = min(self._body_left, len(data))
             self._body_left -= taken
@@ -40,7 +40,7 @@ class RequestParser:
         self._buffer += data
 
     def next(self) -> Request | None:
-        """The next complete request, if there is one."""
+        """Return the next complete request, or None."""
         if self._pending is None:
             self._pending = self._take_head()
         if self._pending is None or self._body_left:
@@ -63,13 +63,13 @@ class RequestParser:
         rest = self._buffer[end.end() :]
         self._body_left = max(0, length - len(rest))
         self._buffer = rest[length:]
-        # HTTP/1.0 closes unless the client asks otherwise.
+        # HTTP/1.0 closes by default.
         connection = headers.get("connection", "keep-alive" if line[3] == b"1" else "close").lower()
         return Request(line[1].decode(), line[2].decode(errors="replace"), "close" in connection, length)
 
 
 def response_head(length: int, close: bool, more: Mapping[str, str] | None = None) -> bytes:
-    """The head of a good answer with a body of that length."""
+    """Return the head of a 200 response with a body of this length."""
     headers = {
         "Content-Type": "text/plain",
         "Content-Length": str(length),

@@ -19,7 +19,7 @@ _TYPES = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A pod's place: ``host`` is its number in the node's ranges, None for a pod on the node's network."""
+    """Where a pod runs; ``host`` is its number in the node's ranges, None for a pod with hostNetwork."""
 
     files: LabFiles
     node: NodePlan
@@ -34,11 +34,11 @@ class Sandbox:
         return [str(interface.ip) for interface in interfaces]
 
     def exists(self) -> bool:
-        """Whether a namespace is there under this pod's name."""
+        """Return True if this pod's namespace exists."""
         return self._netns.exists()
 
     def create(self) -> None:
-        """Make the namespace and join it to the node. Raises OSError."""
+        """Create the namespace and connect it to the node. Raises OSError."""
         node_netns = self.files.netns / self.node.name
         if self.host is None:
             namespaces.bind_network(self._netns, node_netns)
@@ -49,7 +49,7 @@ class Sandbox:
         in_namespace(self._netns, lambda: network.set_up_end(own, gateway))
 
     def remove(self) -> None:
-        """Take the namespace away; nothing happens when there is none."""
+        """Remove the namespace if it exists."""
         if self.host is not None:
             host = self.host
             in_namespace(self.files.netns / self.node.name, lambda: network.detach(f"veth{host}"))
@@ -57,7 +57,7 @@ class Sandbox:
             namespaces.remove_network(self._netns)
 
     def listen(self, port: int, protocol: str) -> socket.socket:
-        """A socket on all the pod's addresses. Raises LabError for a port that is taken, or a protocol of no use."""
+        """Return a socket on all addresses of the pod. Raises LabError if port or protocol are not available."""
         if protocol not in _TYPES:
             raise errors.LabError(f"port {port}: the lab serves TCP and UDP only, not {protocol}")
         try:
@@ -80,7 +80,7 @@ def _listen(port: int, kind: socket.SocketKind) -> socket.socket:
         if kind == socket.SOCK_STREAM:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
-            # An answer has to come from the address that was asked, which may be a VIP on the loopback.
+            # A reply must come from the address that was queried, which may be a VIP on the loopback interface.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
             with suppress(OSError):
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)

@@ -1,4 +1,4 @@
-"""Which node a pod goes to. Computation only."""
+"""Choose a node for each pod. Computation only."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ from kube_nftlb.kube.resources import JsonObject
 
 
 def choose_node(pod: JsonObject, nodes: Iterable[JsonObject], pods_per_node: Mapping[str, int]) -> str | None:
-    """The suitable node with the fewest pods, the first one where several have as few; None when no node suits."""
+    """Return the suitable node with the fewest pods (the first of several), or None."""
     suitable = [str(node["metadata"]["name"]) for node in nodes if suits(pod, node)]
     if not suitable:
         return None
@@ -14,14 +14,14 @@ def choose_node(pod: JsonObject, nodes: Iterable[JsonObject], pods_per_node: Map
 
 
 def suits(pod: JsonObject, node: JsonObject) -> bool:
-    """Whether a node has what nodeSelector wants, is the one that a DaemonSet's pod is for, and takes pods."""
+    """Return True if the node matches nodeSelector and the DaemonSet's node affinity, and is schedulable."""
     labels = node["metadata"].get("labels", {})
     selector = pod["spec"].get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
     names = _names_required(pod)
     if names is not None:
-        # A DaemonSet's pods go to cordoned nodes too.
+        # Pods of a DaemonSet run on cordoned nodes too.
         return node["metadata"]["name"] in names
     return not node["spec"].get("unschedulable", False)
 

@@ -1,4 +1,4 @@
-"""What answers in a pod: who it is, and who asked."""
+"""The test server in each pod: it replies with its name and the client's address."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(20)  # struct in6_pktinfo
 
 
 class PodServer:
-    """All that listens in one pod."""
+    """All listeners of one pod."""
 
     def __init__(self, pod_name: str) -> None:
         self.pod_name = pod_name
@@ -26,7 +26,7 @@ class PodServer:
         self._datagram_sockets: list[socket.socket] = []
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer on a socket that listens already."""
+        """Serve on a listening socket."""
         loop = asyncio.get_running_loop()
         if listener.type == socket.SOCK_STREAM:
             server = await loop.create_server(lambda: _Connection(self), sock=listener, backlog=_BACKLOG)
@@ -36,7 +36,7 @@ class PodServer:
             self._datagram_sockets.append(listener)
 
     def close(self) -> None:
-        """End every connection and every listener at once, as the end of a container does."""
+        """Close all connections and listeners at once, as when a container exits."""
         for server in self._servers:
             server.close()
         for listener in self._datagram_sockets:
@@ -46,11 +46,11 @@ class PodServer:
             transport.abort()
 
     def answer_to(self, peer: str) -> bytes:
-        """The line that says which pod answers whom."""
+        """Return the line that names the pod and the client."""
         return f"{self.pod_name} {peer_text(peer)}\n".encode()
 
     def _answer_datagrams(self, listener: socket.socket) -> None:
-        with suppress(OSError):  # nothing more to read, or the sender is out of reach
+        with suppress(OSError):  # nothing left to read, or the client is unreachable
             for _ in range(64):
                 data, ancillary, _, sender = listener.recvmsg(_LARGEST_DATAGRAM, _ANCILLARY_BYTES)
                 answer = data if data.startswith(_ECHO) else self.answer_to(sender[0])
@@ -58,7 +58,7 @@ class PodServer:
 
 
 class _Connection(asyncio.Protocol):
-    """HTTP/1.1, one request after the other; a line that is no request is answered too."""
+    """HTTP/1.1, one request at a time; a line that is not HTTP is answered too."""
 
     def __init__(self, server: PodServer) -> None:
         self._server = server
@@ -145,6 +145,6 @@ class _Connection(asyncio.Protocol):
 
 
 def peer_text(peer: str) -> str:
-    """An address as a person writes it, also where an IPv4 peer came through an IPv6 socket."""
+    """Return an address in its usual notation; IPv4-mapped ones as IPv4."""
     mapped = IPv6Address(peer.partition("%")[0]).ipv4_mapped
     return str(mapped) if mapped else peer.partition("%")[0]

@@ -1,4 +1,4 @@
-"""Test traffic, run inside a lab: ``python -m lab.traffic`` prints what happened as JSON.
+"""Test traffic, generated inside a lab: ``python -m lab.traffic`` prints its results as JSON.
 
-The standard library only: it has to start quickly.
+Uses only the standard library, to start quickly.
 """

@@ -1,4 +1,4 @@
-"""One connection, one question."""
+"""Send one request over one connection."""
 
 import asyncio
 import socket
@@ -15,13 +15,13 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Target:
-    """Where to, and for how long to wait for each step."""
+    """The server to connect to, and the timeout of each step."""
 
     host: str
     port: int
     timeout_s: float
     source: str = ""
-    """The address to come from, one of the asker's; empty: whichever the kernel takes."""
+    """The client's source address; empty to let the kernel choose."""
 
     @property
     def family(self) -> socket.AddressFamily:
@@ -30,7 +30,7 @@ class Target:
 
 
 def connect(target: Target, source_port: int = 0) -> socket.socket:
-    """A new TCP connection. With a source port it ends with a reset, so that the port is free again at once."""
+    """Return a new TCP connection. With a source port it closes with a reset, which frees the port at once."""
     connection = socket.socket(target.family, socket.SOCK_STREAM)
     try:
         connection.settimeout(target.timeout_s)
@@ -47,7 +47,7 @@ def connect(target: Target, source_port: int = 0) -> socket.socket:
 
 
 def ask_tcp(target: Target, source_port: int = 0) -> Answer:
-    """Ask over a new TCP connection. Raises OSError, or ValueError for an answer that is not a lab's."""
+    """Send a request over a new TCP connection. Raises OSError, or ValueError for a reply that is not a lab's."""
     with connect(target, source_port) as connection:
         connection.sendall(_REQUEST)
         data = b""
@@ -59,7 +59,7 @@ def ask_tcp(target: Target, source_port: int = 0) -> Answer:
 
 
 async def ask(target: Target) -> Answer:
-    """As ``ask_tcp``, for many at a time; the caller sets the timeout."""
+    """Do the same as ``ask_tcp``, asynchronously; the caller sets the timeout."""
     reader, writer = await asyncio.open_connection(target.host, target.port)
     try:
         writer.write(_REQUEST)
@@ -72,7 +72,7 @@ async def ask(target: Target) -> Answer:
 
 
 def open_udp(target: Target, source_port: int = 0) -> socket.socket:
-    """A UDP socket for one asker."""
+    """Return a connected UDP socket."""
     asker = socket.socket(target.family, socket.SOCK_DGRAM)
     asker.settimeout(target.timeout_s)
     if source_port:
@@ -84,13 +84,13 @@ def open_udp(target: Target, source_port: int = 0) -> socket.socket:
 
 
 def ask_udp(asker: socket.socket) -> Answer:
-    """Send a datagram and wait for its answer. Raises OSError."""
+    """Send a datagram and return the reply. Raises OSError."""
     asker.send(b"who\n")
     return parse_line(asker.recv(65536))
 
 
 def kind_of(error: Exception) -> str:
-    """A word for a failure: refused, reset, timeout, unreachable, garbled or other."""
+    """Classify a failure: refused, reset, timeout, unreachable, garbled or other."""
     kinds = (
         (ConnectionRefusedError, "refused"),
         (ConnectionError, "reset"),
@@ -104,5 +104,5 @@ def kind_of(error: Exception) -> str:
 
 
 def now() -> dict[str, int]:
-    """Both clocks, in ns: CLOCK_REALTIME and CLOCK_MONOTONIC."""
+    """Return both clocks in ns: CLOCK_REALTIME and CLOCK_MONOTONIC."""
     return {"realtime_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}

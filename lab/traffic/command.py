@@ -1,4 +1,4 @@
-"""What ``python -m lab.traffic`` does."""
+"""The command line of ``python -m lab.traffic``."""
 
 import argparse
 import signal
@@ -12,32 +12,34 @@ from lab.traffic import count, hammer, stream, until
 from lab.traffic.ask import Target
 
 _TIMEOUT_S = 2.0
-# Below the second after which the kernel sends a lost SYN again.
+# Shorter than the second after which the kernel retransmits a SYN.
 _CONNECT_TIMEOUT_S = 0.2
 
 
 def run(argv: Sequence[str]) -> dict[str, Any]:
-    """Open connections as these arguments say; what happened. Raises SystemExit for arguments that it cannot take.
+    """Run the traffic that the arguments describe and return its results. Raises SystemExit for invalid arguments.
 
-    A hammer without end goes on until SIGTERM, and so is for a main thread.
+    A hammer without --seconds runs until SIGTERM, and therefore needs the main thread.
     """
     return _run(_parser().parse_args(argv))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="traffic", description="Open connections, and print what happened as JSON.")
+    parser = argparse.ArgumentParser(prog="traffic", description="Open connections and print the results as JSON.")
     actions = parser.add_subparsers(dest="action", required=True)
 
-    counting = actions.add_parser("count", help="N new connections: who answered?")
+    counting = actions.add_parser("count", help="count the replies to N new connections by pod")
     counting.add_argument("number", type=int, metavar="N")
     _add_target(counting)
     counting.add_argument("--udp", action="store_true")
-    counting.add_argument("--source", default="", metavar="IP", help="come from this address")
-    counting.add_argument("--source-port", type=int, default=0, help="this source port for all of them")
-    counting.add_argument("--same-source", action="store_true", help="one source port, whichever is free")
+    counting.add_argument("--source", default="", metavar="IP", help="source address")
+    counting.add_argument("--source-port", type=int, default=0, help="one source port for all connections")
+    counting.add_argument(
+        "--same-source", action="store_true", help="one source port for all connections, any free one"
+    )
     counting.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
 
-    hammering = actions.add_parser("hammer", help="connections without pause, until SIGTERM unless --seconds is given")
+    hammering = actions.add_parser("hammer", help="open connections continuously, until SIGTERM or for --seconds")
     _add_target(hammering)
     hammering.add_argument("--seconds", type=float)
     hammering.add_argument("--threads", type=int, default=2)
@@ -47,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_target(streaming)
     streaming.add_argument("--bytes", type=int, required=True)
     streaming.add_argument("--rate", type=float, required=True, help="bytes per second")
-    streaming.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="the longest silence")
+    streaming.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="longest time without data")
 
     for name, text in (
         ("until-answers", "wait for the first answer"),

@@ -1,4 +1,4 @@
-"""``count``: who answers how many of N connections."""
+"""``count``: count the replies to N connections by pod."""
 
 import socket
 from collections import Counter
@@ -12,14 +12,14 @@ from lab.traffic.http import Answer
 
 @dataclass
 class Tally:
-    """Answers per pod, peers as the pods saw them, failures by kind."""
+    """Replies by pod, client addresses as seen by the pods, and failures by kind."""
 
     answers: Counter[str] = field(default_factory=Counter)
     peers: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
 
     def success(self, answer: Answer) -> None:
-        """Count an answer."""
+        """Count a reply."""
         self.answers[answer.pod] += 1
         self.peers[answer.peer] += 1
 
@@ -28,12 +28,12 @@ class Tally:
         self.failures[kind_of(error)] += 1
 
     def summary(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the counts as JSON values."""
         return {"answers": dict(self.answers), "peers": dict(self.peers), "failures": dict(self.failures)}
 
 
 def count_tcp(target: Target, number: int, source_port: int, same_source: bool) -> Tally:
-    """Open connections one after the other."""
+    """Open connections one at a time."""
     port = source_port or (_free_port(target, socket.SOCK_STREAM) if same_source else 0)
     tally = Tally()
     for _ in range(number):
@@ -45,7 +45,7 @@ def count_tcp(target: Target, number: int, source_port: int, same_source: bool) 
 
 
 def count_udp(target: Target, number: int, source_port: int, same_source: bool) -> Tally:
-    """Send datagrams one after the other, each from a socket of its own unless the source is to stay the same."""
+    """Send datagrams one at a time, each from its own socket and, unless ``same_source``, its own port."""
     port = source_port or (_free_port(target, socket.SOCK_DGRAM) if same_source else 0)
     tally = Tally()
     for _ in range(number):

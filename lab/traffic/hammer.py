@@ -1,4 +1,4 @@
-"""``hammer``: one connection after the other in each thread, and how long nobody answered."""
+"""``hammer``: open one connection after another in each thread, and measure the longest gap without a reply."""
 
 import threading
 import time
@@ -12,19 +12,19 @@ from lab.traffic.ask import Target, ask_tcp, kind_of
 _LISTED_FAILURES = 1000
 _NS_PER_MS = 1_000_000
 _PAUSE_S = 0.002
-"""Between connections: what is tested needs a processor too, and a refusal comes at once."""
+"""Between connections: the system under test needs CPU time too, and refusals come at once."""
 
 
 @dataclass
 class Record:
-    """What one thread saw; times are CLOCK_MONOTONIC in ns, failures carry CLOCK_REALTIME in ns."""
+    """Results of one thread; times are CLOCK_MONOTONIC in ns, except CLOCK_REALTIME for failures."""
 
     successes: list[tuple[int, str]] = field(default_factory=list)
     failures: list[tuple[int, str, str]] = field(default_factory=list)
 
 
 def hammer(target: Target, seconds: float | None, threads: int, stop: threading.Event) -> dict[str, Any]:
-    """Open connections until the time is up or ``stop`` is set; returns the summary."""
+    """Open connections until the time is up or ``stop`` is set, and return the summary."""
     records = [Record() for _ in range(threads)]
     workers = [threading.Thread(target=_work, args=(target, record, stop)) for record in records]
     begin = time.monotonic_ns()
@@ -39,7 +39,7 @@ def hammer(target: Target, seconds: float | None, threads: int, stop: threading.
 
 
 def summarize(records: list[Record], begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """Put together what all threads saw between two points in time."""
+    """Combine the results of all threads between two points in time."""
     successes = sorted(success for record in records for success in record.successes)
     failures = sorted(failure for record in records for failure in record.failures)
     times = [begin_ns, *(time_ns for time_ns, _ in successes), end_ns]

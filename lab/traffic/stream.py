@@ -1,4 +1,4 @@
-"""``stream``: one slow download, and whether it came to its end; on standard error it says when it has begun."""
+"""``stream``: one slow download, and if it completed; prints to standard error when it has begun."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""``until-answers`` and ``until-refuses``: when a Service begins or ends to work."""
+"""``until-answers`` and ``until-refuses``: the time at which a Service starts or stops replying."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ _IN_A_ROW = 3
 
 
 def until_answers(target: Target, interval_s: float, timeout_s: float) -> dict[str, Any]:
-    """Begin a fresh connection each interval, whatever became of those before, until one is answered."""
+    """Open a new connection at each interval, without waiting for earlier ones, until one is answered."""
     return asyncio.run(_until_answers(target, interval_s, timeout_s))
 
 
@@ -42,7 +42,7 @@ async def _until_answers(target: Target, interval_s: float, timeout_s: float) ->
 
 
 def until_refuses(target: Target, interval_s: float, timeout_s: float) -> dict[str, Any]:
-    """Try fresh connections until three in a row fail; the time is that of the first of the three."""
+    """Open new connections until three in a row fail; the time is that of the first."""
     deadline, attempts, in_a_row = time.monotonic() + timeout_s, 0, 0
     first, kind = now(), ""
     while time.monotonic() < deadline:

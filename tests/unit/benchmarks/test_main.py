@@ -5,31 +5,31 @@ import json
 import pytest
 
 from benchmarks import machine
-from benchmarks.__main__ import _trouble
-from benchmarks.options import Options
+from benchmarks.__main__ import _blocker
+from benchmarks.scope import Scope
 
 
 def of(*services, full=True):
-    return Options(full, frozenset(services))
+    return Scope(full, frozenset(services))
 
 
 @pytest.mark.parametrize(
-    ("scenario", "options", "told"),
+    ("scenario", "scope", "expected"),
     [
-        ("scale", of(8000), ""),
-        ("scale", of(), ""),
-        ("latency", of(), ""),
-        ("scale", of(7), "--services: scale has 1000, 2000, 8000"),
-        ("scale", of(8000, full=False), "--services: scale has 1000"),
-        ("latency", of(1000), "--services: latency has but one number of Services"),
+        ("scale", of(8000), None),
+        ("scale", of(), None),
+        ("latency", of(), None),
+        ("scale", of(7), "--services: scale supports 1000, 2000, 8000"),
+        ("scale", of(8000, full=False), "--services: scale supports 1000"),
+        ("latency", of(1000), "--services: latency has only one number of Services"),
     ],
 )
-def test_only_what_a_scenario_has_can_be_asked_for(tmp_path, scenario, options, told):
-    assert _trouble(tmp_path, [scenario], options) == told
+def test_only_sizes_of_a_scenario_can_be_selected(tmp_path, scenario, scope, expected):
+    assert _blocker(tmp_path, [scenario], scope) == expected
 
 
 @pytest.mark.parametrize(
-    ("scenario", "options", "fits"),
+    ("scenario", "scope", "fits"),
     [
         ("latency", of(), True),
         ("scale", of(8000), True),
@@ -38,7 +38,7 @@ def test_only_what_a_scenario_has_can_be_asked_for(tmp_path, scenario, options, 
         ("intake", of(1000), False),
     ],
 )
-def test_a_folder_has_each_figure_once(tmp_path, scenario, options, fits):
+def test_a_folder_has_each_measurement_once(tmp_path, scenario, scope, fits):
     runs = [{"scenarios": ["scale"], "services": [1000]}, {"scenarios": ["intake"]}]
     (tmp_path / machine.FILE).write_text(json.dumps(runs))
-    assert (_trouble(tmp_path, [scenario], options) == "") == fits
+    assert (_blocker(tmp_path, [scenario], scope) is None) == fits

@@ -14,7 +14,7 @@ PAGE = CHECKOUT / "docs/performance.md"
 RUNS = CHECKOUT / "benchmarks/results/published"
 
 
-def test_the_page_is_what_the_records_make():
+def test_the_page_matches_the_records() -> None:
     drawn = {path.stem: charts.CAPTIONS[path.stem] for path in (CHECKOUT / "docs/performance").iterdir()}
     made = report.page(records.read(RUNS), machine.read(RUNS), drawn)
     assert made == PAGE.read_text(), (
@@ -23,7 +23,7 @@ def test_the_page_is_what_the_records_make():
     assert set(re.findall(r"\(performance/(\w+)\.png\)", made)) == drawn.keys()
 
 
-def test_the_figures_of_the_readme_are_on_the_page():
+def test_the_figures_of_the_readme_are_on_the_page() -> None:
     (sentence,) = re.findall(r"^Measured .*?(?=\n\n)", (CHECKOUT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     figures = re.findall(r"[\d,.]*\d(?= ms| rules)", sentence)
     assert len(figures) >= 6

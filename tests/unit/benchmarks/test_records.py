@@ -7,7 +7,7 @@ from benchmarks import records
 from benchmarks.records import CSV_FILE, JSON_FILE, Records
 
 
-def test_what_was_added_is_read_again(tmp_path):
+def test_added_records_are_read_back(tmp_path):
     with Records(tmp_path) as run:
         run.add("latency", "kube-nftlb", "created until answered", "ms", 12.5, size=10, load="idle")
     (record,) = records.read(tmp_path)
@@ -21,7 +21,7 @@ def test_what_was_added_is_read_again(tmp_path):
     )
 
 
-def test_a_record_is_in_both_files_at_once(tmp_path):
+def test_a_record_is_written_to_both_files_at_once(tmp_path):
     run = Records(tmp_path)
     run.add("latency", "kube-nftlb", "time", "ms", 1)
     assert len((tmp_path / JSON_FILE).read_text().splitlines()) == 1
@@ -30,7 +30,7 @@ def test_a_record_is_in_both_files_at_once(tmp_path):
     run.close()
 
 
-def test_a_run_goes_on_in_the_same_files(tmp_path):
+def test_a_run_appends_to_existing_files(tmp_path):
     for value in (1, 2):
         with Records(tmp_path) as run:
             run.add("latency", "kube-nftlb", "time", "ms", value)
@@ -38,7 +38,7 @@ def test_a_run_goes_on_in_the_same_files(tmp_path):
     assert len((tmp_path / CSV_FILE).read_text().splitlines()) == 3
 
 
-def test_what_was_not_measured_says_why(tmp_path):
+def test_skipped_measurements_have_a_reason(tmp_path):
     with Records(tmp_path) as run:
         run.skip("datapath", "kube-proxy-ipvs", "the kernel has no ip_vs")
     (record,) = records.read(tmp_path)
@@ -46,7 +46,7 @@ def test_what_was_not_measured_says_why(tmp_path):
     assert record.missing == "the kernel has no ip_vs"
 
 
-def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+def test_a_truncated_line_is_ignored(tmp_path):
     with Records(tmp_path) as run:
         run.add("latency", "kube-nftlb", "time", "ms", 1)
     with (tmp_path / JSON_FILE).open("a") as file:
@@ -55,6 +55,6 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_no_number_is_no_measurement(tmp_path, value):
-    with Records(tmp_path) as run, pytest.raises(ValueError, match="no measurement"):
+def test_values_that_are_not_finite_are_refused(tmp_path, value):
+    with Records(tmp_path) as run, pytest.raises(ValueError, match="not a measurement"):
         run.add("latency", "kube-nftlb", "time", "ms", value)

@@ -42,7 +42,7 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def test_the_page_has_what_was_measured(run, tmp_path):
+def test_the_page_shows_the_measurements(run, tmp_path):
     report.write(run, tmp_path / "docs")
     page = (tmp_path / "docs" / "performance.md").read_text()
     assert "| size 10, load steady, endpoints found by selector | 30 (20 to 40) | 500 (400 to 600) |" in page
@@ -54,7 +54,7 @@ def test_the_page_has_what_was_measured(run, tmp_path):
     assert "2 cores, 1024 MB" in page
 
 
-def test_all_charts_that_the_page_shows_are_there(run, tmp_path):
+def test_all_charts_of_the_page_exist(run, tmp_path):
     report.write(run, tmp_path / "docs")
     page = (tmp_path / "docs" / "performance.md").read_text()
     charts = {path.name for path in (tmp_path / "docs" / "performance").iterdir()}
@@ -68,7 +68,7 @@ def test_the_same_records_make_the_same_page(run):
     assert "nftlb 1.0.7, Python 3.11.7" in report.page(measured, [MACHINE], {})
 
 
-def test_the_runs_of_one_folder_are_told_apart(run):
+def test_the_runs_of_a_folder_are_distinguished(run):
     later = {
         **MACHINE,
         "scenarios": ["cost"],

@@ -1,7 +1,7 @@
 from benchmarks import rules
 
 
-def test_counts_what_nft_lists():
+def test_nft_rules_are_counted() -> None:
     listed = {
         "nftables": [
             {"metainfo": {"version": "1.0.6"}},
@@ -26,6 +26,6 @@ def test_counts_what_nft_lists():
     assert rules.count_nftables(listed) == {"rules": 1, "chains": 2, "elements": 7}
 
 
-def test_counts_what_iptables_saves():
+def test_iptables_rules_are_counted() -> None:
     saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SVC - [0:0]\n-A PREROUTING -j KUBE-SVC\nCOMMIT\n"
     assert rules.count_iptables(saved) == {"rules": 1, "chains": 2, "elements": 0}

@@ -4,7 +4,7 @@ from kube_nftlb import errors
 from lab import addresses
 
 
-def test_a_node_has_the_addresses_of_its_number() -> None:
+def test_node_addresses_follow_its_number() -> None:
     node = addresses.plan_nodes(2)[1]
     assert node.name == "node-2"
     assert [str(address) for address in node.addresses] == ["172.31.0.12/24", "fd00:31::c/64"]
@@ -14,12 +14,12 @@ def test_a_node_has_the_addresses_of_its_number() -> None:
     assert node.pod_host("10.244.2.17") == 17
 
 
-def test_zones_are_dealt_out_in_order() -> None:
+def test_zones_are_assigned_round_robin() -> None:
     assert [node.zone for node in addresses.plan_nodes(3, ["a", "b"])] == ["a", "b", "a"]
     assert [node.zone for node in addresses.plan_nodes(2)] == [None, None]
 
 
-def test_no_two_addresses_are_the_same() -> None:
+def test_addresses_are_unique() -> None:
     nodes = addresses.plan_nodes(addresses.MAX_NODES)
     taken = [address.ip for node in nodes for address in (*node.addresses, *node.gateway)]
     taken += [address.ip for address in (*addresses.GATEWAY, *addresses.CLIENT)]
@@ -27,17 +27,17 @@ def test_no_two_addresses_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("count", [0, addresses.MAX_NODES + 1])
-def test_a_lab_that_cannot_be_addressed_is_refused(count: int) -> None:
+def test_unsupported_node_counts_are_refused(count: int) -> None:
     with pytest.raises(errors.LabError, match="1 to 100 nodes"):
         addresses.plan_nodes(count)
 
 
-def test_addresses_come_back_as_late_as_possible() -> None:
+def test_released_addresses_are_reused_last() -> None:
     assert addresses.next_pod_host(set(), last=1) == 2
     assert addresses.next_pod_host(set(), last=7) == 8
     assert addresses.next_pod_host({2, 3}, last=254) == 4
 
 
-def test_a_full_node_has_no_address_left() -> None:
+def test_a_full_node_has_no_free_address() -> None:
     assert addresses.next_pod_host(set(range(2, 255)), last=100) is None
     assert addresses.next_pod_host(set(range(2, 255)) - {100}, last=100) == 100

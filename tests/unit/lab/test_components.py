@@ -23,12 +23,12 @@ def blueprint(proxy: str) -> Blueprint:
         ("kube-proxy-iptables", ["kube-proxy", "kube-proxy"]),
     ],
 )
-def test_what_runs_for_each_proxy(proxy: str, names: list[str]) -> None:
+def test_components_of_each_proxy(proxy: str, names: list[str]) -> None:
     made = blueprint(proxy)
     assert [component.name for component in (*made.operators_and_daemons(), *made.proxies())] == names
 
 
-def test_kube_proxy_gets_its_mode_and_node() -> None:
+def test_kube_proxy_flags_name_mode_and_node() -> None:
     component = blueprint("kube-proxy-nftables").proxies()[1]
     assert component.node == "node-2"
     assert {"--proxy-mode=nftables", "--hostname-override=node-2"} <= set(component.argv)
@@ -43,7 +43,7 @@ def test_agent_and_nftlb_of_a_node_share_a_folder() -> None:
     assert folders == {("agent", "/lab/run/node-1"), ("nftlb", "/lab/run/node-1")}
 
 
-def test_settings_are_for_a_component_and_before_those_for_one_node() -> None:
+def test_settings_of_one_node_override_those_of_the_component() -> None:
     settings = {
         "agent": {"A": "all", "B": "all"},
         "agent@node-2": {"B": "own"},

@@ -1,4 +1,4 @@
-"""What a node with containers is told, and the image that the lab makes."""
+"""The configuration of nodes that run containers, and the pause image."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from lab.containers import archive, config, probe
 NODE = addresses.NodePlan(2)
 
 
-def test_pods_get_addresses_of_both_families_out_of_their_nodes_ranges_on_the_bridge_of_the_lab() -> None:
+def test_pods_get_dual_stack_addresses_of_their_node_on_the_bridge() -> None:
     [bridge] = json.loads(config.cni(NODE))["plugins"]
     assert (bridge["bridge"], bridge["hairpinMode"], bridge["ipMasq"]) == ("cni0", True, False)
     assert [ranges[0] for ranges in bridge["ipam"]["ranges"]] == [
@@ -24,30 +24,30 @@ def test_pods_get_addresses_of_both_families_out_of_their_nodes_ranges_on_the_br
     ]
 
 
-def test_containerd_is_told_its_folders_whatever_letters_they_have() -> None:
-    told = tomllib.loads(config.containerd(root='/a "b"', cni_folder="/c d", snapshotter="native"))
-    plugin = told["plugins"]["io.containerd.grpc.v1.cri"]
-    assert (told["root"], plugin["cni"]["conf_dir"]) == ('/a "b"', "/c d")
+def test_folders_are_quoted_for_containerd() -> None:
+    written = tomllib.loads(config.containerd(root='/a "b"', cni_folder="/c d", snapshotter="native"))
+    plugin = written["plugins"]["io.containerd.grpc.v1.cri"]
+    assert (written["root"], plugin["cni"]["conf_dir"]) == ('/a "b"', "/c d")
     assert (plugin["containerd"]["snapshotter"], plugin["sandbox_image"]) == ("native", config.PAUSE_IMAGE)
 
 
-def test_kubelets_do_not_share_control_groups() -> None:
-    told = json.loads(config.kubelet(cgroup_root="/lab.node-1"))
-    assert (told["cgroupRoot"], told["cgroupDriver"]) == ("/lab.node-1", "cgroupfs")
+def test_each_kubelet_has_its_own_control_group() -> None:
+    written = json.loads(config.kubelet(cgroup_root="/lab.node-1"))
+    assert (written["cgroupRoot"], written["cgroupDriver"]) == ("/lab.node-1", "cgroupfs")
 
 
-def test_an_image_of_one_program_runs_it() -> None:
+def test_a_single_program_image_runs_the_program() -> None:
     with tarfile.open(fileobj=io.BytesIO(archive.of_program(b"program", "pause:1"))) as image:
         [manifest] = json.loads(read(image, "manifest.json"))
-        told = json.loads(read(image, manifest["Config"]))
+        written = json.loads(read(image, manifest["Config"]))
         assert manifest["RepoTags"] == ["pause:1"]
         with tarfile.open(fileobj=io.BytesIO(read(image, manifest["Layers"][0]))) as layer:
-            [program] = told["config"]["Entrypoint"]
+            [program] = written["config"]["Entrypoint"]
             assert read(layer, program.removeprefix("/")) == b"program"
             assert layer.getmember(program.removeprefix("/")).mode & 0o111
 
 
-def test_a_machine_that_runs_no_container_says_what_it_lacks(tmp_path: Path) -> None:
+def test_the_probe_reports_what_the_machine_lacks(tmp_path: Path) -> None:
     """Without root that is root; with it, control groups, or what runc says."""
     runc = tmp_path / "runc"
     runc.write_text(

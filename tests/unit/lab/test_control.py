@@ -14,7 +14,7 @@ async def answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"echo": request["do"]}
 
 
-async def test_a_path_longer_than_the_kernel_takes(tmp_path: Path) -> None:
+async def test_a_socket_path_longer_than_the_kernel_limit(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 120) / "control.sock"
     path.parent.mkdir()
     async with await control.serve(path, answer):
@@ -23,6 +23,6 @@ async def test_a_path_longer_than_the_kernel_takes(tmp_path: Path) -> None:
             await asyncio.to_thread(control.call, path, {"do": "refuse"})
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_a_request_without_a_server_fails(tmp_path: Path) -> None:
     with pytest.raises(errors.LabError, match="does not answer"):
         control.call(tmp_path / "control.sock", {"do": "it"})

@@ -22,7 +22,7 @@ def conditions(status: JsonObject) -> dict[str, str]:
     return {entry["type"]: entry["status"] for entry in status["conditions"]}
 
 
-def test_a_node_says_its_zone_and_both_families() -> None:
+def test_a_node_has_its_zone_and_both_families() -> None:
     assert objects.node(NODE)["metadata"]["labels"]["topology.kubernetes.io/zone"] == "a"
     assert objects.node(NODE)["spec"]["podCIDRs"] == ["10.244.1.0/24", "fd00:244:1::/64"]
     assert [entry["address"] for entry in objects.node_status(NODE, NOW)["addresses"]] == [
@@ -41,7 +41,7 @@ def test_a_running_pod_has_addresses_and_is_ready() -> None:
     assert status["containerStatuses"][0]["ready"] is True
 
 
-def test_a_pod_made_unready_is_known_as_such_afterwards() -> None:
+def test_a_pod_made_unready_is_recognized_afterwards() -> None:
     status = objects.pod_status(pod(), NODE, IPS, ready=False, now=NOW)
     assert conditions(status)["Ready"] == conditions(status)["ContainersReady"] == "False"
     assert conditions(status)["Initialized"] == "True"
@@ -49,7 +49,7 @@ def test_a_pod_made_unready_is_known_as_such_afterwards() -> None:
     assert not objects.was_made_unready(pod())
 
 
-def test_conditions_that_stay_keep_their_time() -> None:
+def test_unchanged_conditions_keep_their_transition_time() -> None:
     first = objects.pod_status(pod(), NODE, IPS, ready=True, now=NOW)
     second = objects.pod_status(pod(**first), NODE, IPS, ready=False, now=NOW + timedelta(hours=1))
     times = {entry["type"]: entry["lastTransitionTime"] for entry in second["conditions"]}
@@ -77,5 +77,5 @@ def test_grace_left(deadline: str, left_s: float) -> None:
     assert objects.grace_left_s(metadata, NOW) == pytest.approx(left_s)
 
 
-def test_a_pod_that_is_not_deleted_has_all_the_time() -> None:
+def test_a_pod_without_deletion_has_no_deadline() -> None:
     assert objects.grace_left_s({}, NOW) is None

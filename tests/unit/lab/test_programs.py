@@ -1,4 +1,4 @@
-from lab import build
+from lab import build, go
 
 
 def test_versions_of_kubernetes_programs() -> None:
@@ -8,5 +8,5 @@ def test_versions_of_kubernetes_programs() -> None:
 
 
 def test_versions_of_go() -> None:
-    assert build.go_version("go version go1.26.8 linux/amd64\n") == (1, 26)
-    assert build.go_version("go version devel") is None
+    assert go.version_of("go version go1.26.8 linux/amd64\n") == (1, 26)
+    assert go.version_of("go version devel") is None

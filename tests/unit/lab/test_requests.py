@@ -14,13 +14,13 @@ def requests_in(*chunks: bytes) -> list[Request]:
     return requests
 
 
-def test_requests_follow_one_another_on_a_connection() -> None:
+def test_a_connection_carries_several_requests() -> None:
     data = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nConnection: close\r\n\r\n"
     assert requests_in(data) == [Request("GET", "/a"), Request("GET", "/b", close=True)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_it_does_not_matter_how_bytes_arrive(size: int) -> None:
+def test_requests_are_parsed_from_chunks_of_any_size(size: int) -> None:
     data = b"POST /x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n"
     chunks = [data[start : start + size] for start in range(0, len(data), size)]
     assert requests_in(*chunks) == [Request("POST", "/x", body_length=5), Request("GET", "/")]
@@ -30,11 +30,11 @@ def test_http_1_0_closes() -> None:
     assert requests_in(b"GET / HTTP/1.0\r\n\r\n") == [Request("GET", "/", close=True)]
 
 
-def test_a_line_that_is_not_http_is_one_too() -> None:
+def test_a_plain_line_is_a_request_too() -> None:
     assert [request.is_plain_line for request in requests_in(b"who are you?\n")] == [True]
 
 
-def test_a_length_that_is_no_number_is_none() -> None:
+def test_an_invalid_content_length_counts_as_none() -> None:
     assert requests_in(b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n") == [Request("POST", "/")]
 
 
@@ -45,7 +45,7 @@ def test_the_client_understands_the_server() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello\r\n\r\n", b"HTTP/1.1 404 No\r\n\r\nweb-1 10.0.0.1\n"])
-def test_what_no_pod_says_is_refused(data: bytes) -> None:
+def test_replies_that_are_not_a_pods_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         http.parse_answer(data)
 
@@ -53,5 +53,5 @@ def test_what_no_pod_says_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("peer", "text"), [("::ffff:10.0.0.1", "10.0.0.1"), ("fd00::1", "fd00::1"), ("fe80::1%eth0", "fe80::1")]
 )
-def test_peers_are_written_as_people_do(peer: str, text: str) -> None:
+def test_peers_have_the_usual_notation(peer: str, text: str) -> None:
     assert peer_text(peer) == text

@@ -27,12 +27,12 @@ def test_the_first_of_equals_is_chosen() -> None:
     assert choose_node(pod(), NODES, {}) == "node-1"
 
 
-def test_a_node_selector_is_honoured() -> None:
+def test_a_node_selector_is_respected() -> None:
     assert choose_node(pod(nodeSelector={"disk": "fast"}), NODES, {"node-1": 1}) == "node-3"
     assert choose_node(pod(nodeSelector={"disk": "none"}), NODES, {}) is None
 
 
-def test_a_cordoned_node_takes_the_pods_of_daemon_sets_only() -> None:
+def test_only_daemon_set_pods_run_on_a_cordoned_node() -> None:
     cordoned = [node("node-1", unschedulable=True)]
     assert choose_node(pod(), cordoned, {}) is None
     assert choose_node(daemon("node-1"), cordoned, {}) == "node-1"

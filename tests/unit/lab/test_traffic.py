@@ -6,7 +6,7 @@ from lab.traffic.http import Answer
 MS = 1_000_000
 
 
-def test_answers_are_counted_by_pod_and_peer() -> None:
+def test_replies_are_counted_by_pod_and_peer() -> None:
     tally = Tally()
     for pod in ("a", "b", "a"):
         tally.success(Answer(pod, "10.0.0.1"))
@@ -14,7 +14,7 @@ def test_answers_are_counted_by_pod_and_peer() -> None:
     assert tally.summary() == {"answers": {"a": 2, "b": 1}, "peers": {"10.0.0.1": 3}, "failures": {"timeout": 1}}
 
 
-def test_the_longest_gap_is_between_two_successes_of_any_thread() -> None:
+def test_the_longest_gap_is_between_successes_of_any_thread() -> None:
     records = [Record([(10 * MS, "a"), (60 * MS, "b")]), Record([(30 * MS, "a")], [(7, "refused", "no")])]
     summary = summarize(records, 0, 70 * MS)
     assert summary["longest_gap_ms"] == 30
@@ -24,7 +24,7 @@ def test_the_longest_gap_is_between_two_successes_of_any_thread() -> None:
     assert summary["failures"] == [{"realtime_ns": 7, "kind": "refused", "error": "no"}]
 
 
-def test_silence_at_both_ends_counts_as_a_gap() -> None:
+def test_gaps_include_start_and_end() -> None:
     assert summarize([Record([(40 * MS, "a")])], 0, 50 * MS)["longest_gap_ms"] == 40
     assert summarize([Record()], 0, 50 * MS)["longest_gap_ms"] == 50
 

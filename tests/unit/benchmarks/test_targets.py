@@ -1,8 +1,9 @@
 import pytest
 
-from benchmarks import bars, packets
-from benchmarks.bars import IPTABLES, MISSED, NFTABLES, NOT_MEASURED, OPEN, OURS, REACHED
+from benchmarks import packets, targets
 from benchmarks.records import Record
+from benchmarks.series import IPTABLES, NFTABLES, OURS
+from benchmarks.targets import MISSED, NOT_MEASURED, OPEN, REACHED
 
 
 def latency(subject, value, load="steady", metric="created until answered", repetition=0):
@@ -15,7 +16,7 @@ def rate(subject, value, number):
 
 
 def outcome(*records):
-    (verdict,) = (each for each in bars.verdicts(records) if each.outcome != NOT_MEASURED)
+    (verdict,) = (each for each in targets.verdicts(records) if each.outcome != NOT_MEASURED)
     return verdict.outcome
 
 
@@ -29,18 +30,18 @@ def test_ten_times_faster_than_the_faster_of_the_two(ours, expected):
     assert outcome(*repeated(OURS, [ours] * 6), *theirs) == expected
 
 
-def test_one_that_is_far_off_decides_nothing():
+def test_one_outlier_decides_nothing() -> None:
     ours, theirs = [20, 21, 900, *([20, 21, 22] * 3)], [25] * 12
     assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == REACHED
 
 
 @pytest.mark.parametrize("ours", [[30, 36, 31, 37, 32, 38], [20] * 4])
-def test_what_is_within_the_noise_or_too_little_is_not_decided(ours):
+def test_noisy_or_few_values_are_not_decided(ours):
     theirs = [34] * len(ours)
     assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == OPEN
 
 
-def test_a_deletion_that_was_seen_before_its_answer_is_the_faster_one():
+def test_a_deletion_seen_before_its_response_is_faster() -> None:
     deleted = "deleted until refused"
     theirs = repeated(NFTABLES, [-1] * 6, "idle", deleted)
     assert outcome(*repeated(OURS, [2] * 6, "idle", deleted), *theirs) == MISSED
@@ -48,7 +49,7 @@ def test_a_deletion_that_was_seen_before_its_answer_is_the_faster_one():
 
 
 @pytest.mark.parametrize(("worse", "expected"), [(0.99, REACHED), (1.0, MISSED)])
-def test_an_aim_holds_for_the_highest_value(worse, expected):
+def test_a_target_applies_to_the_highest_value(worse, expected):
     def idle(value, process="agent", **more):
         point = {"services": 1000, "load": "idle", "process": process, **more}
         return Record("cost", OURS, "processor time", "% of a core", value, point)
@@ -73,7 +74,7 @@ def test_the_data_path_is_compared_round_by_round(shares, expected):
     assert outcome(*records) == expected
 
 
-def test_three_rounds_decide_nothing():
+def test_three_rounds_decide_nothing() -> None:
     records = [rate(subject, 99, number) for subject in (NFTABLES, "kube-nftlb snat") for number in range(3)]
     assert outcome(*records) == OPEN
 
@@ -81,7 +82,7 @@ def test_three_rounds_decide_nothing():
 @pytest.mark.parametrize(
     ("shares", "expected"), [([1.01] * 5, REACHED), ([1.1] * 5, MISSED), ([0.9, 0.95, 1.0, 1.05, 1.1], OPEN)]
 )
-def test_less_time_for_a_packet_is_better(shares, expected):
+def test_less_time_per_packet_is_better(shares, expected):
     def packet(subject, value, number):
         return Record("datapath", subject, packets.LATER, "ns", value, {"others": 10, "round": number})
 
@@ -90,7 +91,7 @@ def test_less_time_for_a_packet_is_better(shares, expected):
     assert outcome(*records) == expected
 
 
-def test_without_records_nothing_was_measured():
-    verdicts = bars.verdicts([])
-    assert len({each.bar for each in verdicts}) == len(verdicts) > 10
+def test_without_records_no_target_is_measured() -> None:
+    verdicts = targets.verdicts([])
+    assert len({each.target for each in verdicts}) == len(verdicts) > 10
     assert {each.outcome for each in verdicts} == {NOT_MEASURED}

@@ -1,73 +1,40 @@
-"""What is asked of this project's speed, and whether a run's records show it. Computation only."""
+"""Performance targets, and verdicts on them from the records of a run. Computation only."""
 
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import packets, stats
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
+from benchmarks.series import (
+    IPTABLES,
+    MEANWHILE,
+    NFTABLES,
+    OPERATOR_STARTED,
+    OURS,
+    SINGLE_CHANGE,
+    Groups,
+    Point,
+    grouped,
+    text_of,
+)
 
-OURS = "kube-nftlb"
-NFTABLES, IPTABLES = "kube-proxy-nftables", "kube-proxy-iptables"
 DATAPATH_OURS = ("kube-nftlb snat", "kube-nftlb dnat", "kube-nftlb dsr")
-REPEATS = frozenset({"repetition", "round"})
-"""Parameters that tell one repetition from the other."""
-
 REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
-
-ALL_THERE = "all in the kernel"
-SINGLE_CHANGE, MEANWHILE = "one change afterwards", "one change meanwhile"
-OPERATOR_STARTED = "started until a new Service has its farm"
-
-Point = tuple[tuple[str, Parameter], ...]
-Units = Mapping[tuple[str, str], str]
-"""The unit of each metric, by scenario and metric."""
-Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
 
 
 class Verdict(NamedTuple):
-    """One bar, and its point that is worst for us."""
+    """The verdict on one target, with the point that is worst for us."""
 
-    bar: str
+    target: str
     outcome: str
     worst: str
     key: str
 
 
-def point_of(record: Record) -> Point:
-    """The parameters of a record, but those that tell repetitions apart."""
-    return tuple((key, value) for key, value in record.parameters.items() if key not in REPEATS)
-
-
-def grouped(records: Iterable[Record]) -> Groups:
-    """The values of all repetitions, in their order, by (scenario, metric, point) and then by subject."""
-    groups: Groups = {}
-    for record in records:
-        if not record.missing:
-            subjects = groups.setdefault((record.scenario, record.metric, point_of(record)), {})
-            subjects.setdefault(record.subject, []).append(record.value)
-    return groups
-
-
-def units_of(records: Iterable[Record]) -> Units:
-    """The unit of each metric."""
-    return {(record.scenario, record.metric): record.unit for record in records}
-
-
-def with_unit(metric: str, unit: str) -> str:
-    """A metric as a heading."""
-    return f"{metric}, {unit}" if unit else metric
-
-
-def text_of(point: Point) -> str:
-    """A point as a person reads it."""
-    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
-
-
 def verdicts(records: Iterable[Record]) -> list[Verdict]:
-    """All bars, also those for which there are no records."""
+    """Return verdicts on all targets, including those without records."""
     groups = grouped(records)
     return [
         _latency(groups, "steady", "created until answered", (NFTABLES, IPTABLES), 0.1, "steady",
@@ -99,9 +66,9 @@ def verdicts(records: Iterable[Record]) -> list[Verdict]:
 
 
 def _latency(
-    groups: Groups, load: str, metric: str, others: tuple[str, ...], most: float, key: str, bar: str
+    groups: Groups, load: str, metric: str, others: tuple[str, ...], most: float, key: str, target: str
 ) -> Verdict:
-    """Whether ours take no more than ``most`` of what the others take, at each point and beside each of them."""
+    """Judge if our times are at most ``most`` times those of each other subject at each point."""
     shares, reached, missed = [], 0, 0
     for (scenario, name, point), subjects in groups.items():
         if (scenario, name) == ("latency", metric) and ("load", load) in point and OURS in subjects:
@@ -113,33 +80,33 @@ def _latency(
                 reached += above.decides and above.high <= 0
                 missed += above.decides and above.low > 0
                 our, their = statistics.median(ours), statistics.median(theirs)
-                # The times count from the API's answer, which may come after the fact.
+                # Times start at the API server's response, which may arrive late.
                 share = our / their if their > 0 else float("inf") if our > their else 1.0
                 shares.append((share, f"{our:.1f} ms beside {their:.1f} ms of {other} ({text_of(point)})"))
     if not shares:
-        return _not_measured(bar)
-    return _at_points(bar, key, len(shares), reached, missed, max(shares)[1])
+        return _not_measured(target)
+    return _at_points(target, key, len(shares), reached, missed, max(shares)[1])
 
 
 def _within(
     groups: Groups,
-    bar: str,
+    target: str,
     limit: float,
     unit: str,
     figures: Sequence[tuple[str, str]],
     where: Mapping[str, Parameter],
     key: str = "",
 ) -> Verdict:
-    """Whether our highest value of some figures (scenario and metric) is below a limit, wherever it was taken."""
+    """Judge if the highest of our values of some figures (scenario and metric) is below a limit."""
     found = [
         (max(subjects[OURS]), point)
         for (scenario, metric, point), subjects in groups.items()
         if (scenario, metric) in figures and OURS in subjects and where.items() <= dict(point).items()
     ]
     if not found:
-        return _not_measured(bar)
+        return _not_measured(target)
     value, point = max(found)
-    return Verdict(bar, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
+    return Verdict(target, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
 
 
 def _rules(groups: Groups) -> Verdict:
@@ -148,13 +115,13 @@ def _rules(groups: Groups) -> Verdict:
         for (scenario, metric, point), subjects in groups.items()
         if (scenario, metric) == ("latency", "rules") and OURS in subjects
     )
-    bar = "The number of rules grows no faster than the number of Services"
+    target = "The number of rules grows no faster than the number of Services"
     if len(counts) < 3:
-        return _not_measured(bar)
+        return _not_measured(target)
     (base, at_base), (few, at_few), *_, (many, at_many) = counts
     first, last = (at_few - at_base) / (few - base), (at_many - at_base) / (many - base)
     return Verdict(
-        bar,
+        target,
         REACHED if last <= first else MISSED,
         f"{first:.1f} rules for each of the first {few}, {last:.1f} for each of {many}",
         "rules",
@@ -162,36 +129,36 @@ def _rules(groups: Groups) -> Verdict:
 
 
 def _datapath(groups: Groups) -> Verdict:
-    bar = "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point"
+    target = "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point"
     ratios = list(datapath_ratios(groups))
     if not ratios:
-        return _not_measured(bar)
+        return _not_measured(target)
     reached = sum(share.low >= 0.98 for _, _, share in ratios if share.decides)
     missed = sum(share.high < 0.98 for _, _, share in ratios if share.decides)
     worst = min(ratios, key=lambda each: each[2].value)
-    return _at_points(bar, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst))
+    return _at_points(target, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst))
 
 
 def _per_packet(groups: Groups) -> Verdict:
-    bar = "The same for the processor time of one packet, which is less noisy"
+    target = "The same for the processor time of one packet, which is less noisy"
     ratios = [(metric, *each) for metric in (packets.FIRST, packets.LATER) for each in datapath_ratios(groups, metric)]
     if not ratios:
-        return _not_measured(bar)
+        return _not_measured(target)
     reached = sum(share.high <= 1.02 for *_, share in ratios if share.decides)
     missed = sum(share.low > 1.02 for *_, share in ratios if share.decides)
     metric, ours, point, share = max(ratios, key=lambda each: each[3].value)
-    return _at_points(bar, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
+    return _at_points(target, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
 
 
-def _not_measured(bar: str) -> Verdict:
-    return Verdict(bar, NOT_MEASURED, "", "")
+def _not_measured(target: str) -> Verdict:
+    return Verdict(target, NOT_MEASURED, "", "")
 
 
-def _at_points(bar: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:
-    """A bar that is to be reached at each of some points; where it is neither, noise hides it."""
+def _at_points(target: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:
+    """Judge a target at each of several points; points that are neither reached nor missed are lost in noise."""
     outcome = MISSED if missed else REACHED if reached == points else OPEN
     counts = f"of {points} points {reached} reached, {missed} missed, the others undecided; worst: {worst}"
-    return Verdict(bar, outcome, counts, key)
+    return Verdict(target, outcome, counts, key)
 
 
 def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
@@ -199,7 +166,7 @@ def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
 
 
 def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:
-    """What our modes have of a metric, as a share of kube-proxy's in the same round."""
+    """Return our metric in each mode as a share of kube-proxy's in the same round."""
     for (scenario, metric, point), subjects in groups.items():
         if (scenario, metric) == ("datapath", wanted) and NFTABLES in subjects:
             theirs = subjects[NFTABLES]
@@ -207,12 +174,3 @@ def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iter
                 rounds = min(len(subjects.get(ours, ())), len(theirs))
                 if rounds:
                     yield ours, point, stats.ratio(subjects[ours][:rounds], theirs[:rounds])
-
-
-def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:
-    """The subjects of the scenarios and metrics that are to be kept, in the order of their first records."""
-    found: dict[str, None] = defaultdict()
-    for (scenario, metric, _), subjects in groups.items():
-        if keep(scenario, metric):
-            found.update(dict.fromkeys(subjects))
-    return list(found)

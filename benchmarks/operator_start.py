@@ -1,16 +1,16 @@
-"""How long a new operator takes to know a cluster, and how much memory it takes.
+"""Start-up of an operator: how long it takes to ingest a cluster, and how much memory.
 
-The node's agent and nftlb are stopped: what they would make of the farms is for other scenarios, and takes them longer.
+The node's agent and nftlb are stopped: programming the farms takes longer, and other scenarios measure it.
 """
 
 import asyncio
 import time
 
-from benchmarks import bars, cluster
+from benchmarks import cluster, series
 from benchmarks.cluster import NODE
-from benchmarks.options import Options
 from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
+from benchmarks.scope import Scope
 from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES
@@ -25,13 +25,13 @@ _LOOK_EVERY_S = 0.05
 
 
 def sizes(full: bool) -> tuple[int, ...]:
-    """The numbers of Services."""
+    """Return the numbers of Services."""
     return (1000, 8000) if full else (1000,)
 
 
-def run(records: Records, options: Options) -> None:
-    """Measure with few Services, and with many."""
-    asyncio.run(_measure(records, options.wanted(sizes(options.full))))
+def run(records: Records, scope: Scope) -> None:
+    """Measure with few Services and with many."""
+    asyncio.run(_measure(records, scope.select(sizes(scope.full))))
 
 
 async def _measure(records: Records, numbers: tuple[int, ...]) -> None:
@@ -60,10 +60,10 @@ async def _restart(records: Records, lab: Lab, kube: Kube, services: int, repeti
     await asyncio.to_thread(lab.start, "operator")
     await _until_farm(kube, f"{name}--http")
     keys = {"services": services, "endpoints": _ENDPOINTS, "repetition": repetition}
-    records.add(SCENARIO, bars.OURS, bars.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
+    records.add(SCENARIO, series.OURS, series.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
     used = usages(lab, ("operator",))["operator"]
-    records.add(SCENARIO, bars.OURS, PEAK, "MB", used.peak_mb, **keys, process="operator")
-    records.add(SCENARIO, bars.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
+    records.add(SCENARIO, series.OURS, PEAK, "MB", used.peak_mb, **keys, process="operator")
+    records.add(SCENARIO, series.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
 
 
 async def _until_farm(kube: Kube, name: str) -> None:
@@ -78,7 +78,7 @@ async def _until_farm(kube: Kube, name: str) -> None:
 
 
 async def _until_farms(kube: Kube, number: int) -> None:
-    """Wait for the farm of the last Service and then for all others, which a queue may have put behind it."""
+    """Wait for the farm of the last Service, then for all others, which a queue may have put behind it."""
     await _until_farm(kube, f"other-{number - 1}--http")
     async with asyncio.timeout(_FARM_WITHIN_S):
         while len((await kube.list(FARMS, "default")).items) < number:  # noqa: ASYNC110 - farms are the API server's

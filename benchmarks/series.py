@@ -1,0 +1,60 @@
+"""Group records by scenario, metric and point, and name their parts. Computation only."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from benchmarks.records import Parameter, Record
+
+OURS = "kube-nftlb"
+NFTABLES, IPTABLES = "kube-proxy-nftables", "kube-proxy-iptables"
+
+REPEATS = frozenset({"repetition", "round"})
+"""The parameters that distinguish repetitions."""
+
+ALL_THERE = "all in the kernel"
+SINGLE_CHANGE, MEANWHILE = "one change afterwards", "one change meanwhile"
+OPERATOR_STARTED = "started until a new Service has its farm"
+
+Point = tuple[tuple[str, Parameter], ...]
+Units = Mapping[tuple[str, str], str]
+"""The unit of each metric, by scenario and metric."""
+Groups = dict[tuple[str, str, Point], dict[str, list[float]]]
+
+
+def point_of(record: Record) -> Point:
+    """Return the parameters of a record, without those that distinguish repetitions."""
+    return tuple((key, value) for key, value in record.parameters.items() if key not in REPEATS)
+
+
+def grouped(records: Iterable[Record]) -> Groups:
+    """Return the values of all repetitions, in order, by (scenario, metric, point) and then by subject."""
+    groups: Groups = {}
+    for record in records:
+        if not record.missing:
+            subjects = groups.setdefault((record.scenario, record.metric, point_of(record)), {})
+            subjects.setdefault(record.subject, []).append(record.value)
+    return groups
+
+
+def units_of(records: Iterable[Record]) -> Units:
+    """Return the unit of each metric by (scenario, metric)."""
+    return {(record.scenario, record.metric): record.unit for record in records}
+
+
+def with_unit(metric: str, unit: str) -> str:
+    """Format a metric as a heading."""
+    return f"{metric}, {unit}" if unit else metric
+
+
+def text_of(point: Point) -> str:
+    """Format a point for display."""
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in point)
+
+
+def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:
+    """Return the subjects of the selected scenarios and metrics, in the order of their first records."""
+    found: dict[str, None] = defaultdict()
+    for (scenario, metric, _), subjects in groups.items():
+        if keep(scenario, metric):
+            found.update(dict.fromkeys(subjects))
+    return list(found)
