@@ -1,11 +1,12 @@
 """What all models have in common, and the small types they share."""
 
-import ipaddress
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+from kube_nftlb.api import rules
 
 Family = Literal["ipv4", "ipv6"]
 FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
@@ -98,18 +99,6 @@ class Annotation:
         self.key = key
 
 
-class Cel:
-    """A rule in CEL that the API server checks, and the sentence that it answers where the rule does not hold."""
-
-    def __init__(self, rule: str, message: str) -> None:
-        self.rule = rule
-        self.message = message
-
-    def schema(self) -> dict[str, str]:
-        """The rule as an entry of x-kubernetes-validations."""
-        return {"rule": self.rule, "message": self.message}
-
-
 def nftlb_field(model: type[BaseModel], field: str) -> Nftlb | None:
     """What nftlb calls a field, or None where it has no name for it."""
     return next((entry for entry in model.model_fields[field].metadata if isinstance(entry, Nftlb)), None)
@@ -124,58 +113,16 @@ def annotation_key(model: type[BaseModel], field: str) -> str | None:
     return None
 
 
-_BROADCAST = "255.255.255.255"
-
-
-def _canonical_ip(value: str) -> str:
-    address = ipaddress.ip_address(value)
-    if str(address) != value:
-        raise ValueError(f"{value!r} must be written {str(address)!r}")
-    # On a loopback address a farm would stand between the agent and nftlb.
-    own = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-    if own or value == _BROADCAST or (isinstance(address, ipaddress.IPv6Address) and address.scope_id):
-        raise ValueError(f"{value!r} is not an address that others can connect to")
-    return value
-
-
 IpAddress = Annotated[
     str,
-    Field(
-        min_length=2,
-        max_length=45,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                Cel(
-                    "isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
-                    "must be one IPv4 or IPv6 address in its canonical form, such as 10.96.0.10 or fd00::1, "
-                    "and not a loopback, link-local or multicast address",
-                ).schema()
-            ]
-        },
-    ),
-    AfterValidator(_canonical_ip),
+    Field(min_length=2, max_length=45, json_schema_extra=rules.schema(rules.IP)),
+    AfterValidator(rules.validator(rules.IP)),
 ]
-
-
-def _canonical_ip_or_empty(value: str) -> str:
-    return _canonical_ip(value) if value else value
-
 
 IpAddressOrEmpty = Annotated[
     str,
-    Field(
-        max_length=45,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                Cel(
-                    "self == '' || isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
-                    "must be empty, or one IPv4 or IPv6 address in its canonical form, and not a loopback, link-local "
-                    "or multicast address",
-                ).schema()
-            ]
-        },
-    ),
-    AfterValidator(_canonical_ip_or_empty),
+    Field(max_length=45, json_schema_extra=rules.schema(rules.IP_OR_EMPTY)),
+    AfterValidator(rules.validator(rules.IP_OR_EMPTY)),
 ]
 
 
@@ -189,6 +136,12 @@ OptionalList = Annotated[tuple[_T, ...], BeforeValidator(_none_as_empty)]
 """A list that Kubernetes writes as null, or leaves out, where it is empty."""
 
 
-def validation(*rules: Cel) -> dict[str, Any]:
-    """CEL rules for ``model_config['json_schema_extra']``."""
-    return {"x-kubernetes-validations": [rule.schema() for rule in rules]}
+def first_error(error: ValidationError, *outer: str) -> str:
+    """Return the first error as ``<path>: <message>``; ``outer`` is where the validated part is in its object."""
+    path = ".".join(str(part) for part in (*outer, *error.errors(include_url=False, include_input=False)[0]["loc"]))
+    return f"{path}: {first_message(error)}" if path else first_message(error)
+
+
+def first_message(error: ValidationError) -> str:
+    """Return the message of the first error, without its path."""
+    return str(error.errors(include_url=False, include_input=False)[0]["msg"]).removeprefix("Value error, ")

@@ -1,28 +1,45 @@
 """What an NftlbFarm lets its clients do at most."""
 
-from typing import Annotated, Self
+from collections.abc import Callable
+from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from kube_nftlb.api.base import Annotation, Cel, Model, validation
+from kube_nftlb.api import rules
+from kube_nftlb.api.base import Annotation, Model
+from kube_nftlb.api.rules import Rule
 from kube_nftlb.api.values import RATE_PATTERN, RATE_SECONDS, LogPrefix, Rate, Verdict
 
 Burst = Annotated[int, Field(ge=1, le=1000000)]
 
 _BURST_S = 2**64 // 10**9
 """How long a whole burst may take at its rate: the kernel counts nanoseconds in 64 bits, and refuses more."""
-_TOO_LONG = (
-    "a burst at this rate takes longer than 584 years, which the kernel cannot count: raise the rate or lower the"
-)
 
 
-def _burst_rule(rate: str, burst: str) -> Cel:
+def _burst_rule(rate: str, burst: str, values: Callable[["Limits"], tuple[str | None, int]]) -> Rule["Limits"]:
+    """Return the rule about a rate and its burst, given the names of both and how to get their values."""
     seconds = ", ".join(f"'{unit}': {seconds}" for unit, seconds in RATE_SECONDS.items())
-    return Cel(
+    return Rule(
+        f"{rate}-burst",
         f"!has(self.{rate}) || !self.{rate}.matches('{RATE_PATTERN}') || "
         f"{{{seconds}}}[self.{rate}.split('/')[1]] * self.{burst} <= int(self.{rate}.split('/')[0]) * {_BURST_S}",
-        f"{_TOO_LONG} {burst}",
+        lambda limits: _burst_fits(*values(limits)),
+        f"at this rate, a burst would take longer than 584 years, which the kernel cannot count: raise {rate} or lower "
+        f"{burst}",
     )
+
+
+def _burst_fits(rate: str | None, burst: int) -> bool:
+    if rate is None:
+        return True
+    number, _, unit = rate.partition("/")
+    return RATE_SECONDS[unit] * burst <= int(number) * _BURST_S
+
+
+LIMITS_RULES: Final[tuple[Rule["Limits"], ...]] = (
+    _burst_rule("new", "newBurst", lambda limits: (limits.new, limits.new_burst)),
+    _burst_rule("reset", "resetBurst", lambda limits: (limits.reset, limits.reset_burst)),
+)
 
 
 class Limits(Model):
@@ -31,9 +48,7 @@ class Limits(Model):
     Up to 65,536 client addresses per limit are told apart; the limit does not hold for those beyond.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra=validation(_burst_rule("new", "newBurst"), _burst_rule("reset", "resetBurst"))
-    )
+    model_config = ConfigDict(json_schema_extra=rules.schema(*LIMITS_RULES))
 
     new: Annotated[
         Rate | None,
@@ -117,13 +132,6 @@ class Limits(Model):
     ] = "log drop"
 
     @model_validator(mode="after")
-    def _check_bursts(self) -> Self:
-        for rate, burst, name in (
-            (self.new, self.new_burst, "newBurst"),
-            (self.reset, self.reset_burst, "resetBurst"),
-        ):
-            if rate is not None:
-                number, _, unit = rate.partition("/")
-                if RATE_SECONDS[unit] * burst > int(number) * _BURST_S:
-                    raise ValueError(f"{_TOO_LONG} {name} ({rate}, {burst})")
+    def _check(self) -> Self:
+        rules.check(LIMITS_RULES, self)
         return self

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from kube_nftlb.api.base import Cel, Condition, Family, ForeignModel, Metadata, Model
+from kube_nftlb.api import rules
+from kube_nftlb.api.base import Condition, Family, ForeignModel, Metadata, Model
 
 CIDRS_MAX = 16384
 
@@ -33,22 +34,10 @@ def address_range(cidr: str) -> AddressRange:
     return AddressRange("ipv6" if address.version == 6 else "ipv4", int(address) & ~host, int(address) | host)
 
 
-def _check_cidr(value: str) -> str:
-    address_range(value)
-    return value
-
-
 Cidr = Annotated[
     str,
-    Field(
-        max_length=49,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                Cel("isCIDR(self)", "must be an address range such as 10.0.0.0/8 or fd00::/64").schema()
-            ]
-        },
-    ),
-    AfterValidator(_check_cidr),
+    Field(max_length=49, json_schema_extra=rules.schema(rules.CIDR)),
+    AfterValidator(rules.validator(rules.CIDR)),
 ]
 
 PolicyName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]

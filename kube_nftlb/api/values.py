@@ -1,13 +1,12 @@
 """The values that fields of a farm take, where a number or a bare string would not say enough."""
 
-import ipaddress
 import itertools
 import re
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from kube_nftlb.api.base import Cel, validation
+from kube_nftlb.api import rules
 
 Protocol = Literal["TCP", "UDP", "SCTP", "All"]
 Mode = Literal["snat", "dnat", "stlsdnat", "dsr", "local"]
@@ -112,28 +111,10 @@ The highest bit asks for masquerading, and nftlb has no room for the eighth digi
 """
 
 
-def _canonical_cidr(text: str) -> str:
-    network = ipaddress.ip_network(text)
-    if "%" in text:
-        # Whatever stands there until the slash, Python takes for an interface's name.
-        raise ValueError(f"{text!r} names an interface, which a range of addresses has not")
-    if str(network) != text:
-        raise ValueError(f"{text!r} must be written {str(network)!r}")
-    return text
-
-
 SourceRange = Annotated[
     str,
-    Field(
-        max_length=49,
-        json_schema_extra=validation(
-            Cel(
-                "isCIDR(self) && cidr(self) == cidr(self).masked()",
-                "must be an address range without bits behind its prefix, such as 10.0.0.0/8 or fd00::/64",
-            )
-        ),
-    ),
-    AfterValidator(_canonical_cidr),
+    Field(max_length=49, json_schema_extra=rules.schema(rules.SOURCE_RANGE)),
+    AfterValidator(rules.validator(rules.SOURCE_RANGE)),
 ]
 """A range of addresses, such as ``10.0.0.0/8``."""
 
@@ -157,8 +138,8 @@ def expand_ports(ports: str) -> list[int]:
     for part in ports.split(","):
         first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
-        if low > high:
-            raise ValueError(f"{part!r}: a range goes from its lower end to its upper, such as 8000-8003")
+        if not rules.PORTS.holds(part):
+            raise ValueError(f"{part!r} {rules.PORTS.message}")
         if len(expanded) + high - low + 1 > PORTS_MAX:
             raise ValueError(f"{ports!r} names more than {PORTS_MAX} ports")
         expanded.extend(range(low, high + 1))
@@ -177,12 +158,7 @@ Ports = Annotated[
     Field(
         max_length=100,
         pattern=rf"^$|{_PORTS_PATTERN}",
-        json_schema_extra=validation(
-            Cel(
-                "self.split(',').all(p, !p.contains('-') || int(p.split('-')[0]) <= int(p.split('-')[1]))",
-                "a range goes from its lower end to its upper, such as 8000-8003",
-            )
-        ),
+        json_schema_extra=rules.schema(rules.PORTS),
     ),
     AfterValidator(_checked_ports),
 ]

@@ -3,7 +3,7 @@
 The farms are those that the operator would write, made by its own functions, and the rest of the way is the agent's.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb.translate import farm_view
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts, gather
+from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
@@ -159,6 +160,5 @@ def _plain(raw: JsonObject) -> JsonObject:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        first: Any = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        return first_error(error)
     return f"{type(error).__name__}: {error}"

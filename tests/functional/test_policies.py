@@ -388,7 +388,7 @@ def test_a_policy_that_no_farm_could_refer_to_is_refused(cluster: Cluster) -> No
 
 def test_policies_are_for_modes_whose_packets_pass_them(cluster: Cluster) -> None:
     listen = [{"ip": VIPS["ipv4"], "ports": "80"}]
-    assert "policies are for the modes" in cluster.refused(
+    assert "policies require mode" in cluster.refused(
         farm("wrong", "default", addresses=listen, mode="dsr", policies=["list"])
     )
 

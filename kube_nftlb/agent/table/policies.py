@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from kube_nftlb import names
 from kube_nftlb.agent.table.table import GUARDS, listener
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import Family, first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
@@ -66,9 +66,7 @@ def policy(raw: Json) -> Policy:
     try:
         spec = PolicySpec.model_validate(raw.get("spec"))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("spec", *first["loc"]))
-        return Policy(invalid=f"{where}: {first['msg']}")
+        return Policy(invalid=first_error(error, "spec"))
     ranges = [address_range(cidr) for cidr in spec.cidrs]
     return Policy(spec.type == "allow", Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES)))
 

@@ -64,7 +64,7 @@ def test_a_farm_that_loses_its_address_is_named_with_the_winner_and_not_sent_to_
 def test_a_farm_that_cannot_be_is_told_and_not_sent_to_nftlb() -> None:
     result = rendered(BAD_FARM, BY_HAND)
     (problem,) = result.problems
-    assert problem.startswith("NftlbFarm default/bad: Invalid: scheduler: ")
+    assert problem.startswith("NftlbFarm default/bad: Invalid: spec.scheduler: ")
     assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["shop.by-hand"]
 
 
