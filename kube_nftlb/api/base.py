@@ -1,4 +1,4 @@
-"""What all models have in common, and the small types they share."""
+"""Base classes and small types that the models share."""
 
 from datetime import datetime
 from typing import Annotated, Literal, TypeVar
@@ -13,16 +13,16 @@ FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
 
 
 class Model(BaseModel):
-    """A part of an object of ours: camelCase outside, immutable.
+    """A part of one of our objects: camelCase in JSON, immutable.
 
-    Fields that are not known are left out: the API server refuses them, unless its definition is newer than we are.
+    Unknown fields are ignored: the API server rejects them, unless its CRD is newer than this program.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="ignore")
 
 
 class ForeignModel(BaseModel):
-    """A part of an object that Kubernetes defines: what we do not read is left out."""
+    """A part of an object that Kubernetes defines; fields that we do not read are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="ignore")
 
@@ -38,12 +38,12 @@ class OwnerReference(ForeignModel):
 
     @property
     def controls_as_service(self) -> bool:
-        """Whether a Service controls the object, and not another kind of that name."""
+        """Return true if a Service of the core API controls the object, not another kind of that name."""
         return self.controller is True and self.kind == "Service" and self.api_version == "v1"
 
 
 class Metadata(ForeignModel):
-    """The part of an object's metadata that decisions are made from."""
+    """The part of an object's metadata that we read."""
 
     name: str
     namespace: str = ""
@@ -58,9 +58,9 @@ class Metadata(ForeignModel):
 
     @property
     def service(self) -> OwnerReference | None:
-        """The Service that controls the object.
+        """Return the Service that controls the object, or None.
 
-        One that is being deleted nobody controls: edits of it are not undone any more, and a finalizer may keep it.
+        An object that is being deleted has no controller: edits are no longer reverted, and a finalizer may keep it.
         """
         if self.deletion_timestamp is not None:
             return None
@@ -68,7 +68,7 @@ class Metadata(ForeignModel):
 
 
 class Condition(Model):
-    """One of status.conditions, as Kubernetes' metav1.Condition."""
+    """An entry of status.conditions, like metav1.Condition."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
@@ -79,9 +79,9 @@ class Condition(Model):
 
 
 class Nftlb:
-    """Marks a field of a farm or a backend that nftlb has under a name of its own (nftlb's README, section API).
+    """Marks a field of a farm or backend with nftlb's name for it (nftlb's README, section API).
 
-    ``unset`` is what nftlb has where it is told nothing; a field without a value becomes it.
+    ``unset`` is nftlb's default, which stands for a field without a value.
     """
 
     def __init__(self, key: str, unset: str = "") -> None:
@@ -90,9 +90,9 @@ class Nftlb:
 
 
 class Annotation:
-    """Marks a field that an annotation can set: on the Service for a farm's field, on the Pod for a backend's.
+    """Marks a field that an annotation can set: of a Service for a farm, of a Pod for a backend.
 
-    ``key`` is what follows names.ANNOTATION_PREFIX; without it, it is the name that nftlb has for the field.
+    ``key`` follows names.ANNOTATION_PREFIX; the default is nftlb's name for the field.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -100,12 +100,12 @@ class Annotation:
 
 
 def nftlb_field(model: type[BaseModel], field: str) -> Nftlb | None:
-    """What nftlb calls a field, or None where it has no name for it."""
+    """Return nftlb's name for a field, or None if it has none."""
     return next((entry for entry in model.model_fields[field].metadata if isinstance(entry, Nftlb)), None)
 
 
 def annotation_key(model: type[BaseModel], field: str) -> str | None:
-    """The annotation that sets a field, without its prefix; None where there is none."""
+    """Return the annotation that sets a field, without its prefix, or None if there is none."""
     for entry in model.model_fields[field].metadata:
         if isinstance(entry, Annotation):
             nftlb = nftlb_field(model, field)
@@ -133,7 +133,7 @@ def _none_as_empty(value: object) -> object:
 _T = TypeVar("_T")
 
 OptionalList = Annotated[tuple[_T, ...], BeforeValidator(_none_as_empty)]
-"""A list that Kubernetes writes as null, or leaves out, where it is empty."""
+"""A list that Kubernetes writes as null, or omits, if it is empty."""
 
 
 def first_error(error: ValidationError, *outer: str) -> str:

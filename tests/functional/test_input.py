@@ -114,7 +114,7 @@ def test_a_farm_past_a_limit_says_so_and_the_others_stay(cluster: Cluster, names
         def told_of_ports() -> bool:
             status = cluster.farm("wide", namespace).get("status", {})
             accepted = {c["type"]: c for c in status.get("conditions", [])}.get("Accepted", {})
-            return accepted.get("status") == "False" and "names more than 1024 ports" in accepted["message"]
+            return accepted.get("status") == "False" and "must not have more than 1024 ports" in accepted["message"]
 
         eventually(told_of_ports, "its condition says which limit it is past")
         cluster.reaches(client, pods, vip)
