@@ -23,10 +23,10 @@ def test_a_list_of_one_kind_names_it_once() -> None:
     ("text", "words"),
     [
         ("a: [", "neither YAML nor JSON"),
-        ("just text", "an object without a kind"),
-        ("- 1", "an object without a kind"),
-        ("kind: Service", "a Service without metadata.name"),
-        ("kind: List\nitems: [7]", "an object without a kind: 7"),
+        ("just text", "object without kind"),
+        ("- 1", "object without kind"),
+        ("kind: Service", "Service without metadata.name"),
+        ("kind: List\nitems: [7]", "object without kind: 7"),
         ("kind: Service\nmetadata: {name: !!python/object:os.system x}", "neither YAML nor JSON"),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_kinds_that_are_not_read_are_counted() -> None:
     found = complete([{"kind": "Deployment", "metadata": {}}, {"kind": "Deployment", "metadata": {}}, SERVICE])
     assert [raw["kind"] for _, raw in found.objects] == ["Service"]
-    assert "2 of the kind Deployment left out" in found.notes
+    assert "ignored 2 of kind Deployment" in found.notes
 
 
 def test_what_the_api_server_would_fill_in_is_filled_in() -> None:

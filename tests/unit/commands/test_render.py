@@ -88,11 +88,11 @@ def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> No
 def test_a_service_that_is_none_is_told(spec: str) -> None:
     result = rendered(f"kind: Service\nmetadata: {{name: odd}}\nspec: {spec}")
     (problem,) = result.problems
-    assert problem.startswith("Service default/odd: not as the API server takes it: ")
+    assert problem.startswith("Service default/odd: the API server would reject it: ")
 
 
 def test_a_service_without_slices_is_told() -> None:
-    assert any("no EndpointSlice here" in note for note in rendered(SHOP.partition("---")[0]).notes)
+    assert any("no EndpointSlice in the manifests" in note for note in rendered(SHOP.partition("---")[0]).notes)
 
 
 def test_a_farm_of_a_port_that_is_gone_would_be_deleted() -> None:
@@ -116,11 +116,11 @@ def test_the_exit_status_says_whether_anything_was_refused(text: str, status: in
     result = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "shop.yaml"), "-o", "nftlb"])
     assert result.exit_code == status
     assert json.loads(result.stdout)["farms"][0]["name"] == "web--http"
-    assert ("refused: NftlbFarm default/thief" in result.stderr) == (status == 3)
+    assert ("rejected: NftlbFarm default/thief" in result.stderr) == (status == 3)
 
 
 def test_manifests_come_from_standard_input_too() -> None:
     result = CliRunner().invoke(app, ["render", "-f", "-"], input=SHOP)
     assert result.exit_code == 0
     assert "name: web--http" in result.stdout
-    assert "note: 1 of the kind Deployment left out" in result.stderr
+    assert "note: ignored 1 of kind Deployment" in result.stderr
