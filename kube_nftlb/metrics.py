@@ -1,6 +1,6 @@
-"""Every series that kube-nftlb exports, each declared here and nowhere else.
+"""All metrics of operator and agent, each declared here and nowhere else.
 
-No label has a value per Service, farm, node or client: there are as many series in a large cluster as in a small one.
+No label has a value per Service, farm, node or client, so that the number of series does not grow with the cluster.
 docs/metrics.md is generated from the declarations.
 """
 
@@ -28,27 +28,27 @@ PROGRAMS: tuple[Program, ...] = ("operator", "agent")
 
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 _FRESH_S = 0.25
-"""An answer is given again for so long: who asks without pause must not cost more than who asks four times a second."""
+"""Seconds for which a response is cached, so that frequent scrapes cost no more than four per second."""
 
 _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Seconds, for what takes milliseconds when all is well."""
+"""Buckets in seconds, for what normally takes milliseconds."""
 _LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
-"""Seconds, for what takes a part of a second when all is well, and minutes when it is not."""
+"""Buckets in seconds, for what normally takes less than a second, and minutes under problems."""
 
 Values = str | tuple[str, ...]
-"""A label's values: all of them, which are there from the start, so that the first increase is seen; or a sentence."""
+"""All values of a label, exported as 0 from the start so that the first increase is visible; or their description."""
 
 _M = TypeVar("_M", bound=MetricWrapperBase)
 
-# Of each counter another series, which nobody asks for.
+# Another series per counter, which nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no hints
 
 
 class Series(NamedTuple):
-    """What is to be known of a metric, for docs/metrics.md."""
+    """The description of a metric, for docs/metrics.md."""
 
     name: str
-    """As it is queried; a histogram's goes on with ``_bucket``, ``_sum`` and ``_count``."""
+    """As in queries; for a histogram without ``_bucket``, ``_sum`` and ``_count``."""
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
     labels: Mapping[str, Values]
@@ -85,71 +85,69 @@ def _histogram(name: str, meaning: str, buckets: tuple[float, ...], *programs: P
     return _exported(metric, Series(name, "histogram", meaning, labels, programs))
 
 
-_QUEUES = "farms (Services whose farms are looked at), statuses (farms whose status is)"
+_QUEUES = "farms (Services to reconcile), statuses (farms whose status to update)"
 
 BUILD_INFO = _gauge(
     "kube_nftlb_build_info",
-    "Always 1; the labels say what runs.",
+    "Always 1; the labels have the versions.",
     *PROGRAMS,
     program="operator, agent",
-    version="kube-nftlb's version",
-    python="Python's version",
+    version="version of kube-nftlb",
+    python="version of Python",
 )
 API_REQUESTS = _counter(
     "kube_nftlb_api_requests_total",
-    "Requests to the API server, but those of kopf. A watch counts when it begins.",
+    "Requests to the API server, except those of kopf. A watch counts when it starts.",
     *PROGRAMS,
     method="GET, POST, PATCH, DELETE",
-    code="HTTP status; error where there was no answer",
+    code="HTTP status, or error without a response",
 )
 WATCH_FAILURES = _counter(
     "kube_nftlb_watch_failures_total",
-    "How often a list or watch failed and was begun anew; those of kopf are in kube_nftlb_watch_restarts_total.",
+    "Lists and watches that failed and were restarted. Those of kopf are in kube_nftlb_watch_restarts_total.",
     *PROGRAMS,
     resource="nftlbfarms, nftlbpolicies, nodes, servicecidrs; of the operator: endpointslices, nftlbfarms, nftlbnodes, "
     "pods, nftlbpolicies",
-    reason="Expired (all is listed anew), Failed",
+    reason="Expired (objects are listed again), Failed",
 )
 PROBES = _counter(
     "kube_nftlb_probes_total",
-    "Answers to probes.",
+    "Responses to probes.",
     *PROGRAMS,
     path="/healthz, /livez, /alive, /readyz",
     code="200, 503",
 )
-EVENTS = _counter(
-    "kube_nftlb_events_total", "Kubernetes Events that were told.", *PROGRAMS, reason="the Event's reason"
-)
+EVENTS = _counter("kube_nftlb_events_total", "Kubernetes Events sent.", *PROGRAMS, reason="reason of the Event")
 
 SERVICE_CHANGES = _counter(
     "kube_nftlb_rules_services_changes_total",
-    "Creations, changes and deletions of Services that were seen.",
+    "Observed creations, updates and deletions of Services.",
     "operator",
 )
 ENDPOINT_SLICE_CHANGES = _counter(
     "kube_nftlb_rules_endpoints_changes_total",
-    "Creations, changes and deletions of EndpointSlices that were seen.",
+    "Observed creations, updates and deletions of EndpointSlices.",
     "operator",
 )
 SERVICE_CHANGES_PENDING = _gauge(
     "kube_nftlb_rules_services_changes_pending",
-    "Changes of Services whose farms were not written yet.",
+    "Changes of Services whose farms are not written yet.",
     "operator",
 )
 ENDPOINT_SLICE_CHANGES_PENDING = _gauge(
     "kube_nftlb_rules_endpoints_changes_pending",
-    "Changes of EndpointSlices whose farms were not written yet.",
+    "Changes of EndpointSlices whose farms are not written yet.",
     "operator",
 )
 SERVICE_SYNC_SECONDS = _histogram(
     "kube_nftlb_service_sync_duration_seconds",
-    "How long the operator took for a Service: what its farms are to be, and the writes for it.",
+    "Time to reconcile a Service: to build its farms and write the changes.",
     _SHORT,
     "operator",
 )
 FARMS_APPLIED = _counter(
     "kube_nftlb_farms_applied_total",
-    "NftlbFarms that the operator created or changed.",
+    "NftlbFarms that the operator created or updated.",
     "operator",
     reason=("Created", "SpecChanged", "OwnerChanged"),
 )
@@ -160,86 +158,84 @@ FARMS_DELETED = _counter(
     reason=("ServiceGone", "ServiceNotServed", "PortGone"),
 )
 FARMS_REFUSED = _counter(
-    "kube_nftlb_farms_refused_total", "Writes of NftlbFarms that the API server refused for good.", "operator"
+    "kube_nftlb_farms_refused_total", "Writes of NftlbFarms that the API server rejected as invalid.", "operator"
 )
 FARM_WRITE_RETRIES = _counter(
     "kube_nftlb_farm_write_retries_total",
-    "How often the writes for a Service failed in a passing way and are repeated.",
+    "Times that the writes for a Service failed temporarily and were retried.",
     "operator",
 )
-FARM_STATUSES_WRITTEN = _counter(
-    "kube_nftlb_farm_statuses_written_total", "Statuses of NftlbFarms that the operator wrote.", "operator"
-)
+FARM_STATUSES_WRITTEN = _counter("kube_nftlb_farm_statuses_written_total", "Status updates of NftlbFarms.", "operator")
 FARMS = _gauge(
     "kube_nftlb_farms",
     "NftlbFarms in the cluster.",
     "operator",
-    state="programmed (on every node), pending (accepted, but a node does not have it), refused (invalid, or another "
-    "farm has an address of it)",
+    state="programmed (on every node), pending (accepted, but not on every node yet), refused (invalid, or another "
+    "farm owns one of its listeners)",
 )
 BACKENDS = _gauge(
     "kube_nftlb_backends", "Backends of all NftlbFarms in the cluster.", "operator", state="ready, not_ready"
 )
 NODES = _gauge(
     "kube_nftlb_nodes",
-    "Nodes that run, or have run, an agent.",
+    "Nodes with an NftlbNode.",
     "operator",
-    state="ready, not_ready (its agent says that it cannot work)",
+    state="ready, not_ready (its agent reports that it cannot work)",
 )
 RELIST_REPAIRS = _counter(
     "kube_nftlb_relist_repairs_total",
-    "Differences that a periodic list found, and repaired, because no watch told of them.",
+    "Differences that a periodic list found and repaired, missed by watches.",
     "operator",
     resource=("services", "endpointslices", "nftlbfarms", "nftlbnodes"),
 )
 LAST_LIST = _gauge(
     "kube_nftlb_last_list_timestamp_seconds",
-    "When the operator last listed everything with success, in seconds since 1970.",
+    "Unix time of the operator's last complete list.",
     "operator",
 )
 LEADER = _gauge(
     "kube_nftlb_leader",
-    "1 for the operator that writes, 0 for one that stands by; 1 too where there is no election.",
+    "1 for the leader, 0 for a standby replica. Always 1 without leader election.",
     "operator",
 )
 WATCH_RESTARTS = _counter(
     "kube_nftlb_watch_restarts_total",
-    "How often all watches of kopf were begun anew after a failure.",
+    "Restarts of all watches of kopf after a failure.",
     "operator",
 )
-QUEUE_LENGTH = _gauge("kube_nftlb_queue_length", "What waits to be looked at.", "operator", queue=_QUEUES)
+QUEUE_LENGTH = _gauge("kube_nftlb_queue_length", "Number of keys in the queue.", "operator", queue=_QUEUES)
 QUEUE_STALLED_SECONDS = _gauge(
     "kube_nftlb_queue_stalled_seconds",
-    "For how long nothing of a queue was begun or finished although something was due; 0 where nothing is.",
+    "Time without progress of a queue that has keys due; 0 if none is.",
     "operator",
     queue=_QUEUES,
 )
 
 SYNC_SECONDS = _histogram(
     "kube_nftlb_sync_duration_seconds",
-    "How long the agent took to send some changed farms to nftlb and the kernel.",
+    "Time to program a batch of changed farms.",
     _SHORT,
     "agent",
 )
 LAST_SYNC = _gauge(
     "kube_nftlb_last_sync_timestamp_seconds",
-    "When everything that waited was last found done, in seconds since 1970; 0 before the first time.",
+    "Unix time at which the queue was last found empty and everything programmed; 0 before the first time.",
     "agent",
 )
 LAST_QUEUED = _gauge(
     "kube_nftlb_last_queued_timestamp_seconds",
-    "When something was last to be programmed, in seconds since 1970.",
+    "Unix time at which a change was last queued.",
     "agent",
 )
-BACKLOG_SECONDS = _gauge(
-    "kube_nftlb_backlog_seconds",
-    "For how long the oldest change has waited to be programmed; 0 where none does.",
+LAG_SECONDS = _gauge(
+    "kube_nftlb_lag_seconds",
+    "Age of the oldest change that is not programmed yet; 0 if there is none.",
     "agent",
 )
 PROGRAMMING_SECONDS = _histogram(
     "kube_nftlb_network_programming_duration_seconds",
-    "From the change of a Pod or Service (the trigger time of its EndpointSlices) until this node's kernel was found "
-    "to have it. Changes from before the start of the operator or the agent do not count, nor do deletions.",
+    "Time from the change of a Pod or Service (the trigger time of its EndpointSlices) until it was verified in this "
+    "node's kernel. Deletions, and changes before the start of operator or agent, do not count.",
     _LONG,
     "agent",
 )
@@ -247,69 +243,67 @@ NODE_FARMS = _gauge(
     "kube_nftlb_node_farms",
     "Farms on this node.",
     "agent",
-    state="programmed, pending (in work, or not compared with the kernel yet), failed, refused (another farm has an "
-    "address of it)",
+    state="programmed, pending (queued, or not compared with the kernel yet), failed, refused (another farm owns one "
+    "of its listeners)",
 )
 NODE_BACKENDS = _gauge(
     "kube_nftlb_node_backends",
-    "Backends that this node's nftlb has.",
+    "Backends programmed on this node.",
     "agent",
-    state="up (gets connections), off (keeps those that it has, or serves some clients alone)",
+    state="up (receives new connections), off (only keeps open connections, or serves clients with a session)",
 )
-NODE_POLICIES = _gauge("kube_nftlb_node_policies", "NftlbPolicies that this node has.", "agent")
+NODE_POLICIES = _gauge("kube_nftlb_node_policies", "NftlbPolicies programmed on this node.", "agent")
 FARMS_WITHOUT_LOCAL_BACKENDS = _gauge(
     "kube_nftlb_node_farms_without_local_backends",
-    "Farms with the traffic policy Local whose backends are all on other nodes: this node drops their connections.",
+    "Farms with trafficPolicy Local and no backend on this node, which drops their connections.",
     "agent",
 )
 FARMS_FAILED = _counter(
     "kube_nftlb_farms_failed_total",
-    "How often a farm could not be programmed as asked.",
+    "Times that a farm could not be programmed as requested.",
     "agent",
     reason="Invalid, Refused, KernelFeatureMissing, Unsupported, AddressInUse, PolicyMissing, or another reason of "
     "failedFarms",
 )
 DRIFT_REPAIRED = _counter(
     "kube_nftlb_drift_repaired_total",
-    "How often the kernel was found to differ from the plan, and was repaired.",
+    "Times that drift in the kernel was repaired.",
     "agent",
 )
 KERNEL_COMPARISONS = _counter(
     "kube_nftlb_kernel_comparisons_total",
-    "Comparisons of a farm, or of what all farms share, with the kernel.",
+    "Comparisons of a farm, or of the shared parts of the ruleset, with the kernel.",
     "agent",
     result=("same", "different"),
 )
-CONNECTIONS_PARTED = _counter(
-    "kube_nftlb_connections_parted_total",
-    "Connections and UDP flows that were ended, or no longer hold their client to a backend that is gone. Untranslated "
-    "are those from before there was a farm.",
+STALE_CONNECTIONS_REMOVED = _counter(
+    "kube_nftlb_stale_connections_removed_total",
+    "Stale connections and sessions removed after their backend was gone or down. Untranslated: connections from "
+    "before the farm existed.",
     "agent",
     reason=("BackendGone", "BackendDown", "Untranslated"),
 )
-NFTLB_UP = _gauge("kube_nftlb_nftlb_up", "Whether nftlb answered when it was last asked: 1 or 0.", "agent")
-NFTLB_STARTS = _counter(
-    "kube_nftlb_nftlb_restarts_total", "How often nftlb was found to have been started anew.", "agent"
-)
+NFTLB_UP = _gauge("kube_nftlb_nftlb_up", "1 if nftlb responded to the last request, else 0.", "agent")
+NFTLB_STARTS = _counter("kube_nftlb_nftlb_restarts_total", "Detected restarts of nftlb.", "agent")
 NFTLB_REQUEST_SECONDS = _histogram(
     "kube_nftlb_nftlb_request_duration_seconds",
-    "How long nftlb took to answer.",
+    "Response time of nftlb.",
     _SHORT,
     "agent",
     method=("GET", "POST", "PUT", "PATCH", "DELETE"),
 )
 NFTLB_REQUESTS_FAILED = _counter(
     "kube_nftlb_nftlb_requests_failed_total",
-    "Requests that nftlb did not answer, and changes that it refused.",
+    "Requests that nftlb did not answer, or refused.",
     "agent",
     reason=("Unreachable", "Refused"),
 )
 
 
 class Page:
-    """What one program answers to ``/metrics``.
+    """The metrics page of one program.
 
-    ``refresh`` is called before the gauges are read. Like the answer itself, it must not block.
+    ``refresh`` updates the gauges before they are read. It must not block.
     """
 
     def __init__(
@@ -323,9 +317,9 @@ class Page:
         self._text = b""
 
     def answer(self, path: str) -> Answer:
-        """The text format of Prometheus 0.0.4 for ``/metrics``, 404 for any other path."""
+        """Return Prometheus' text format 0.0.4 for ``/metrics``, and 404 for any other path."""
         if path != "/metrics":
-            return Answer(404, {"error": "ask for /metrics"})
+            return Answer(404, {"error": "only /metrics is served"})
         if self._clock() - self._made_at >= _FRESH_S:
             self._refresh()
             self._text = generate_latest(self._registry)
@@ -334,15 +328,15 @@ class Page:
 
 
 def set_states(gauge: Gauge, counts: Mapping[str, int], states: Collection[str]) -> None:
-    """Set a gauge with the label ``state`` for each of these states; one that is not counted is 0."""
+    """Set a gauge with the label ``state`` for each of these states; 0 for those without a count."""
     for state in states:
         gauge.labels(state).set(counts.get(state, 0))
 
 
-def _process_figures() -> None:
-    """process_cpu_seconds_total, process_resident_memory_bytes and the like, for each program."""
+def _register_process_metrics() -> None:
+    """Register process_cpu_seconds_total, process_resident_memory_bytes and the like for each program."""
     for registry in _REGISTRIES.values():
         ProcessCollector(registry=registry)
 
 
-_process_figures()
+_register_process_metrics()

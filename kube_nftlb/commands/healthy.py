@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kube_nftlb import errors
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.nftlb import liveness
-from kube_nftlb.settings import AgentSettings, ListenAddress, NftlbSettings, OperatorSettings
+from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
 
 _FIRST_PROCESS = Path("/proc/1/cmdline")
 _TIMEOUT_S = 5

@@ -36,7 +36,7 @@ _KUBE_PROXY = (
     ("sync_proxy_rules_endpoint_changes_pending", "kube_nftlb_rules_endpoints_changes_pending"),
     ("sync_proxy_rules_no_local_endpoints_total", "kube_nftlb_node_farms_without_local_backends"),
     ("sync_proxy_rules_nftables_sync_failures_total", "kube_nftlb_nftlb_requests_failed_total"),
-    ("conntrack_reconciler_deleted_entries_total", "kube_nftlb_connections_parted_total"),
+    ("conntrack_reconciler_deleted_entries_total", "kube_nftlb_stale_connections_removed_total"),
     ("proxy_healthz_total, proxy_livez_total", "kube_nftlb_probes_total"),
 )
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube_nftlb import errors, http_server
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer, HttpServer, serve
-from kube_nftlb.settings import ListenAddress
 
 
 def free_port() -> int:
@@ -130,5 +130,5 @@ async def test_a_server_listens_on_all_of_its_addresses_or_on_none() -> None:
 async def test_an_address_that_is_taken_is_told_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(errors.UsageError, match=f"the health address 127.0.0.1:{port}: .*in use"):
+        with pytest.raises(errors.UsageError, match=f"cannot listen on health address 127.0.0.1:{port}: .*in use"):
             await serve(respond, ListenAddress("127.0.0.1", port))

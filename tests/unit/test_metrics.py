@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.commands import metrics_page
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import HttpServer, Text, serve
-from kube_nftlb.settings import ListenAddress
 from tests.unit.test_http_server import ask, free_port
 
 
@@ -72,7 +72,7 @@ async def test_both_families_are_answered_on_the_unspecified_address() -> None:
     for host in ("127.0.0.1", "::1"):
         first, _, _ = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", host)
         assert first == "HTTP/1.1 200 OK"
-    with pytest.raises(errors.UsageError, match=f"the metrics address 127.0.0.1:{port}: .*in use"):
+    with pytest.raises(errors.UsageError, match=f"cannot listen on metrics address 127.0.0.1:{port}: .*in use"):
         await serve(metrics.Page("agent", lambda: None).answer, ListenAddress("127.0.0.1", port), "metrics")
     server.close()
 

@@ -26,7 +26,7 @@ class Gauges:
         metrics.NODE_POLICIES.set(self._reconciler.policy_count)
         metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.farms.without_local_backends())
         metrics.NFTLB_UP.set(not progress.nftlb_error)
-        metrics.BACKLOG_SECONDS.set(now - backlog.waiting_since if backlog.waiting_since is not None else 0)
+        metrics.LAG_SECONDS.set(now - backlog.waiting_since if backlog.waiting_since is not None else 0)
         metrics.LAST_SYNC.set(time.time() - (now - backlog.done_at) if backlog.done_at is not None else 0)
 
     def _backends(self) -> Counter[str]:

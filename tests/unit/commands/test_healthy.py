@@ -7,8 +7,8 @@ import pytest
 
 from kube_nftlb import errors, http_server
 from kube_nftlb.commands import healthy
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer
-from kube_nftlb.settings import ListenAddress
 
 
 @pytest.mark.parametrize(
