@@ -19,7 +19,7 @@ class Rule(NamedTuple, Generic[M]):
     holds: Callable[[M], bool]
     """The same as ``cel``, for a value that satisfies its schema."""
     message: str
-    """What is allowed. For a single value it begins with "must" and follows the value."""
+    """States what is allowed. For a single value it begins with "must", to follow the value."""
 
 
 def violations(rules: Iterable[Rule[M]], value: M) -> list[str]:

@@ -43,7 +43,8 @@ def _entry(row: Row, children: list[Row]) -> str:
     facts = (
         ("type", row.type),
         ("values", row.values),
-        ("default", "required" if row.required else row.default),
+        ("required", "yes" if row.required else ""),
+        ("default", row.default),
         ("nftlb", row.nftlb),
         ("annotation", f"{row.annotation} on the {row.annotated}" if row.annotation else ""),
         *(("rule", rule) for rule in row.rules),

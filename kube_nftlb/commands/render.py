@@ -39,7 +39,7 @@ class Rendered(NamedTuple):
     accepted: tuple[Farm, ...]
     """The farms that a node would program."""
     problems: tuple[str, ...]
-    """What was rejected, as sentences that name the object."""
+    """Rejected objects and options, as sentences that name the object."""
     notes: tuple[str, ...]
     policies: tuple[JsonObject, ...] = ()
     facts: NodeFacts = NodeFacts()

@@ -23,8 +23,8 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.api.schema import crd
 from kube_nftlb.api.schema.reference import rows
+from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
 from kube_nftlb.netfilter.transaction import State, changes, combined, creation
 from kube_nftlb.nftlb import layout, objects
@@ -35,7 +35,7 @@ from tests.unit.operator.objects import a_slice, endpoint, service
 
 KEY = FarmKey("default", "web--http")
 DENYING = policies.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
-SCHEMA = crd.structural(FarmSpec)
+SCHEMA = structural(FarmSpec)
 
 
 def always_the_same(examples: int) -> settings:

@@ -1,4 +1,4 @@
-"""CEL as the API server evaluates it, with those functions of Kubernetes' libraries that our rules call."""
+"""Evaluate CEL like the API server, with the functions of Kubernetes' CEL libraries that our rules use."""
 
 import ipaddress
 from collections.abc import Callable, Mapping
@@ -13,21 +13,21 @@ _ENVIRONMENT = celpy.Environment()
 
 
 def program(rule: str) -> Callable[[Json], bool]:
-    """Return what a rule says of ``self``. Raises RuntimeError if it ends in an error."""
+    """Return a function that evaluates a rule for ``self``. It raises RuntimeError if the result is not a bool."""
     compiled = _ENVIRONMENT.program(_ENVIRONMENT.compile(rule), functions=_FUNCTIONS)
 
     def evaluate(value: Json) -> bool:
-        # The name of the library, as in ip.isCanonical(self), is an argument here.
+        # In ip.isCanonical(self), celpy passes the name of the library as an argument.
         result = compiled.evaluate({"self": celpy.json_to_cel(value), "ip": celtypes.StringType("ip")})
         if not isinstance(result, celtypes.BoolType):
-            raise RuntimeError(f"{rule} is {result!r}")  # noqa: TRY004  # not a wrong argument, but a wrong rule
+            raise RuntimeError(f"{rule} is {result!r}")  # noqa: TRY004  # the rule is wrong, not an argument
         return bool(result)
 
     return evaluate
 
 
 def _parsed(text: str, parse: Callable[[str], Any]) -> Any:
-    """Return an address or network, or None for what Go's netip or Kubernetes' libraries do not take."""
+    """Parse an address or network; None if Go's netip or Kubernetes' libraries do not accept it."""
     address, _, prefix = text.partition("/")
     try:
         parsed, plain = parse(text), ipaddress.ip_address(address)
@@ -75,6 +75,6 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "cidr": lambda text: text,
     "masked": _masked,
     "split": _split,
-    # celpy's own fails for a concatenated string.
+    # celpy's own fails for concatenated strings.
     "contains": lambda text, part: celtypes.BoolType(part in text),
 }

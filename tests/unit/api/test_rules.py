@@ -1,4 +1,4 @@
-"""The rules in CEL, which the API server checks, and in Python say the same of every object."""
+"""Every rule has the same verdict in CEL, as the API server evaluates it, and in Python."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ _PROGRAMS = {
 
 
 def agreed(table: Iterable[Rule[M]], value: M, stored: cel.Json) -> set[str]:
-    """The names of the rules that a value violates, in CEL as in Python, after comparing both."""
+    """Compare CEL and Python, and return the names of the violated rules."""
     violated = [rule for rule in table if not _PROGRAMS[rule.name](stored)]
     assert rules.violations(table, value) == [rule.message for rule in violated]
     return {rule.name for rule in violated}
@@ -39,7 +39,7 @@ RATES = st.builds(lambda number, unit: f"{number}/{unit}", st.integers(1, 9), st
 
 
 def rarely(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A field that is mostly absent, so that a violated rule does not hide behind others."""
+    """Make a value mostly absent, so that valid specs are generated too."""
     return st.one_of(st.none(), st.none(), values)
 
 
@@ -80,7 +80,7 @@ FARMS = st.fixed_dictionaries(
 )
 
 
-def test_every_rule_about_a_farm_says_the_same_twice() -> None:
+def test_farm_rules_agree_with_cel() -> None:
     violated: set[str] = set()
 
     @STEADY
@@ -93,7 +93,7 @@ def test_every_rule_about_a_farm_says_the_same_twice() -> None:
     assert violated == {rule.name for rule in FARM_RULES}
 
 
-def test_every_rule_about_limits_says_the_same_twice() -> None:
+def test_limits_rules_agree_with_cel() -> None:
     violated: set[str] = set()
     bursts = st.one_of(st.integers(1, 10), st.integers(900_000, 1_000_000))
 
@@ -147,17 +147,17 @@ RANGE_TEXTS = [
     ],
     ids=["addresses", "ranges", "ports"],
 )
-def test_a_rule_about_a_value_says_the_same_twice(table: Sequence[Rule[str]], texts: list[str]) -> None:
+def test_value_rules_agree_with_cel(table: Sequence[Rule[str]], texts: list[str]) -> None:
     assert set().union(*(agreed(table, text, text) for text in texts)) == {rule.name for rule in table}
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "a" * 63, "a" * 64])
-def test_a_rule_about_a_name_says_the_same_twice(name: str) -> None:
+def test_name_rules_agree_with_cel(name: str) -> None:
     agreed([rules.FARM_NAME, rules.POLICY_NAME], name, {"metadata": {"name": name}})
 
 
 @given(st.integers(1, 99), st.integers(1, 99))
-def test_expanding_ports_refuses_what_the_rule_refuses(low: int, high: int) -> None:
+def test_expand_ports_refuses_what_the_rule_refuses(low: int, high: int) -> None:
     ports = f"{low}-{high}"
     if rules.PORTS.holds(ports):
         assert expand_ports(ports) == list(range(low, high + 1))

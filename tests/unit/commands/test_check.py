@@ -17,7 +17,7 @@ REPORTS = [stated("a", "Ready", "True"), stated("b", "Ready", "True")]
 FARMS = [stated("kubernetes--https", "Programmed", "True")]
 
 
-def test_all_is_well_where_every_node_reports_and_the_api_servers_service_is_served():
+def test_nodes_with_agents_that_serve_the_api_server_pass():
     assert judge(NODES, REPORTS, FARMS) == ("2 nodes have a ready agent and serve default/kubernetes", ())
 
 
