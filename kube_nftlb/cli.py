@@ -77,8 +77,8 @@ def check(
 @app.command()
 def healthy(
     program: Annotated[
-        str, typer.Argument(help="operator, agent or nftlb-daemon. Default: the first process of the container.")
-    ] = "",
+        str | None, typer.Argument(help="operator, agent or nftlb-daemon. Default: the first process of the container.")
+    ] = None,
 ) -> None:
     """Check the health of this container's program, with its environment. The exit status is 1 if it is not healthy."""
     from kube_nftlb.commands import healthy as command
@@ -150,11 +150,11 @@ def chart(
 @app.command()
 def explain(
     field: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="Such as farm.spec.limits.new, limits.new, est-connlimit or an annotation. Default: all fields."
         ),
-    ] = "",
+    ] = None,
 ) -> None:
     """Explain a field or annotation: its meaning, values, default and name in nftlb."""
     from kube_nftlb.commands import explain as command
@@ -189,9 +189,9 @@ def render(
         ),
     ] = Output.FARMS,
     node: Annotated[
-        str,
+        str | None,
         typer.Option(help="Render for this node, whose Node must be in the manifests (for -o nftlb and nft)."),
-    ] = "",
+    ] = None,
 ) -> None:
     """Show what Services, farms and policies in manifests result in, without a cluster."""
     from kube_nftlb.commands import manifests

@@ -139,7 +139,7 @@ class AgentSettings(CommonSettings):
     """
     namespace: str
     """KUBE_NFTLB_NAMESPACE: namespace of the agent's DaemonSet (kube-nftlb-system)."""
-    daemon_set: str
+    daemon_set: str | None
     """KUBE_NFTLB_DAEMON_SET: DaemonSet that runs the agent (none).
 
     When it is deleted, the agent removes its rules before it exits. Without one, they always stay.
@@ -176,7 +176,7 @@ class AgentSettings(CommonSettings):
                 seconds(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=2592000)
             ),
             namespace=namespace(environ),
-            daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or "",
+            daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or None,
             sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
             tcp_be_liberal=choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )

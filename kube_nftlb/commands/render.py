@@ -46,7 +46,7 @@ class Rendered(NamedTuple):
     """The node to render for; by default, one without backends."""
 
 
-def render(manifests: Manifests, node: str = "") -> Rendered:
+def render(manifests: Manifests, node: str | None = None) -> Rendered:
     """Return the farms of the Services and those in the manifests, for ``node``, which must be among them.
 
     Raises UsageError if there is no such Node.
