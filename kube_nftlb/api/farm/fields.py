@@ -187,7 +187,7 @@ class FarmFields(Model):
         int | None,
         Annotation("queue"),
         Field(
-            description="Number of the netfilter queue to which the first packet of each connection is sent for "
+            description="Number of the netfilter queue to which packets that open a connection are sent for "
             "inspection. If no program listens to it, packets pass. Absent: none.",
             ge=0,
             le=65535,
