@@ -44,7 +44,7 @@ class OperatorSettings(CommonSettings):
     relist_s: float
     """KUBE_NFTLB_RELIST_SECONDS: interval of complete lists, 10 to 86400 (300)."""
     default_mode: DefaultMode
-    """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat, where backends see clients' addresses as with kube-proxy (snat)."""
+    """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat so that backends see clients' addresses as with kube-proxy (snat)."""
     external_ip_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
     source_address_ranges: tuple[IpNetwork, ...]

@@ -77,7 +77,7 @@ _DEFINITIONS = [
         POLICIES,
         "nftlbpolicy",
         ["farmpolicy", "farmpolicies"],
-        "An allow list or deny list of client addresses, to which farms can refer.",
+        "An allow list or deny list of client addresses that farms can refer to.",
         [
             _Column("Type", ".spec.type"),
             _Column("CIDRs", ".status.cidrs", "integer"),
