@@ -172,7 +172,7 @@ def test_with_the_admission_policy_an_agent_reports_for_its_own_node_alone(guard
     )
     assert forge(own) == ""
     anybody = Holder(guarded, AGENT)
-    assert "the agent of the node ''" in forge(own, anybody), "a token that is bound to no node"
+    assert "the agent of node ''" in forge(own, anybody), "a token that is bound to no node"
     assert not holder.can("delete", "nftlbnodes")
     # The agents themselves go on: they write what the forged number hides.
     version = guarded.get("nftlbnode", own)["metadata"]["resourceVersion"]
