@@ -12,13 +12,18 @@ Json = str | int | list[Any] | dict[str, Any]
 _ENVIRONMENT = celpy.Environment()
 
 
-def program(rule: str) -> Callable[[Json], bool]:
+def value(json: Json) -> celtypes.Value:
+    """Return the value for ``self``."""
+    return celpy.json_to_cel(json)
+
+
+def program(rule: str) -> Callable[[celtypes.Value], bool]:
     """Return a function that evaluates a rule for ``self``. It raises RuntimeError if the result is not a bool."""
     compiled = _ENVIRONMENT.program(_ENVIRONMENT.compile(rule), functions=_FUNCTIONS)
 
-    def evaluate(value: Json) -> bool:
+    def evaluate(value: celtypes.Value) -> bool:
         # In ip.isCanonical(self), celpy passes the name of the library as an argument.
-        result = compiled.evaluate({"self": celpy.json_to_cel(value), "ip": celtypes.StringType("ip")})
+        result = compiled.evaluate({"self": value, "ip": celtypes.StringType("ip")})
         if not isinstance(result, celtypes.BoolType):
             raise RuntimeError(f"{rule} is {result!r}")  # noqa: TRY004  # the rule is wrong, not an argument
         return bool(result)
