@@ -282,7 +282,7 @@ def test_no_annotation_takes_a_service_down(
 
 @always_the_same(100)
 @given(st.sampled_from([*ANNOTATIONS]), st.sampled_from(TEXTS))
-def test_a_wrong_annotation_is_told(key: str, text: str) -> None:
+def test_an_invalid_annotation_is_reported(key: str, text: str) -> None:
     built = build(service(annotations={key: text}), [])
     assert built.farms
     (with_it,) = built.farms

@@ -1,4 +1,4 @@
-"""What the model takes; the API server's answers to the same are in the functional suite."""
+"""Validation of farms by the model. The functional suite has the API server's verdicts."""
 
 import pytest
 from pydantic import ValidationError
@@ -20,7 +20,7 @@ def test_ports_are_a_port_a_list_or_a_range(ports: str, expanded: list[int]) -> 
 @pytest.mark.parametrize(
     "ports", ["0", "65536", "90-80", "80,80", "80-82,81", "http", "80 ", "80;x", "1-2000", "-1", "80,", "010"]
 )
-def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
+def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+"):
         expand_ports(ports)
 
@@ -117,6 +117,6 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
         ),
     ],
 )
-def test_a_farm_that_cannot_be_is_refused_with_a_reason(changes: dict[str, object], complaint: str) -> None:
+def test_an_invalid_farm_is_refused_with_a_reason(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         farm(**changes)

@@ -37,6 +37,6 @@ def test_nodes_with_agents_that_serve_the_api_server_pass():
         (NODES, REPORTS, [stated("f", "Programmed", "Unknown")], "farm f is not programmed on every node: Why"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(nodes, reports, farms, problem):
+def test_problems_are_reported(nodes, reports, farms, problem):
     (told,) = judge(nodes, reports, farms).problems
     assert problem in told

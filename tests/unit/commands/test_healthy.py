@@ -41,16 +41,16 @@ async def ask(answer: Answer, unused_tcp_port: int, program: str = "operator") -
 
 
 @pytest.mark.parametrize("program", ["operator", "agent"])
-async def test_what_answers_200_is_well(unused_tcp_port: int, program: str) -> None:
+async def test_status_200_is_healthy(unused_tcp_port: int, program: str) -> None:
     await ask(Answer(200, {}), unused_tcp_port, program)
 
 
-async def test_what_answers_503_is_not_and_its_reason_is_told(unused_tcp_port: int) -> None:
+async def test_status_503_is_unhealthy_with_the_reason(unused_tcp_port: int) -> None:
     with pytest.raises(errors.UnhealthyError, match=r"responds with 503.*late"):
         await ask(Answer(503, {"why": "late"}), unused_tcp_port)
 
 
-def test_what_does_not_answer_is_not(unused_tcp_port: int) -> None:
+def test_no_response_is_unhealthy(unused_tcp_port: int) -> None:
     with pytest.raises(errors.UnhealthyError, match="does not respond"):
         healthy.check({"KUBE_NFTLB_HEALTH_ADDRESS": f"127.0.0.1:{unused_tcp_port}"}, "operator")
 

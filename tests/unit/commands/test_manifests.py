@@ -30,12 +30,12 @@ def test_a_list_of_one_kind_names_it_once() -> None:
         ("kind: Service\nmetadata: {name: !!python/object:os.system x}", "neither YAML nor JSON"),
     ],
 )
-def test_what_is_no_manifest_is_told_with_the_file(text: str, words: str) -> None:
+def test_invalid_manifests_are_reported_with_the_file(text: str, words: str) -> None:
     with pytest.raises(errors.UsageError, match=rf"^wrong.yaml: {words}"):
         parse(text, "wrong.yaml")
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match=r"cannot read .*nowhere\.yaml"):
         read([tmp_path / "nowhere.yaml"])
 
@@ -78,7 +78,7 @@ def test_those_addresses_are_not_ones_that_the_manifests_have() -> None:
     assert len(set(ips)) == 301
 
 
-def test_more_services_than_there_are_such_addresses_is_told() -> None:
+def test_too_many_services_without_addresses_are_reported() -> None:
     many = [{**SERVICE, "metadata": {"name": f"web-{number}"}} for number in range(800)]
     with pytest.raises(errors.UsageError, match="762"):
         complete(many)

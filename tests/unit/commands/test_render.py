@@ -61,21 +61,21 @@ def test_a_farm_in_conflict_is_rejected_and_names_the_winner() -> None:
     assert {raw["metadata"]["name"] for raw in result.farms} == {"thief", "web--http"}
 
 
-def test_a_farm_that_cannot_be_is_told_and_not_sent_to_nftlb() -> None:
+def test_an_invalid_farm_is_reported_and_not_sent_to_nftlb() -> None:
     result = rendered(BAD_FARM, BY_HAND)
     (problem,) = result.problems
     assert problem.startswith("NftlbFarm default/bad: Invalid: spec.scheduler: ")
     assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["shop.by-hand"]
 
 
-def test_a_wrong_annotation_is_told_and_the_farm_is_there() -> None:
+def test_an_invalid_annotation_is_reported_and_the_farm_rendered() -> None:
     result = rendered(SHOP.replace(": weight", ": heaviest"))
     (problem,) = result.problems
     assert problem.startswith("Service default/web: InvalidAnnotation: ")
     assert result.farms[0]["spec"]["scheduler"] == "rr"
 
 
-def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> None:
+def test_annotations_of_pods_are_applied_or_reported() -> None:
     key = "service.kubernetes.io/kube-nftlb-load-balancer-"
     pod = "kind: Pod\nmetadata: {name: web-b, annotations: {%sweight: '%s'}}"
     result = rendered(SHOP, pod % (key, 7))
@@ -85,13 +85,13 @@ def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> No
 
 
 @pytest.mark.parametrize("spec", ["7", "{ports: 7}", "{ports: [{port: http}]}", "{clusterIP: {a: b}}"])
-def test_a_service_that_is_none_is_told(spec: str) -> None:
+def test_an_invalid_service_is_reported(spec: str) -> None:
     result = rendered(f"kind: Service\nmetadata: {{name: odd}}\nspec: {spec}")
     (problem,) = result.problems
     assert problem.startswith("Service default/odd: the API server would reject it: ")
 
 
-def test_a_service_without_slices_is_told() -> None:
+def test_a_service_without_slices_is_noted() -> None:
     assert any("no EndpointSlice in the manifests" in note for note in rendered(SHOP.partition("---")[0]).notes)
 
 
