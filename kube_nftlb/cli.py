@@ -1,4 +1,4 @@
-"""The command ``kube-nftlb``."""
+"""The ``kube-nftlb`` command line. Each command imports what it needs: kopf alone takes a second."""
 
 import asyncio
 import importlib
@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +15,15 @@ import typer
 from kube_nftlb import errors
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
 
-_SOMETHING_REFUSED = 3
+_REJECTED = 3
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Kubernetes Services, load balanced by nftlb."
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Load balance Kubernetes Services with nftlb."
 )
 
 
 def main() -> None:
-    """The entry point: errors of ours end in one sentence and exit code 1."""
+    """Run the command line. Our own errors are printed as one sentence, with exit status 1."""
     try:
         app()
     except errors.KubeNftlbError as error:
@@ -34,8 +33,7 @@ def main() -> None:
 
 @app.command()
 def operator() -> None:
-    """Turn Services and EndpointSlices into NftlbFarms, for the whole cluster."""
-    # Imported here, as kopf and the Kubernetes client take a second that other commands need not wait for.
+    """Run the operator, which turns Services and EndpointSlices into NftlbFarms."""
     from kube_nftlb.operator.main import main as run
 
     run(OperatorSettings.from_environment(os.environ))
@@ -43,7 +41,7 @@ def operator() -> None:
 
 @app.command()
 def agent() -> None:
-    """Bring this node's nftlb to what the NftlbFarms say."""
+    """Run the agent, which programs the NftlbFarms on this node."""
     from kube_nftlb.agent.main import main as run
 
     run(AgentSettings.from_environment(os.environ))
@@ -51,7 +49,7 @@ def agent() -> None:
 
 @app.command()
 def nftlb_daemon() -> None:
-    """Start nftlb as the agent expects it: on the loopback address, with a new random key, with its start-up file."""
+    """Run nftlb as the agent expects it: on the loopback address, with a new random key and the startup file."""
     from kube_nftlb.nftlb import daemon
 
     settings = NftlbSettings.from_environment(os.environ)
@@ -60,9 +58,12 @@ def nftlb_daemon() -> None:
 
 @app.command()
 def check(
-    wait: Annotated[float, typer.Option(help="For how many seconds to wait until all is well.")] = 0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until all nodes are ready.")] = 0,
 ) -> None:
-    """Tell whether every node has an agent that works, and serves the Service kubernetes; else end with 1."""
+    """Check that the agent of every node is ready and that every node serves the Service kubernetes.
+
+    The exit status is 1 if not.
+    """
     from kube_nftlb.commands import check as command
 
     checked = asyncio.run(command.check(wait))
@@ -76,10 +77,10 @@ def check(
 @app.command()
 def healthy(
     program: Annotated[
-        str, typer.Argument(help="operator, agent or nftlb-daemon; without it, the container's first process.")
-    ] = "",
+        str | None, typer.Argument(help="operator, agent or nftlb-daemon. Default: the first process of the container.")
+    ] = None,
 ) -> None:
-    """Tell by the exit status whether the program of this container is well, with its settings in the environment."""
+    """Check the health of this container's program, with its environment. The exit status is 1 if it is not healthy."""
     from kube_nftlb.commands import healthy as command
 
     command.check(os.environ, program)
@@ -87,9 +88,9 @@ def healthy(
 
 @app.command()
 def clean() -> None:
-    """Take everything of kube-nftlb away from this node, when its agent and nftlb have ended.
+    """Remove all kube-nftlb state from this node. Stop the agent and nftlb first.
 
-    The agent does so itself when its DaemonSet is deleted.
+    The agent does this itself when its DaemonSet is deleted.
     """
     from kube_nftlb.agent.cleanup import clean as run
     from kube_nftlb.netfilter.libnftables import Nft
@@ -101,84 +102,61 @@ def clean() -> None:
 def nftlb(
     method: Annotated[str, typer.Argument(help="GET, POST, PUT, PATCH or DELETE.")],
     path: Annotated[str, typer.Argument(help="Such as /farms or /farms/my-service--http.")],
-    data: Annotated[str, typer.Option("--data", "-d", help="The body; @FILE reads it from a file.")] = "",
+    data: Annotated[str, typer.Option("--data", "-d", help="Request body; @FILE reads it from a file.")] = "",
 ) -> None:
-    """Ask this node's nftlb, with its key; prints the answer.
+    """Send a request to this node's nftlb and print the response.
 
-    The agent does not know of what is changed this way, and puts back what belongs to its farms.
+    The agent reverts changes to its farms.
     """
-    from kube_nftlb.nftlb.client import NftlbClient
-    from kube_nftlb.nftlb.requests import Request
+    from kube_nftlb.commands import nftlb as command
 
-    async def ask(request: Request) -> str:
-        settings = NftlbSettings.from_environment(os.environ)
-        client = NftlbClient(settings.url, settings.key_file)
-        try:
-            return await client.send(request)
-        finally:
-            await client.close()
+    typer.echo(asyncio.run(command.send(NftlbSettings.from_environment(os.environ), method, path, data)))
 
-    allowed = ("GET", "POST", "PUT", "PATCH", "DELETE")
-    if method.upper() not in allowed:
-        raise errors.UsageError(f"the method {method!r} is not one of {', '.join(allowed)}")
-    body = Path(data[1:]).read_bytes() if data.startswith("@") else data.encode()
-    typer.echo(asyncio.run(ask(Request(method.upper(), path, body))))
+
+_Check = Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")]
 
 
 @app.command()
 def crds(
-    directory: Annotated[Path, typer.Argument(help="Where the files go.")] = Path("crds"),
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a file is not up to date.")] = False,
+    directory: Annotated[Path, typer.Argument(help="Directory of the files.")] = Path("crds"), check: _Check = False
 ) -> None:
-    """Write the CustomResourceDefinitions, generated from the models."""
-    from kube_nftlb.api.schema import crd
+    """Generate the CustomResourceDefinitions from the models."""
+    from kube_nftlb.commands import generated
 
-    chart = directory.parent / "charts/kube-nftlb/files/crds"
-    texts = {
-        folder / name: crd.render(definition)
-        for name, definition in crd.definitions().items()
-        # Where there is a chart beside, it has them too: it can hold no file from outside its folder.
-        for folder in (directory, *([chart] if chart.is_dir() else []))
-    }
-    _write_generated(texts, "kube-nftlb crds", check=check)
+    generated.write(generated.crds(directory), "kube-nftlb crds", check=check)
 
 
 @app.command()
 def reference(
-    directory: Annotated[Path, typer.Argument(help="Where the pages go.")] = Path("docs"),
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a page is not up to date.")] = False,
+    directory: Annotated[Path, typer.Argument(help="Directory of the pages.")] = Path("docs"), check: _Check = False
 ) -> None:
-    """Write the pages about all fields and annotations, and all metrics, generated from the code."""
-    from kube_nftlb.commands import metrics_page, reference_page
+    """Generate the reference pages of fields, annotations and metrics from the code."""
+    from kube_nftlb.commands import generated
 
-    pages = {"reference.md": reference_page.page(), "metrics.md": metrics_page.page()}
-    texts = {directory / name: text for name, text in pages.items()}
-    _write_generated(texts, "kube-nftlb reference", check=check)
+    generated.write(generated.pages(directory), "kube-nftlb reference", check=check)
 
 
 @app.command()
 def chart(
-    directory: Annotated[Path, typer.Argument(help="The chart's folder.")] = Path("charts/kube-nftlb"),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail where the README is not up to date.")
-    ] = False,
+    directory: Annotated[Path, typer.Argument(help="Directory of the chart.")] = Path("charts/kube-nftlb"),
+    check: _Check = False,
 ) -> None:
-    """Write the table of the Helm chart's values into its README, generated from values.yaml."""
-    from kube_nftlb.commands import chart_page
+    """Generate the table of values in the Helm chart's README from values.yaml."""
+    from kube_nftlb.commands import chart_page, generated
 
-    _write_generated(chart_page.texts(directory), "kube-nftlb chart", check=check)
+    generated.write(chart_page.texts(directory), "kube-nftlb chart", check=check)
 
 
 @app.command()
 def explain(
     field: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="Such as farm.spec.limits.new, limits.new, est-connlimit or an annotation; all without it."
+            help="Such as farm.spec.limits.new, limits.new, est-connlimit or an annotation. Default: all fields."
         ),
-    ] = "",
+    ] = None,
 ) -> None:
-    """Tell what a field or an annotation means, what it takes, and what nftlb calls it."""
+    """Explain a field or annotation: its meaning, values, default and name in nftlb."""
     from kube_nftlb.commands import explain as command
 
     if field:
@@ -188,37 +166,34 @@ def explain(
 
 
 class Output(StrEnum):
-    """What ``render`` can show."""
+    """The output of ``render``."""
 
     FARMS = "farms"
     NFTLB = "nftlb"
     NFT = "nft"
 
 
-@app.command(
-    epilog="Exit status: 0 where all went as asked, 3 where something was refused (standard error says what), "
-    "1 where nothing could be shown."
-)
+@app.command(epilog="Exit status: 0 on success, 3 if something was rejected (see standard error), 1 on other errors.")
 def render(
     files: Annotated[
         list[Path],
-        typer.Option("--file", "-f", help="Manifests in YAML or JSON; - is standard input. May be given many times."),
+        typer.Option("--file", "-f", help="Manifest in YAML or JSON; - is standard input. Can be repeated."),
     ],
     output: Annotated[
         Output,
         typer.Option(
             "--output",
             "-o",
-            help="farms: the NftlbFarms. nftlb: what a node sends to nftlb. nft: the rules that nftlb makes of it, "
-            "in a network namespace of their own.",
+            help="farms: the NftlbFarms. nftlb: the requests of a node to nftlb. nft: the resulting nftables ruleset, "
+            "loaded into a temporary network namespace.",
         ),
     ] = Output.FARMS,
     node: Annotated[
-        str,
-        typer.Option(help="Which node's nftlb and rules; its Node must be among the manifests (for -o nftlb and nft)."),
-    ] = "",
+        str | None,
+        typer.Option(help="Render for this node, whose Node must be in the manifests (for -o nftlb and nft)."),
+    ] = None,
 ) -> None:
-    """Show what manifests become, without a cluster: Services and what belongs to them, farms, policies."""
+    """Show what Services, farms and policies in manifests result in, without a cluster."""
     from kube_nftlb.commands import manifests
     from kube_nftlb.commands import render as command
 
@@ -236,10 +211,10 @@ def render(
     for note in rendered.notes:
         typer.echo(f"note: {note}", err=True)
     for problem in problems:
-        typer.echo(f"refused: {problem}", err=True)
+        typer.echo(f"rejected: {problem}", err=True)
     typer.echo(text, nl=False)
     if problems:
-        raise typer.Exit(_SOMETHING_REFUSED)
+        raise typer.Exit(_REJECTED)
 
 
 def _lab(context: typer.Context) -> None:
@@ -247,18 +222,10 @@ def _lab(context: typer.Context) -> None:
     importlib.import_module("lab.cli").app(context.args, prog_name="kube-nftlb lab")
 
 
-# The lab is no part of the wheel; it is there in a checkout, and loaded for no other command.
+# The lab is not part of the wheel, only of a checkout. No other command imports it.
 if importlib.util.find_spec("lab") is not None:
     app.command(
         "lab",
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(_lab)
-
-
-def _write_generated(texts: Mapping[Path, str], command: str, *, check: bool) -> None:
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
-    if check and stale:
-        raise errors.UsageError(f"not up to date, run `{command}`: {', '.join(map(str, stale))}")
-    for path in stale:
-        path.write_text(texts[path])

@@ -1,32 +1,32 @@
-"""Every error that kube-nftlb raises on purpose.
+"""The errors that kube-nftlb raises on purpose.
 
 ::
 
     KubeNftlbError
-    ├── UsageError            a command was called with something it cannot take
-    ├── KubeError             the API server answered, and refused
+    ├── UsageError            invalid arguments or settings of a command
+    ├── KubeError             the API server refused a request
     │   ├── NotFoundError       404
     │   ├── ConflictError       409
     │   └── ExpiredError        410: the resourceVersion is too old, list again
-    ├── KubeUnreachableError  the API server did not answer
-    ├── LeaseLostError        another replica may lead now
-    ├── NftlbError            nftlb answered, and refused
-    ├── EngineUnreachableError  what an engine programs is away
-    │   └── NftlbUnreachableError nftlb did not answer
-    ├── KernelError           libnftables or netlink refused
-    ├── UnhealthyError        one of our own programs is not well
-    └── LabError              the lab cannot do what it was asked
+    ├── KubeUnreachableError  the API server did not respond
+    ├── LeaseLostError        this replica is no longer the leader
+    ├── NftlbError            nftlb refused a request
+    ├── EngineUnreachableError   the data plane of an engine did not respond
+    │   └── NftlbUnreachableError
+    ├── KernelError           libnftables or netlink refused a request
+    ├── UnhealthyError        an operator, agent or nftlb is not healthy
+    └── LabError              the lab cannot do what was requested
 
-Errors that end in ``UnreachableError`` are worth a retry; the others will come back until something is changed.
+Retry errors that end in ``UnreachableError``; the others persist until something is changed.
 """
 
 
 class KubeNftlbError(Exception):
-    """The root: catching it catches everything below."""
+    """The base class of all errors."""
 
 
 class UsageError(KubeNftlbError):
-    """A command was called with something it cannot take; the message says what it takes."""
+    """Arguments or settings of a command are invalid; the message says what is allowed."""
 
 
 class KubeError(KubeNftlbError):
@@ -44,7 +44,7 @@ class NotFoundError(KubeError):
 
 
 class ConflictError(KubeError):
-    """409: the object exists already, or it changed since it was read."""
+    """409: the object already exists, or changed since it was read."""
 
 
 class ExpiredError(KubeError):
@@ -52,15 +52,15 @@ class ExpiredError(KubeError):
 
 
 class KubeUnreachableError(KubeNftlbError):
-    """The API server could not be reached, or broke off."""
+    """The API server could not be reached, or closed the connection."""
 
 
 class LeaseLostError(KubeNftlbError):
-    """This replica leads no more; the message says why. What it was about to write must not be written."""
+    """This replica is no longer the leader and must not write; the message says why."""
 
 
 class NftlbError(KubeNftlbError):
-    """nftlb refused a request; ``status`` is the HTTP status, or 200 where the body told of an error."""
+    """nftlb refused a request; ``status`` is the HTTP status, or 200 if only the body reports an error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"nftlb answered {status}: {message}")
@@ -68,11 +68,11 @@ class NftlbError(KubeNftlbError):
 
 
 class EngineUnreachableError(KubeNftlbError):
-    """What an engine programs could not be reached."""
+    """The data plane that an engine programs could not be reached."""
 
 
 class NftlbUnreachableError(EngineUnreachableError):
-    """nftlb could not be reached, broke off, or did not answer in time."""
+    """nftlb could not be reached, closed the connection, or did not respond in time."""
 
 
 class KernelError(KubeNftlbError):
@@ -80,8 +80,8 @@ class KernelError(KubeNftlbError):
 
 
 class UnhealthyError(KubeNftlbError):
-    """The operator or the agent does not answer that it is alive."""
+    """The operator, agent or nftlb is not healthy."""
 
 
 class LabError(KubeNftlbError):
-    """The lab cannot do what it was asked; the message says what is missing."""
+    """The lab cannot do what was requested; the message says what is missing."""

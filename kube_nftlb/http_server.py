@@ -1,7 +1,7 @@
 """A small HTTP server for probes and metrics: one answer per connection, whatever the method.
 
-It listens on addresses that anybody in the cluster can reach, and shares its process with work that matters more. So
-a request must be there in seconds, and when there are too many connections, the oldest goes.
+It is reachable from the whole cluster and shares its process with more important work. So requests time out within
+seconds, and the oldest connection is closed if there are too many.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from kube_nftlb import errors
-from kube_nftlb.settings import ListenAddress
+from kube_nftlb.environment import ListenAddress
 
 ALL_ADDRESSES = "::"
-"""As a host: all addresses of both families."""
+"""The host that stands for all addresses of both families."""
 
 _REQUEST_MAX = 16 * 1024
 _PATIENCE_S = 5
@@ -25,14 +25,14 @@ _CONNECTIONS_MAX = 64
 
 
 class Text(NamedTuple):
-    """A body that is not JSON, and its Content-Type."""
+    """A body other than JSON, with its Content-Type."""
 
     content_type: str
     content: bytes
 
 
 class Answer(NamedTuple):
-    """The status, the body (JSON where it is a mapping), and headers besides the usual ones."""
+    """A response: its status, its body (a mapping is sent as JSON) and additional headers."""
 
     status: int
     body: Mapping[str, object] | Text
@@ -40,26 +40,26 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """Answers with ``answer(path)``, which must neither block nor raise."""
+    """An HTTP server that responds with ``answer(path)``, which must neither block nor raise."""
 
     _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
-    """Those of all servers: it is the process that has only so many."""
+    """The connections of all servers: the limit is per process."""
 
     def __init__(self, answer: Callable[[str], Answer]) -> None:
         self._answer = answer
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, hosts: Iterable[str], port: int) -> None:
-        """Begin to answer, on all of the hosts' addresses or on none. Raises OSError."""
+        """Listen on the addresses of all hosts. Raises OSError, and listens on none, if one is not available."""
         with contextlib.ExitStack() as opened:
             sockets = [opened.enter_context(_listener(host, port)) for host in hosts]
             for listener in sockets:
                 self._servers.append(await asyncio.start_server(self._serve, sock=listener, limit=_REQUEST_MAX))
-            # From here on they are the servers' to close.
+            # From here on, the servers close them.
             opened.pop_all()
 
     def close(self) -> None:
-        """Stop listening, and drop the connections that are open."""
+        """Stop listening, and abort open connections."""
         for listener in self._servers:
             listener.close()
         self._servers = []
@@ -72,7 +72,7 @@ class HttpServer:
         if len(self._connections) > _CONNECTIONS_MAX:
             next(iter(self._connections)).transport.abort()
         try:
-            # Errors are the client's, which has gone or takes too long: nobody is there to be told.
+            # The client is gone or too slow; there is nobody to report errors to.
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(_PATIENCE_S):
                     writer.write(await self._response(reader))
@@ -87,25 +87,25 @@ class HttpServer:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            return _encode(Answer(431, {"error": f"the request is longer than {_REQUEST_MAX} bytes"}))
+            return _encode(Answer(431, {"error": f"request exceeds {_REQUEST_MAX} bytes"}))
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _encode(Answer(400, {"error": "this is not a request of HTTP/1"}))
+            return _encode(Answer(400, {"error": "not an HTTP/1 request"}))
         method, target, _ = words
         try:
             path = urlsplit(target).path
         except ValueError:
-            return _encode(Answer(400, {"error": "the request's target is not a URL"}))
+            return _encode(Answer(400, {"error": "request target is not a URL"}))
         return _encode(self._answer(path), with_body=method != "HEAD")
 
 
 async def serve(answer: Callable[[str], Answer], address: ListenAddress, what: str = "health") -> HttpServer:
-    """A server at an address from the settings, that of ``what``. Raises UsageError where it cannot be listened on."""
+    """Start a server on an address from the settings. Raises UsageError, naming ``what``, if it cannot."""
     server = HttpServer(answer)
     try:
         await server.listen([address.host], address.port)
     except OSError as error:
-        raise errors.UsageError(f"the {what} address {address.host}:{address.port}: {error}") from error
+        raise errors.UsageError(f"cannot listen on {what} address {address.host}:{address.port}: {error}") from error
     return server
 
 
@@ -130,5 +130,5 @@ def _listener(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
     if host == ALL_ADDRESSES:
         # A kernel without IPv6.
-        host = "0.0.0.0"  # noqa: S104 (all addresses is what was asked for)
+        host = "0.0.0.0"  # noqa: S104 (all addresses were requested)
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

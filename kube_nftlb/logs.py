@@ -1,6 +1,6 @@
 """Logging: one line per event on standard error, ours through structlog, other packages' through ``logging``.
 
-What a line is about stands under the same keys everywhere: namespace, and service, farm, policy, pod or node.
+The keys for objects are the same everywhere: namespace, and service, farm, policy, pod or node.
 """
 
 import logging
@@ -17,7 +17,7 @@ _SECRET = re.compile(r"(?i)(bearer\s+|['\"]?key['\"]?\s*[:=]\s*['\"]?)[A-Za-z0-9
 
 
 def configure(level: LogLevel, log_format: LogFormat) -> None:
-    """Set up logging once, at the start of the program; other packages are heard from WARNING upwards."""
+    """Configure logging, once per program. Other packages log from WARNING on."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -48,7 +48,7 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
 
 
 def _without_secrets(_logger: object, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Errors of other packages may quote a request with its headers, and so the API server's token, or nftlb's key."""
+    """Mask secrets: errors of other packages may contain request headers with the API server's token or nftlb's key."""
     for key, value in event.items():
         if isinstance(value, str):
             event[key] = _SECRET.sub(r"\1...", value)

@@ -1,6 +1,6 @@
-"""Every word in CamelCase that says why: of conditions, of the farms that failed on a node, and of Events.
+"""The reasons of conditions, of farms that failed on a node, and of Events.
 
-What produces a reason has one of these types, so there is no other; docs/operations.md says of each what to do.
+Whatever produces a reason has one of these types, so there are no others. docs/operations.md explains each.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ ConditionReason = Literal[
     "Pending",
     "NoReadyBackends",
 ]
-"""Of an NftlbFarm or NftlbPolicy: its conditions, and ``status.reason`` of a farm."""
+"""Reasons of conditions of NftlbFarms and NftlbPolicies, and of ``status.reason`` of a farm."""
 
 NodeReason = Literal[
     "AgentReady",
@@ -27,7 +27,7 @@ NodeReason = Literal[
     "Pending",
     "FarmsFailed",
 ]
-"""Of an NftlbNode's conditions."""
+"""Reasons of conditions of NftlbNodes."""
 
 FailureReason = Literal[
     "Invalid",
@@ -42,7 +42,7 @@ FailureReason = Literal[
     "PolicyInvalid",
     "NoEffect",
 ]
-"""Why a node does not have a farm as it is wanted: in ``status.failedFarms`` of its NftlbNode."""
+"""Why a farm is not programmed as requested on a node: in ``status.failedFarms`` of its NftlbNode."""
 
 OperatorEvent = Literal[
     "InvalidAnnotation",
@@ -57,7 +57,7 @@ OperatorEvent = Literal[
     "FarmFailed",
     "ForgedOwner",
 ]
-"""Of Events that the operator writes."""
+"""Reasons of the operator's Events."""
 
 AgentEvent = Literal[
     "FailedToStartServiceHealthcheck",
@@ -66,6 +66,6 @@ AgentEvent = Literal[
     "FarmsFailed",
     "FarmsProgrammed",
 ]
-"""Of Events that an agent writes."""
+"""Reasons of the agents' Events."""
 
 EventReason = OperatorEvent | AgentEvent

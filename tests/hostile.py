@@ -1,4 +1,4 @@
-"""What somebody would write who means harm, in any field of any object, and what may come of it at most."""
+"""Hostile values for every field of every object, and checks of what may result from them."""
 
 import copy
 import ipaddress
@@ -49,7 +49,7 @@ TEXTS = (
     "1-65535",
     "80-",
     "80;443",
-    "٣",  # a digit to str.isdigit, and to nobody else
+    "٣",  # a digit only to str.isdigit
     "ünïcode",
     "a\u2028b",
     "\ud800".encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
@@ -97,13 +97,13 @@ FARM: dict[str, Any] = {
         {"name": "b", "ip": "10.244.9.2", "port": 8080},
     ],
 }
-"""A farm that is in order, with something in every list."""
+"""A valid farm with an entry in every list."""
 
 FARM_PATHS = tuple(row.path.split(".")[1:] for row in reference.rows() if row.full_path.startswith("farm.spec."))
 
 
 def replaced(spec: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    """The spec with another value at a path; of a list, in its last entry. As it was where there is no such place."""
+    """Return the spec with another value at a path, in the last entry of lists; unchanged if there is no such path."""
     changed = copy.deepcopy(spec)
     node: Any = changed
     for key in path[:-1]:
@@ -116,8 +116,8 @@ def replaced(spec: dict[str, Any], path: list[str], value: Any) -> dict[str, Any
 
 
 def examples(number: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """So many specs of farms, each with hostile values in one or two fields; always the same."""
-    chosen = random.Random(seed)  # noqa: S311 - chance is wanted here, and the same one each time
+    """Generate specs of farms with hostile values in one or two fields, always the same."""
+    chosen = random.Random(seed)  # noqa: S311 - reproducible, not secret
     for _ in range(number):
         spec = FARM
         for _ in range(chosen.choice((1, 1, 1, 2))):
@@ -170,14 +170,14 @@ _PATTERNS = {
     "client": r"[0-9a-f.:]{1,45}",
     "backend": _NAME,
 }
-"""Every key that nftlb may be sent text under, but for addresses, and what the whole of that text must match."""
+"""All keys of requests to nftlb, except those of addresses, with the pattern that their values must match."""
 
 _ADDRESSES = ("ip-addr", "source-addr")
 _NAME_MAX = {"farms": 100, "addresses": 100, "backends": 63, "sessions": 63}
 
 
 def check_wire(document: Any, of: str = "farms") -> None:
-    """Fail where a document has anything that nftlb should never be sent."""
+    """Fail if a document has anything that must never be sent to nftlb."""
     if isinstance(document, list):
         for entry in document:
             check_wire(entry, of)
@@ -190,13 +190,13 @@ def check_wire(document: Any, of: str = "farms") -> None:
             assert _is_plain_address(value), (key, value)
         else:
             assert isinstance(value, str), (key, value)
-            assert key in _PATTERNS, f"say in {__name__} what {key!r} may be: {value!r}"
+            assert key in _PATTERNS, f"add a pattern for {key!r} to {__name__}: {value!r}"
             assert re.fullmatch(_PATTERNS[key], value, re.ASCII), (key, value)
             assert key != "name" or len(value) <= _NAME_MAX[of], (of, value)
 
 
 def _is_plain_address(value: Any) -> bool:
-    # nftlb takes an empty source address for none.
+    # An empty source address means none to nftlb.
     return value == "" or (isinstance(value, str) and str(ipaddress.ip_address(value)) == value and "%" not in value)
 
 
@@ -211,7 +211,7 @@ _NFT_NAME_MAX = 127
 
 
 def check_commands(text: str) -> None:
-    """Fail where commands for libnftables are not one for a line, on our table, out of plain words."""
+    """Fail unless every line is one command of plain words for libnftables, on our table."""
     for line in text.splitlines():
         found = _COMMAND.fullmatch(line)
         assert found, line
@@ -220,7 +220,7 @@ def check_commands(text: str) -> None:
             assert len(word) <= _NFT_NAME_MAX, line
         rest = _QUOTED.sub("", found["rest"] or "")
         if found["kind"] in ("chain", "set", "map", "ct helper"):
-            # Only a declaration has semicolons, and it stands in one pair of braces.
+            # Only declarations have semicolons, within one pair of braces.
             assert rest.count("{") == rest.count("}") <= 1, line
             rest = rest.replace(";", "")
         assert _WORDS.fullmatch(rest), line

@@ -11,6 +11,7 @@ from kube_nftlb.agent.health.probes import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policies import raw_references
+from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.kube.client import Kube, Listing, WatchEvent
@@ -100,10 +101,7 @@ def parse(raw: Json) -> Farm | Problem:
     try:
         return Farm.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = f"{where or 'spec'}: {first['msg']}"
-        return Problem("Invalid", message, raw["metadata"].get("generation", 0))
+        return Problem("Invalid", first_error(error), raw["metadata"].get("generation", 0))
 
 
 def _key(raw: dict[str, Any]) -> FarmKey:

@@ -1,5 +1,5 @@
-"""What the API server stores, as frozen pydantic models, and pure rules over it. No I/O.
+"""The API objects as frozen pydantic models, and pure rules about them. No I/O.
 
 The models of NftlbFarm, NftlbPolicy and NftlbNode are the only definition of each field: its type, default, bounds,
-description and its spelling in nftlb. The CRDs are generated from them (``crd``).
+description and nftlb name. The CRDs are generated from them (``schema.crd``).
 """

@@ -11,35 +11,35 @@ BACKEND_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 
 
 class Backend(Model):
-    """An endpoint that connections are sent to."""
+    """A destination of connections: an endpoint, or a server written by hand."""
 
     name: Annotated[
         str,
         Field(
-            description="The pod's name, or any other name that is unique in the farm.",
+            description="Name of the pod, or any other name that is unique within the farm.",
             min_length=1,
             max_length=253,
             pattern=BACKEND_NAME_PATTERN,
         ),
     ]
-    ip: Annotated[IpAddress, Nftlb("ip-addr"), Field(description="The endpoint's IP address, of the farm's family.")]
+    ip: Annotated[IpAddress, Nftlb("ip-addr"), Field(description="IP address, of the farm's family.")]
     port: Annotated[
         int | None,
         Nftlb("port"),
-        Field(description="The endpoint's port; absent: the one that the client asked for.", ge=1, le=65535),
+        Field(description="Port. Absent: connections keep their destination port.", ge=1, le=65535),
     ] = None
     weight: Annotated[
         int,
         Nftlb("weight"),
         Annotation(),
-        Field(description="Its share of the connections, relative to the other backends' weights.", ge=1, le=100),
+        Field(description="Share of new connections, relative to the weights of the other backends.", ge=1, le=100),
     ] = 1
     priority: Annotated[
         int,
         Annotation("priority"),
         Field(
-            description="1 is used first. A backend of a priority above the farm's is spare: it gets connections when "
-            "a backend before it does not, as the farm's priority says.",
+            description="1 is the highest priority. Backends with a value above the farm's priority are on standby "
+            "until others become unavailable.",
             ge=1,
             le=100,
         ),
@@ -47,14 +47,14 @@ class Backend(Model):
     source_address: Annotated[
         IpAddress | None,
         Annotation("source-addr"),
-        Field(description="The address that it sees as its client, in the mode snat; absent: the farm's."),
+        Field(description="Source address of connections to this backend, with mode snat. Default: the farm's."),
     ] = None
     mark: Annotated[
         int | None,
         Annotation("mark"),
         Field(
-            description="The number that its connections carry in the lowest 12 bits of their mark, unique in the "
-            "farm; absent: the agent gives one.",
+            description="Value of the lowest 12 bits of its connections' marks, unique within the farm. Absent: chosen "
+            "by the agent.",
             ge=2,
             le=4095,
         ),
@@ -62,36 +62,38 @@ class Backend(Model):
     established: Annotated[
         int | None,
         Annotation("est-connlimit"),
-        Field(description="How many connections it may have at once; absent: any number.", ge=1, le=1000000),
+        Field(description="Maximum number of concurrent connections. Absent: unlimited.", ge=1, le=1000000),
     ] = None
     established_log_prefix: Annotated[
         LogPrefix | None,
         Annotation("est-connlimit-log-prefix"),
-        Field(description="What a line begins with that the kernel logs where that limit is passed."),
+        Field(description="Log connections above that limit, with this prefix."),
     ] = None
     state: Annotated[
         State,
         Annotation("state"),
         Field(
-            description="up: gets connections. drain: gets no new clients; those that a session holds to it still "
-            "come, and open connections go on. off: gets no new connections, and its sessions are forgotten; open TCP "
-            "connections go on. down: as off, and its open connections are cut. Where no backend is up, all new "
-            "connections are refused."
+            description="up: receives connections. drain: receives new connections only from clients with a session; "
+            "open connections are kept. off: receives no new connections, and its sessions are removed; open TCP "
+            "connections are kept. down: like off, and open connections are terminated. If no backend is up, new "
+            "connections to the farm are refused."
         ),
     ] = "up"
-    ready: Annotated[bool, Field(description="Whether it gets connections (EndpointSlice condition ready).")] = True
-    serving: Annotated[bool, Field(description="Whether it answers, be it terminating or not (condition serving).")] = (
-        True
-    )
-    terminating: Annotated[bool, Field(description="Whether its pod is being deleted (condition terminating).")] = False
+    ready: Annotated[bool, Field(description="Receives connections (EndpointSlice condition ready).")] = True
+    serving: Annotated[
+        bool, Field(description="Able to respond, even if terminating (EndpointSlice condition serving).")
+    ] = True
+    terminating: Annotated[
+        bool, Field(description="The pod is being deleted (EndpointSlice condition terminating).")
+    ] = False
     node_name: Annotated[
         str | None,
-        Field(description="The node that it runs on; absent where it is outside the cluster.", max_length=253),
+        Field(description="Name of the node it runs on. Absent: outside the cluster.", max_length=253),
     ] = None
     for_zones: Annotated[
         tuple[Annotated[str, Field(max_length=63)], ...],
         Field(
-            description="The zones whose nodes should prefer it (EndpointSlice hints.forZones).",
+            description="Zones whose nodes should prefer it (EndpointSlice hints.forZones).",
             max_length=8,
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
@@ -99,7 +101,7 @@ class Backend(Model):
     for_nodes: Annotated[
         tuple[Annotated[str, Field(max_length=253)], ...],
         Field(
-            description="The nodes that should prefer it (EndpointSlice hints.forNodes).",
+            description="Nodes that should prefer it (EndpointSlice hints.forNodes).",
             max_length=8,
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),

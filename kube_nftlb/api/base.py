@@ -1,27 +1,28 @@
-"""What all models have in common, and the small types they share."""
+"""Base classes and small types that the models share."""
 
-import ipaddress
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+from kube_nftlb.api import rules
 
 Family = Literal["ipv4", "ipv6"]
 FAMILIES: tuple[Family, ...] = ("ipv4", "ipv6")
 
 
 class Model(BaseModel):
-    """A part of an object of ours: camelCase outside, immutable.
+    """A part of one of our objects: camelCase in JSON, immutable.
 
-    Fields that are not known are left out: the API server refuses them, unless its definition is newer than we are.
+    Unknown fields are ignored: the API server rejects them, unless its CRD is newer than this program.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="ignore")
 
 
 class ForeignModel(BaseModel):
-    """A part of an object that Kubernetes defines: what we do not read is left out."""
+    """A part of an object that Kubernetes defines; fields that we do not read are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, frozen=True, extra="ignore")
 
@@ -37,12 +38,12 @@ class OwnerReference(ForeignModel):
 
     @property
     def controls_as_service(self) -> bool:
-        """Whether a Service controls the object, and not another kind of that name."""
+        """Return true if a Service of the core API controls the object, not another kind of that name."""
         return self.controller is True and self.kind == "Service" and self.api_version == "v1"
 
 
 class Metadata(ForeignModel):
-    """The part of an object's metadata that decisions are made from."""
+    """The part of an object's metadata that we read."""
 
     name: str
     namespace: str = ""
@@ -57,9 +58,9 @@ class Metadata(ForeignModel):
 
     @property
     def service(self) -> OwnerReference | None:
-        """The Service that controls the object.
+        """Return the Service that controls the object, or None.
 
-        One that is being deleted nobody controls: edits of it are not undone any more, and a finalizer may keep it.
+        An object that is being deleted has no controller: edits are no longer reverted, and a finalizer may keep it.
         """
         if self.deletion_timestamp is not None:
             return None
@@ -67,7 +68,7 @@ class Metadata(ForeignModel):
 
 
 class Condition(Model):
-    """One of status.conditions, as Kubernetes' metav1.Condition."""
+    """An entry of status.conditions, like metav1.Condition."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
@@ -78,9 +79,9 @@ class Condition(Model):
 
 
 class Nftlb:
-    """Marks a field of a farm or a backend that nftlb has under a name of its own (nftlb's README, section API).
+    """Marks a field of a farm or backend with nftlb's name for it (nftlb's README, section API).
 
-    ``unset`` is what nftlb has where it is told nothing; a field without a value becomes it.
+    ``unset`` is nftlb's default, which stands for a field without a value.
     """
 
     def __init__(self, key: str, unset: str = "") -> None:
@@ -89,34 +90,22 @@ class Nftlb:
 
 
 class Annotation:
-    """Marks a field that an annotation can set: on the Service for a farm's field, on the Pod for a backend's.
+    """Marks a field that an annotation can set: of a Service for a farm, of a Pod for a backend.
 
-    ``key`` is what follows names.ANNOTATION_PREFIX; without it, it is the name that nftlb has for the field.
+    ``key`` follows names.ANNOTATION_PREFIX; the default is nftlb's name for the field.
     """
 
     def __init__(self, key: str = "") -> None:
         self.key = key
 
 
-class Cel:
-    """A rule in CEL that the API server checks, and the sentence that it answers where the rule does not hold."""
-
-    def __init__(self, rule: str, message: str) -> None:
-        self.rule = rule
-        self.message = message
-
-    def schema(self) -> dict[str, str]:
-        """The rule as an entry of x-kubernetes-validations."""
-        return {"rule": self.rule, "message": self.message}
-
-
 def nftlb_field(model: type[BaseModel], field: str) -> Nftlb | None:
-    """What nftlb calls a field, or None where it has no name for it."""
+    """Return nftlb's name for a field, or None if it has none."""
     return next((entry for entry in model.model_fields[field].metadata if isinstance(entry, Nftlb)), None)
 
 
 def annotation_key(model: type[BaseModel], field: str) -> str | None:
-    """The annotation that sets a field, without its prefix; None where there is none."""
+    """Return the annotation that sets a field, without its prefix, or None if there is none."""
     for entry in model.model_fields[field].metadata:
         if isinstance(entry, Annotation):
             nftlb = nftlb_field(model, field)
@@ -124,58 +113,16 @@ def annotation_key(model: type[BaseModel], field: str) -> str | None:
     return None
 
 
-_BROADCAST = "255.255.255.255"
-
-
-def _canonical_ip(value: str) -> str:
-    address = ipaddress.ip_address(value)
-    if str(address) != value:
-        raise ValueError(f"{value!r} must be written {str(address)!r}")
-    # On a loopback address a farm would stand between the agent and nftlb.
-    own = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-    if own or value == _BROADCAST or (isinstance(address, ipaddress.IPv6Address) and address.scope_id):
-        raise ValueError(f"{value!r} is not an address that others can connect to")
-    return value
-
-
 IpAddress = Annotated[
     str,
-    Field(
-        min_length=2,
-        max_length=45,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                Cel(
-                    "isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
-                    "must be one IPv4 or IPv6 address in its canonical form, such as 10.96.0.10 or fd00::1, "
-                    "and not a loopback, link-local or multicast address",
-                ).schema()
-            ]
-        },
-    ),
-    AfterValidator(_canonical_ip),
+    Field(min_length=2, max_length=45, json_schema_extra=rules.schema(rules.IP)),
+    AfterValidator(rules.validator(rules.IP)),
 ]
-
-
-def _canonical_ip_or_empty(value: str) -> str:
-    return _canonical_ip(value) if value else value
-
 
 IpAddressOrEmpty = Annotated[
     str,
-    Field(
-        max_length=45,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                Cel(
-                    "self == '' || isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
-                    "must be empty, or one IPv4 or IPv6 address in its canonical form, and not a loopback, link-local "
-                    "or multicast address",
-                ).schema()
-            ]
-        },
-    ),
-    AfterValidator(_canonical_ip_or_empty),
+    Field(max_length=45, json_schema_extra=rules.schema(rules.IP_OR_EMPTY)),
+    AfterValidator(rules.validator(rules.IP_OR_EMPTY)),
 ]
 
 
@@ -186,9 +133,15 @@ def _none_as_empty(value: object) -> object:
 _T = TypeVar("_T")
 
 OptionalList = Annotated[tuple[_T, ...], BeforeValidator(_none_as_empty)]
-"""A list that Kubernetes writes as null, or leaves out, where it is empty."""
+"""A list that Kubernetes writes as null, or omits, if it is empty."""
 
 
-def validation(*rules: Cel) -> dict[str, Any]:
-    """CEL rules for ``model_config['json_schema_extra']``."""
-    return {"x-kubernetes-validations": [rule.schema() for rule in rules]}
+def first_error(error: ValidationError, *outer: str) -> str:
+    """Return the first error as ``<path>: <message>``; ``outer`` is where the validated part is in its object."""
+    path = ".".join(str(part) for part in (*outer, *error.errors(include_url=False, include_input=False)[0]["loc"]))
+    return f"{path}: {first_message(error)}" if path else first_message(error)
+
+
+def first_message(error: ValidationError) -> str:
+    """Return the message of the first error, without its path."""
+    return str(error.errors(include_url=False, include_input=False)[0]["msg"]).removeprefix("Value error, ")

@@ -1,13 +1,13 @@
-"""What a farm with a persistence knows a client by, as text: ``10.0.0.1``, ``02:00:00:00:00:01``, ``10.0.0.1 . 4000``.
+"""The text that identifies a client of a farm with persistence: ``10.0.0.1``, ``10.0.0.1 . 4000``.
 
-The text is nft(8)'s for a key of the farm's map of sessions, in its one canonical form, so that it can be compared.
+It is nft(8)'s text for a key of the farm's session map, in canonical form so that it can be compared.
 """
 
 import ipaddress
 import re
 
 SEPARATOR = " . "
-"""Between the values of a client that is known by several fields."""
+"""Separates the values of a client that is identified by several fields."""
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
@@ -15,16 +15,16 @@ _PORT_MAX = 65535
 
 
 def check(client: str, persistence: str, family: str) -> None:
-    """Raises ValueError with a sentence where ``client`` is not what ``persistence`` knows a client by."""
+    """Raise ValueError if ``client`` does not match the fields of ``persistence``."""
     fields, parts = persistence.split(), client.split(SEPARATOR)
     if len(fields) != len(parts):
         raise ValueError(
-            f"the session's client {client!r} must have a value for each of {', '.join(fields)}, "
-            f"with {SEPARATOR!r} between"
+            f"the session client {client!r} must have a value for each of {', '.join(fields)}, "
+            f"separated by {SEPARATOR!r}"
         )
     for field, part in zip(fields, parts, strict=True):
         if not _fits(field, part, family):
-            raise ValueError(f"the session's client {client!r} must have {_wanted(field, family)} for {field}")
+            raise ValueError(f"the session client {client!r} must have {_wanted(field, family)} for {field}")
 
 
 def _fits(field: str, part: str, family: str) -> bool:

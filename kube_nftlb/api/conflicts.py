@@ -65,7 +65,7 @@ class Conflicts:
     """
 
     def __init__(self, listeners: Callable[[Farm], tuple[Listener, ...]] = listeners_of) -> None:
-        """``listeners`` returns the listeners of a farm."""
+        """Start without farms. ``listeners`` returns the listeners of a farm."""
         self._listeners_of = listeners
         self._entries: dict[FarmKey, _Entry] = {}
         self._wanted_by: dict[Listener, tuple[FarmKey, ...]] = {}

@@ -1,78 +1,94 @@
-"""What an NftlbFarm lets its clients do at most."""
+"""Rate and connection limits of a farm."""
 
-from typing import Annotated, Self
+from collections.abc import Callable
+from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from kube_nftlb.api.base import Annotation, Cel, Model, validation
+from kube_nftlb.api import rules
+from kube_nftlb.api.base import Annotation, Model
+from kube_nftlb.api.rules import Rule
 from kube_nftlb.api.values import RATE_PATTERN, RATE_SECONDS, LogPrefix, Rate, Verdict
 
 Burst = Annotated[int, Field(ge=1, le=1000000)]
 
 _BURST_S = 2**64 // 10**9
-"""How long a whole burst may take at its rate: the kernel counts nanoseconds in 64 bits, and refuses more."""
-_TOO_LONG = (
-    "a burst at this rate takes longer than 584 years, which the kernel cannot count: raise the rate or lower the"
+"""Seconds that a whole burst may take at its rate: the kernel counts nanoseconds in 64 bits, and refuses more."""
+
+
+def _burst_rule(rate: str, burst: str, values: Callable[["Limits"], tuple[str | None, int]]) -> Rule["Limits"]:
+    """Return the rule about a rate and its burst, given the names of both and how to get their values."""
+    seconds = ", ".join(f"'{unit}': {seconds}" for unit, seconds in RATE_SECONDS.items())
+    return Rule(
+        f"{rate}-burst",
+        f"!has(self.{rate}) || !self.{rate}.matches('{RATE_PATTERN}') || "
+        f"{{{seconds}}}[self.{rate}.split('/')[1]] * self.{burst} <= int(self.{rate}.split('/')[0]) * {_BURST_S}",
+        lambda limits: _burst_fits(*values(limits)),
+        f"at this rate, a burst would take longer than 584 years, which the kernel cannot count: raise {rate} or lower "
+        f"{burst}",
+    )
+
+
+def _burst_fits(rate: str | None, burst: int) -> bool:
+    if rate is None:
+        return True
+    number, _, unit = rate.partition("/")
+    return RATE_SECONDS[unit] * burst <= int(number) * _BURST_S
+
+
+LIMITS_RULES: Final[tuple[Rule["Limits"], ...]] = (
+    _burst_rule("new", "newBurst", lambda limits: (limits.new, limits.new_burst)),
+    _burst_rule("reset", "resetBurst", lambda limits: (limits.reset, limits.reset_burst)),
 )
 
 
-def _burst_rule(rate: str, burst: str) -> Cel:
-    seconds = ", ".join(f"'{unit}': {seconds}" for unit, seconds in RATE_SECONDS.items())
-    return Cel(
-        f"!has(self.{rate}) || !self.{rate}.matches('{RATE_PATTERN}') || "
-        f"{{{seconds}}}[self.{rate}.split('/')[1]] * self.{burst} <= int(self.{rate}.split('/')[0]) * {_BURST_S}",
-        f"{_TOO_LONG} {burst}",
-    )
-
-
 class Limits(Model):
-    """Limits of a farm, each for one client address, and what happens where one is passed.
+    """Limits per client address, and what happens to packets above them.
 
-    Up to 65,536 client addresses per limit are told apart; the limit does not hold for those beyond.
+    Each limit tracks up to 65,536 client addresses, and does not apply to further ones.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra=validation(_burst_rule("new", "newBurst"), _burst_rule("reset", "resetBurst"))
-    )
+    model_config = ConfigDict(json_schema_extra=rules.schema(*LIMITS_RULES))
 
     new: Annotated[
         Rate | None,
         Annotation("new-rtlimit"),
         Field(
-            description="New connections, such as 100/second; with UDP each packet counts until the first answer; "
-            "absent: any number."
+            description="Maximum rate of new connections, such as 100/second. With UDP, every packet counts until the "
+            "first reply. Absent: unlimited."
         ),
     ] = None
     new_burst: Annotated[
         Burst,
         Annotation("new-rtlimit-burst"),
-        Field(description="How many new connections may come at once before that rate counts."),
+        Field(description="Number of new connections allowed in a burst above that rate."),
     ] = 5
     new_log_prefix: Annotated[
         LogPrefix | None,
         Annotation("new-rtlimit-log-prefix"),
-        Field(description="What a line begins with that the kernel logs for a new connection above the rate."),
+        Field(description="Log new connections above the rate, with this prefix."),
     ] = None
     reset: Annotated[
         Rate | None,
         Annotation("rst-rtlimit"),
-        Field(description="TCP resets, such as 10/second; absent: any number."),
+        Field(description="Maximum rate of TCP resets, such as 10/second. Absent: unlimited."),
     ] = None
     reset_burst: Annotated[
         Burst,
         Annotation("rst-rtlimit-burst"),
-        Field(description="How many TCP resets may come at once before that rate counts."),
+        Field(description="Number of TCP resets allowed in a burst above that rate."),
     ] = 5
     reset_log_prefix: Annotated[
         LogPrefix | None,
         Annotation("rst-rtlimit-log-prefix"),
-        Field(description="What a line begins with that the kernel logs for a TCP reset above the rate."),
+        Field(description="Log TCP resets above the rate, with this prefix."),
     ] = None
     established: Annotated[
         int | None,
         Annotation("est-connlimit"),
         Field(
-            description="Connections at once, those that ended a few milliseconds ago included; absent: any number.",
+            description="Maximum number of concurrent connections. Connections count for a few milliseconds after they "
+            "ended. Absent: unlimited.",
             ge=1,
             le=1000000,
         ),
@@ -80,27 +96,27 @@ class Limits(Model):
     established_log_prefix: Annotated[
         LogPrefix | None,
         Annotation("est-connlimit-log-prefix"),
-        Field(description="What a line begins with that the kernel logs for a connection above that number."),
+        Field(description="Log connections above that number, with this prefix."),
     ] = None
     tcp_strict: Annotated[
         bool,
         Annotation("tcp-strict"),
         Field(
-            description="Whether packets are dropped that belong to no connection and open none (conntrack's state "
-            "invalid), such as a TCP packet with flags that no honest client sends."
+            description="Drop packets in conntrack state invalid, which neither belong to a connection nor open one, "
+            "such as TCP packets with bogus flags."
         ),
     ] = False
     tcp_strict_log_prefix: Annotated[
         LogPrefix | None,
         Annotation("tcp-strict-log-prefix"),
-        Field(description="What a line begins with that the kernel logs for such a packet."),
+        Field(description="Log such packets, with this prefix."),
     ] = None
     forget_seconds: Annotated[
         int | None,
         Annotation("limits-ttl"),
         Field(
-            description="Seconds of silence after which a client counts as a new one, with a whole burst, for the "
-            "rates new and reset; absent: 120, or the time of the rate (a week for 5/week) where that is longer.",
+            description="Seconds without packets after which a client is forgotten, and may burst again. Applies to "
+            "new and reset. Default: 120, or the period of the rate if that is longer (a week for 5/week).",
             ge=1,
             le=604800,
         ),
@@ -108,22 +124,15 @@ class Limits(Model):
     log_rate: Annotated[
         Rate | None,
         Annotation("log-rtlimit"),
-        Field(description="How many lines each limit logs at most, such as 10/minute; absent: every one."),
+        Field(description="Maximum rate of log lines per limit, such as 10/minute. Absent: unlimited."),
     ] = None
     verdict: Annotated[
         Verdict,
         Annotation("verdict"),
-        Field(description="What happens to a packet above a limit: it is logged, dropped, or both."),
+        Field(description="Action for packets above a limit: log, drop, or both."),
     ] = "log drop"
 
     @model_validator(mode="after")
-    def _check_bursts(self) -> Self:
-        for rate, burst, name in (
-            (self.new, self.new_burst, "newBurst"),
-            (self.reset, self.reset_burst, "resetBurst"),
-        ):
-            if rate is not None:
-                number, _, unit = rate.partition("/")
-                if RATE_SECONDS[unit] * burst > int(number) * _BURST_S:
-                    raise ValueError(f"{_TOO_LONG} {name} ({rate}, {burst})")
+    def _check(self) -> Self:
+        rules.check(LIMITS_RULES, self)
         return self

@@ -1,4 +1,4 @@
-"""NftlbNode: what one node's agent reports, and nobody else writes."""
+"""NftlbNode: the status of one node, written by its agent only."""
 
 from typing import Annotated
 
@@ -10,54 +10,55 @@ FAILED_FARMS_MAX = 100
 
 
 class FailedFarm(Model):
-    """A farm that this node does not have, or does not have as wanted."""
+    """A farm that is not programmed on this node, or not as requested."""
 
     namespace: str
     name: str
     generation: Annotated[int, Field(description="The metadata.generation that failed.")] = 0
-    reason: Annotated[str, Field(description="One word in CamelCase.", max_length=64)]
-    message: Annotated[str, Field(description="What a person can do about it.", max_length=512)] = ""
+    reason: Annotated[str, Field(description="Reason, as a CamelCase word.", max_length=64)]
+    message: Annotated[str, Field(description="Explanation, and what to do about it.", max_length=512)] = ""
 
 
 class NodeVersions(Model):
-    """What runs on the node."""
+    """Versions of the software on the node."""
 
     agent: str = ""
     kernel: str = ""
 
 
 class NodeStatus(Model):
-    """What a node's agent has done."""
+    """The observed state of a node."""
 
     watermark: Annotated[
         str,
         Field(
-            description="The resourceVersion up to which all NftlbFarms are in the node's kernel, or failed.",
+            description="The resourceVersion up to which the node has programmed all NftlbFarms, except failed ones.",
             max_length=20,
         ),
     ] = ""
     policy_watermark: Annotated[
         str,
-        Field(description="The resourceVersion up to which all NftlbPolicies are in the node's kernel."),
+        Field(description="The resourceVersion up to which the node has programmed all NftlbPolicies."),
     ] = ""
-    farms: Annotated[int, Field(description="Farms that nftlb has.", ge=0)] = 0
-    backends: Annotated[int, Field(description="Backends that nftlb has, over all farms.", ge=0)] = 0
-    failed: Annotated[int, Field(description="Farms that failed; failedFarms lists the first of them.", ge=0)] = 0
+    farms: Annotated[int, Field(description="Number of programmed farms.", ge=0)] = 0
+    backends: Annotated[int, Field(description="Number of programmed backends of all farms.", ge=0)] = 0
+    failed: Annotated[
+        int, Field(description="Number of failed farms, the first of which are in failedFarms.", ge=0)
+    ] = 0
     failed_farms: Annotated[
-        tuple[FailedFarm, ...], Field(description="The farms that failed, and why.", max_length=FAILED_FARMS_MAX)
+        tuple[FailedFarm, ...],
+        Field(description="Farms that are not programmed as requested, and why.", max_length=FAILED_FARMS_MAX),
     ] = ()
     drift_repaired: Annotated[
         int,
-        Field(description="How often the kernel differed, and was repaired, since the agent began.", ge=0),
+        Field(description="How often drift in the kernel was repaired since the agent started.", ge=0),
     ] = 0
-    last_error: Annotated[str, Field(description="The last thing that went wrong, with its time.", max_length=1024)] = (
-        ""
-    )
+    last_error: Annotated[str, Field(description="The most recent error, with its time.", max_length=1024)] = ""
     versions: NodeVersions = NodeVersions()
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            description="Ready: the agent does its work. NftlbReachable: nftlb answers. InSync: nothing is pending.",
+            description="Ready: the agent works. NftlbReachable: nftlb responds. InSync: no change is pending.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

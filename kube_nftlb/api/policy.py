@@ -5,13 +5,14 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from kube_nftlb.api.base import Cel, Condition, Family, ForeignModel, Metadata, Model
+from kube_nftlb.api import rules
+from kube_nftlb.api.base import Condition, Family, ForeignModel, Metadata, Model
 
 CIDRS_MAX = 16384
 
 
 class AddressRange(NamedTuple):
-    """All addresses from the first to the last, as numbers."""
+    """All addresses from first to last, as numbers."""
 
     family: Family
     first: int
@@ -19,9 +20,9 @@ class AddressRange(NamedTuple):
 
 
 def address_range(cidr: str) -> AddressRange:
-    """What a CIDR stands for; bits beyond its prefix are ignored, as in loadBalancerSourceRanges.
+    """Return the range of a CIDR. Bits behind its prefix are ignored, as in loadBalancerSourceRanges.
 
-    Raises ValueError with a sentence for what is none.
+    Raises ValueError if it is not valid.
     """
     text, slash, prefix = cidr.partition("/")
     address = ipaddress.ip_address(text)
@@ -33,26 +34,14 @@ def address_range(cidr: str) -> AddressRange:
     return AddressRange("ipv6" if address.version == 6 else "ipv4", int(address) & ~host, int(address) | host)
 
 
-def _check_cidr(value: str) -> str:
-    address_range(value)
-    return value
-
-
 Cidr = Annotated[
     str,
-    Field(
-        max_length=49,
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                Cel("isCIDR(self)", "must be an address range such as 10.0.0.0/8 or fd00::/64").schema()
-            ]
-        },
-    ),
-    AfterValidator(_check_cidr),
+    Field(max_length=49, json_schema_extra=rules.schema(rules.CIDR)),
+    AfterValidator(rules.validator(rules.CIDR)),
 ]
 
 PolicyName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
-"""How farms refer to a policy of their namespace."""
+"""The name by which farms refer to a policy in their namespace."""
 
 
 class PolicyKey(NamedTuple):
@@ -63,44 +52,47 @@ class PolicyKey(NamedTuple):
 
 
 class PolicySpec(Model):
-    """What a policy says of clients."""
+    """The desired state of a policy."""
 
     type: Annotated[
         Literal["allow", "deny"],
         Field(
-            description="allow: nobody gets in but these, and those of the farm's other allow lists. deny: these do "
-            "not get in, whatever any allow list says. New connections are meant; open ones go on."
+            description="allow: only these clients, and those on other allow lists of the farm, may connect. deny: "
+            "these clients may not connect, even if on an allow list. Open connections are not affected."
         ),
     ]
     cidrs: Annotated[
         tuple[Cidr, ...],
         Field(
-            description="Address ranges, of either family; they may overlap. What is compared is the source address "
-            "with which a connection reaches the node.",
+            description="Client address ranges, of both families. They may overlap. They are matched against the "
+            "source address with which a connection arrives at the node.",
             max_length=CIDRS_MAX,
-            # As a set, the API server would note the owner of each entry, which makes the object twice as large.
+            # As a set, the API server would record the owner of each entry, which doubles the size of the object.
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
 
 
 class PolicyStatus(Model):
-    """What has become of a policy, written by the operator."""
+    """The observed state of a policy, written by the operator."""
 
-    observed_generation: Annotated[int, Field(description="The metadata.generation that this status is about.")] = 0
+    observed_generation: Annotated[int, Field(description="The metadata.generation that this status describes.")] = 0
     resource_version: Annotated[
         str,
-        Field(description="The resourceVersion at which that generation was first seen; nodes past it have it."),
+        Field(
+            description="The resourceVersion at which that generation was first seen. Nodes whose policyWatermark has "
+            "reached it have processed the policy."
+        ),
     ] = ""
-    cidrs: Annotated[int, Field(description="How many address ranges there are.", ge=0)] = 0
-    farms: Annotated[int, Field(description="How many farms refer to it.", ge=0)] = 0
-    programmed_nodes: Annotated[int, Field(description="Nodes whose kernel has this generation.", ge=0)] = 0
+    cidrs: Annotated[int, Field(description="Number of address ranges.", ge=0)] = 0
+    farms: Annotated[int, Field(description="Number of farms that refer to it.", ge=0)] = 0
+    programmed_nodes: Annotated[int, Field(description="Nodes that have programmed this generation.", ge=0)] = 0
     total_nodes: Annotated[int, Field(description="Nodes that run an agent.", ge=0)] = 0
-    nodes: Annotated[str, Field(description="programmedNodes/totalNodes, for people.")] = ""
+    nodes: Annotated[str, Field(description="programmedNodes/totalNodes, for printing.")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            description="Programmed: every node has it.",
+            description="Programmed: every node has programmed this generation.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

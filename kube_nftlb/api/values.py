@@ -1,13 +1,12 @@
-"""The values that fields of a farm take, where a number or a bare string would not say enough."""
+"""Types of fields that are more specific than a number or string."""
 
-import ipaddress
 import itertools
 import re
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from kube_nftlb.api.base import Cel, validation
+from kube_nftlb.api import rules
 
 Protocol = Literal["TCP", "UDP", "SCTP", "All"]
 Mode = Literal["snat", "dnat", "stlsdnat", "dsr", "local"]
@@ -38,7 +37,7 @@ KERNEL_HELPERS: Final = {
     ("snmp", "UDP"): "snmp",
     ("tftp", "UDP"): "tftp",
 }
-"""What the kernel calls a helper, by our name for it and the protocol that it is for (net/netfilter/nf_conntrack_*)."""
+"""The kernel's name of a helper, by our name and the protocol (net/netfilter/nf_conntrack_*)."""
 
 IPV4_HELPERS: Final = ("irc", "netbios-ns", "pptp", "snmp")
 
@@ -49,7 +48,7 @@ TrafficPolicy = Literal["Cluster", "Local"]
 Masquerade = Literal["Never", "AsNeeded"]
 
 PACKET_FIELDS: Final = ("srcip", "dstip", "srcport", "dstport", "srcmac", "dstmac")
-"""What nftlb can tell packets apart by (nftlb's README, sched-param and persistence), in the order it shows them in."""
+"""The packet fields that nftlb can hash (its README, sched-param and persistence), in its order."""
 
 FIELD_SETS: Final = (
     "none",
@@ -59,13 +58,13 @@ FIELD_SETS: Final = (
         for chosen in itertools.combinations(PACKET_FIELDS, size)
     ),
 )
-"""Every choice among them: words in their order, one blank between, or none."""
+"""Every combination of them: words in this order, separated by a space, or none."""
 
 
 def _known_fields(value: str) -> str:
     if value not in FIELD_SETS:
         raise ValueError(
-            f"{value!r} is not none, nor words out of {', '.join(PACKET_FIELDS)}, in this order, with one blank between"
+            f"{value!r} must be none, or words from {', '.join(PACKET_FIELDS)}, in this order, separated by spaces"
         )
     return value
 
@@ -81,12 +80,12 @@ PERSISTENCE_SETS: Final = tuple(
     for fields in FIELD_SETS
     if fields == "none" or sum(_KEY_BYTES[field] for field in fields.split()) <= _KEY_BYTES_MAX
 )
-"""Those that clients can be remembered by: with a longer key nftlb ends (docs/nftlb-defects.md)."""
+"""The combinations that persistence can use: with a longer key, nftlb exits (docs/nftlb-defects.md)."""
 
 
 def _known_persistence(value: str) -> str:
     if _known_fields(value) not in PERSISTENCE_SETS:
-        raise ValueError(f"{value!r} makes a key that is too long for nftlb: leave out a MAC address, or more")
+        raise ValueError(f"{value!r} makes a key that is too long for nftlb: remove a MAC address, or more")
     return value
 
 
@@ -98,72 +97,56 @@ Persistence = Annotated[
 LOG_PREFIX_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9 ._:/-]*[A-Za-z0-9._:/-])?$"
 
 LogPrefix = Annotated[str, Field(min_length=1, max_length=40, pattern=LOG_PREFIX_PATTERN)]
-"""What stands before each line of a log, between quotes in a command, so it must have none itself."""
+"""The prefix of log lines. It is quoted in a command, so it must not contain quotes."""
 
 RATE_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 RATE_PATTERN = rf"^[1-9][0-9]{{0,6}}/({'|'.join(RATE_SECONDS)})$"
 Rate = Annotated[str, Field(max_length=16, pattern=RATE_PATTERN)]
-"""A number of events and the time that they may take, such as ``100/second``."""
+"""A number of events per unit of time, such as ``100/second``."""
 
 FarmMark = Annotated[str, Field(max_length=10, pattern=r"^0x[1-9a-f][0-9a-f]{0,3}000$")]
-"""Bits of a connection mark that are neither a backend's (the lowest 12) nor among the highest 4.
+"""Bits of a connection mark, except the lowest 12, which are the backend's, and the highest 4.
 
-The highest bit asks for masquerading, and nftlb has no room for the eighth digit (docs/nftlb-defects.md).
+The highest bit requests masquerading, and nftlb has no room for the eighth digit (docs/nftlb-defects.md).
 """
-
-
-def _canonical_cidr(text: str) -> str:
-    network = ipaddress.ip_network(text)
-    if "%" in text:
-        # Whatever stands there until the slash, Python takes for an interface's name.
-        raise ValueError(f"{text!r} names an interface, which a range of addresses has not")
-    if str(network) != text:
-        raise ValueError(f"{text!r} must be written {str(network)!r}")
-    return text
 
 
 SourceRange = Annotated[
     str,
-    Field(
-        max_length=49,
-        json_schema_extra=validation(
-            Cel(
-                "isCIDR(self) && cidr(self) == cidr(self).masked()",
-                "must be an address range without bits behind its prefix, such as 10.0.0.0/8 or fd00::/64",
-            )
-        ),
-    ),
-    AfterValidator(_canonical_cidr),
+    Field(max_length=49, json_schema_extra=rules.schema(rules.SOURCE_RANGE)),
+    AfterValidator(rules.validator(rules.SOURCE_RANGE)),
 ]
 """A range of addresses, such as ``10.0.0.0/8``."""
 
 PORTS_MAX = 1024
-"""How many ports one address may name: nftlb makes four map elements for each."""
+"""The limit of ports per address: nftlb makes four map elements of each."""
 
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _PORTS_PATTERN = rf"^{_PORT}(-{_PORT})?(,{_PORT}(-{_PORT})?)*$"
 
 
 def expand_ports(ports: str) -> list[int]:
-    """Every port that a list such as ``80,443,8000-8003`` names, in order; of the empty list, none.
+    """Return the ports of a list such as ``80,443,8000-8003``, in order; of an empty one, none.
 
-    Raises ValueError with a sentence that says what is wrong: no number, out of 1-65535, backwards, twice, too many.
+    Raises ValueError for anything else, backward ranges, duplicates and too many ports.
     """
     if not ports:
         return []
     if not re.fullmatch(_PORTS_PATTERN, ports):
-        raise ValueError(f"{ports!r} is not a list of ports from 1 to 65535 and ranges, such as 80 or 80,443,8000-8003")
+        raise ValueError(
+            f"{ports!r} must be a list of ports from 1 to 65535 and ranges, such as 80 or 80,443,8000-8003"
+        )
     expanded: list[int] = []
     for part in ports.split(","):
         first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
-        if low > high:
-            raise ValueError(f"{part!r}: a range goes from its lower end to its upper, such as 8000-8003")
+        if not rules.PORTS.holds(part):
+            raise ValueError(f"{part!r} {rules.PORTS.message}")
         if len(expanded) + high - low + 1 > PORTS_MAX:
-            raise ValueError(f"{ports!r} names more than {PORTS_MAX} ports")
+            raise ValueError(f"{ports!r} must not have more than {PORTS_MAX} ports")
         expanded.extend(range(low, high + 1))
     if len(set(expanded)) != len(expanded):
-        raise ValueError(f"{ports!r} names a port twice")
+        raise ValueError(f"{ports!r} must not have a port twice")
     return expanded
 
 
@@ -177,13 +160,8 @@ Ports = Annotated[
     Field(
         max_length=100,
         pattern=rf"^$|{_PORTS_PATTERN}",
-        json_schema_extra=validation(
-            Cel(
-                "self.split(',').all(p, !p.contains('-') || int(p.split('-')[0]) <= int(p.split('-')[1]))",
-                "a range goes from its lower end to its upper, such as 8000-8003",
-            )
-        ),
+        json_schema_extra=rules.schema(rules.PORTS),
     ),
     AfterValidator(_checked_ports),
 ]
-"""A port, a list or a range: ``80``, or ``80,443``, or ``8000-8003``; empty: every port."""
+"""A port, list or range: ``80``, ``80,443`` or ``8000-8003``; empty: every port."""

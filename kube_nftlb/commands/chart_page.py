@@ -17,7 +17,7 @@ _MARK = "# --"
 
 
 class Value(NamedTuple):
-    """One value: its path with dots between, its default as JSON, and what it does."""
+    """A value: its path, its default as JSON, and its description."""
 
     path: str
     default: str
@@ -25,24 +25,24 @@ class Value(NamedTuple):
 
 
 def page(readme: str, values: str) -> str:
-    """The README with a table of the values between its marks. Raises UsageError where something is missing."""
+    """Return the README with the table of values between its markers. Raises UsageError if a marker is missing."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise errors.UsageError(f"the README has no lines {BEGIN!r} and {END!r}")
     lines = [f"| `{value.path}` | {value.description} | `{value.default}` |" for value in read(values)]
-    table = "\n".join(["| value | what it does | default |", "|---|---|---|", *lines])
+    table = "\n".join(["| value | description | default |", "|---|---|---|", *lines])
     return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 def texts(chart: Path) -> dict[Path, str]:
-    """The README of a chart as it should be. Raises UsageError."""
+    """Return the up-to-date README of a chart, by file. Raises UsageError."""
     readme = chart / "README.md"
     return {readme: page(readme.read_text(), (chart / VALUES).read_text())}
 
 
 def read(text: str) -> list[Value]:
-    """All values of a values.yaml. Raises UsageError for one without a comment."""
+    """Return all values of a values.yaml. Raises UsageError for one without a comment."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)  # noqa: S101 (narrows the type)
     return list(_walk(root, "", text.splitlines()))
@@ -59,8 +59,8 @@ def _walk(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Val
             raise errors.UsageError(f"{VALUES}: {path} has no comment that begins with {_MARK!r}")
 
 
-def _comment(lines: list[str], line: int) -> str:
-    """The comment right above a line, without its mark; empty where there is none."""
+def _comment(lines: list[str], line: int) -> str | None:
+    """Return the comment right above a line, without its marker, or None."""
     block: list[str] = []
     for above in reversed(lines[:line]):
         text = above.strip()
@@ -69,4 +69,4 @@ def _comment(lines: list[str], line: int) -> str:
         block.insert(0, text.removeprefix(_MARK).removeprefix("#").strip())
         if text.startswith(_MARK):
             return " ".join(block)
-    return ""
+    return None

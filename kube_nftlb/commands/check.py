@@ -1,4 +1,4 @@
-"""``kube-nftlb check``: whether Services are served on every node, as the API server tells."""
+"""``kube-nftlb check``: check that every node serves Services, according to the API server."""
 
 import asyncio
 import time
@@ -15,14 +15,14 @@ _KUBERNETES = {"namespace": "default", "service": "kubernetes"}
 
 
 class Checked(NamedTuple):
-    """What was found: a sentence that sums it up, and one for each thing that is not as it should be."""
+    """The result: a summary, and a sentence per problem."""
 
     summary: str
     problems: tuple[str, ...]
 
 
 async def check(wait_s: float) -> Checked:
-    """Ask until all is well, or for so many seconds. Raises KubeError where a question is refused."""
+    """Check until there are no problems, for at most ``wait_s`` seconds. Raises KubeError if a request is refused."""
     deadline = time.monotonic() + wait_s
     async with await Kube.connect(user_agent="kube-nftlb-check") as kube:
         while True:
@@ -44,33 +44,33 @@ async def _look(kube: Kube) -> Checked:
 
 
 def judge(nodes: Iterable[JsonObject], reports: Iterable[JsonObject], farms: Iterable[JsonObject]) -> Checked:
-    """What Nodes, NftlbNodes and the farms of the Service ``kubernetes`` tell. Computation only."""
+    """Return the problems that Nodes, NftlbNodes and the farms of the Service ``kubernetes`` show. No I/O."""
     by_name = {report["metadata"]["name"]: report for report in reports}
     there = sorted(node["metadata"]["name"] for node in nodes)
     problems = [problem for name in there if (problem := _node_problem(name, by_name.get(name)))]
     made = list(farms)
     service = "{namespace}/{service}".format(**_KUBERNETES)
     if not made:
-        problems.append(f"there is no farm of the Service {service}: does an operator run?")
+        problems.append(f"Service {service} has no farm: is the operator running?")
     problems.extend(
-        f"the farm {farm['metadata']['name']} is not on every node: {message}"
+        f"farm {farm['metadata']['name']} is not programmed on every node: {message}"
         for farm in made
         if (message := _untrue(farm, "Programmed"))
     )
-    return Checked(f"{len(there)} nodes have an agent that works, and serve {service}", tuple(problems))
+    return Checked(f"{len(there)} nodes have a ready agent and serve {service}", tuple(problems))
 
 
-def _node_problem(name: str, report: JsonObject | None) -> str:
+def _node_problem(name: str, report: JsonObject | None) -> str | None:
     if report is None:
-        return f"the node {name} has no agent that has reported: is there a pod of the DaemonSet on it?"
+        return f"node {name} has no status from an agent: does it have a pod of the DaemonSet?"
     message = _untrue(report, "Ready")
-    return f"the agent of the node {name} is not ready: {message}" if message else ""
+    return f"the agent of node {name} is not ready: {message}" if message else None
 
 
-def _untrue(raw: JsonObject, kind: str) -> str:
-    """Why a condition is not True; empty where it is."""
+def _untrue(raw: JsonObject, kind: str) -> str | None:
+    """Return why a condition is not True, or None if it is."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     found = next((each for each in conditions if each["type"] == kind), None)
     if found is None:
-        return f"it has no condition {kind} yet"
-    return "" if found["status"] == "True" else found.get("message") or found["reason"]
+        return f"condition {kind} is missing"
+    return None if found["status"] == "True" else str(found.get("message") or found["reason"])

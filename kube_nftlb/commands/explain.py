@@ -1,4 +1,4 @@
-"""``kube-nftlb explain``: what a field means, what it takes, and what sets it."""
+"""``kube-nftlb explain``: the meaning, values and annotation of a field."""
 
 import sys
 
@@ -13,21 +13,21 @@ _PIPED_WIDTH = 120
 
 
 def explain(field: str) -> str:
-    """The text for what a person asked for; every field that is meant, where several are.
+    """Return the explanation of a field, or of each field that matches.
 
-    Raises UsageError, with names that are alike, for one that there is not.
+    Raises UsageError with similar names if there is none.
     """
     rows = reference.rows()
     found = reference.find(field, rows)
     if not found:
         alike = reference.suggestions(field, rows)
-        hint = f"did you mean {', '.join(alike)}?" if alike else "`kube-nftlb explain` lists all"
-        raise errors.UsageError(f"there is no field or annotation {field!r}: {hint}")
+        hint = f"did you mean {', '.join(alike)}?" if alike else "`kube-nftlb explain` lists all fields"
+        raise errors.UsageError(f"unknown field or annotation {field!r}: {hint}")
     return "\n\n".join(_entry(row, reference.children(row, rows)) for row in found)
 
 
 def print_all() -> None:
-    """Every field in a table, as wide as the terminal."""
+    """Print all fields in a table."""
     table = Table(box=None, pad_edge=False)
     for column in ("FIELD", "VALUES", "DEFAULT", "NFTLB", "ANNOTATION"):
         table.add_column(column, overflow="fold")
@@ -43,7 +43,8 @@ def _entry(row: Row, children: list[Row]) -> str:
     facts = (
         ("type", row.type),
         ("values", row.values),
-        ("default", "required" if row.required else row.default),
+        ("required", "yes" if row.required else ""),
+        ("default", row.default),
         ("nftlb", row.nftlb),
         ("annotation", f"{row.annotation} on the {row.annotated}" if row.annotation else ""),
         *(("rule", rule) for rule in row.rules),

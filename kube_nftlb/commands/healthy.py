@@ -1,22 +1,23 @@
-"""Whether the program of this container is well: what container engines without probes of their own run."""
+"""``kube-nftlb healthy``: the health check of the image, for container engines without probes of their own."""
 
 import http.client
 from collections.abc import Mapping
 from pathlib import Path
 
 from kube_nftlb import errors
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.nftlb import liveness
-from kube_nftlb.settings import AgentSettings, ListenAddress, NftlbSettings, OperatorSettings
+from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
 
 _FIRST_PROCESS = Path("/proc/1/cmdline")
 _TIMEOUT_S = 5
-_EVERYWHERE = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104 - what is listened on, and where that is asked
+_EVERYWHERE = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104 - addresses listened on, and where to reach them
 
 
-def check(environ: Mapping[str, str], program: str = "") -> None:
-    """Ask the operator, the agent or nftlb-daemon, or whichever is the container's first process.
+def check(environ: Mapping[str, str], program: str | None = None) -> None:
+    """Check operator, agent or nftlb-daemon; by default, the first process of the container.
 
-    Raises UsageError where none of them is, and KubeNftlbError where it is not well.
+    Raises UsageError if it is none of them, and KubeNftlbError if it is not healthy.
     """
     program = program or program_of(_FIRST_PROCESS.read_bytes())
     if program == "nftlb-daemon":
@@ -28,15 +29,15 @@ def check(environ: Mapping[str, str], program: str = "") -> None:
         # Its health address may still be kube-proxy's.
         _ask(AgentSettings.from_environment(environ).metrics_address, "/alive")
     else:
-        raise errors.UsageError("say whether to ask the operator, the agent or nftlb-daemon")
+        raise errors.UsageError("give the program to check: operator, agent or nftlb-daemon")
 
 
-def program_of(command_line: bytes) -> str:
-    """Which of our programs a command line, as /proc tells it, has started; empty for another."""
+def program_of(command_line: bytes) -> str | None:
+    """Return which of our programs a command line from /proc runs, or None."""
     words = command_line.decode(errors="replace").split("\0")
     if words[0].rpartition("/")[2] == "nftlb":
         return "nftlb-daemon"
-    return next((word for word in words if word in ("operator", "agent", "nftlb-daemon")), "")
+    return next((word for word in words if word in ("operator", "agent", "nftlb-daemon")), None)
 
 
 def _ask(address: ListenAddress, path: str) -> None:
@@ -47,8 +48,8 @@ def _ask(address: ListenAddress, path: str) -> None:
         answer = connection.getresponse()
         said = answer.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
-        raise errors.UnhealthyError(f"{host}:{port} does not answer: {error!r}") from error
+        raise errors.UnhealthyError(f"{host}:{port} does not respond: {error!r}") from error
     finally:
         connection.close()
     if answer.status != http.HTTPStatus.OK:
-        raise errors.UnhealthyError(f"{host}:{port} answers {answer.status}: {said}")
+        raise errors.UnhealthyError(f"{host}:{port} responds with {answer.status}: {said}")

@@ -1,4 +1,4 @@
-"""Manifests as a person has them on disk, made into what the API server would hand out."""
+"""Manifests from files, completed as the API server would."""
 
 import ipaddress
 import itertools
@@ -16,26 +16,26 @@ from kube_nftlb.operator.informers.ingest import KINDS
 
 _READ: Final = (*KINDS, FARMS, NODES, PODS, POLICIES)
 RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in _READ}
-"""What is read, by kind."""
+"""The kinds that are read."""
 
 _EXAMPLE_NETWORKS: Final = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
 _EXAMPLES: Final = 3 * 254
 
 
 class Manifests(NamedTuple):
-    """The objects of the kinds that are read, in the order of the files, and what a person should know of them."""
+    """The objects in the order of the files, and notes for the user."""
 
     objects: tuple[tuple[Resource, JsonObject], ...]
     notes: tuple[str, ...]
 
 
 def read(files: Iterable[Path]) -> Manifests:
-    """Read files of YAML or JSON; ``-`` is standard input. Raises UsageError for what is not to be read."""
+    """Read files of YAML or JSON; ``-`` is standard input. Raises UsageError."""
     return complete(raw for file in files for raw in parse(_text(file), str(file)))
 
 
 def parse(text: str, file: str) -> list[JsonObject]:
-    """Every object of a file, those inside Lists taken out. Raises UsageError with the file's name."""
+    """Return the objects of a file, including those in Lists. Raises UsageError with the file's name."""
     try:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -44,9 +44,9 @@ def parse(text: str, file: str) -> list[JsonObject]:
 
 
 def complete(raws: Iterable[JsonObject]) -> Manifests:
-    """Fill in what the API server would: namespace, uid, resourceVersion, and a Service's addresses.
+    """Fill in what the API server would: namespace, uid, resourceVersion and the addresses of Services.
 
-    A Service without an address gets one that is reserved for documentation (RFC 5737, RFC 3849).
+    A Service without an address gets one reserved for documentation (RFC 5737, RFC 3849).
     """
     notes: list[str] = []
     objects: dict[tuple[str, str, str], tuple[Resource, JsonObject]] = {}
@@ -58,9 +58,9 @@ def complete(raws: Iterable[JsonObject]) -> Manifests:
         metadata = _metadata(raw, resource)
         key = (resource.kind, metadata["namespace"], metadata["name"])
         if key in objects:
-            notes.append(f"{resource.kind} {key[1]}/{key[2]} is there more than once; the last one counts")
+            notes.append(f"{resource.kind} {key[1]}/{key[2]} is defined more than once; the last one is used")
         objects[key] = (resource, {**raw, "metadata": metadata})
-    notes.extend(f"{number} of the kind {kind} left out" for kind, number in sorted(skipped.items()))
+    notes.extend(f"ignored {number} of kind {kind}" for kind, number in sorted(skipped.items()))
     addresses = _example_addresses(json.dumps([raw for _, raw in objects.values()], default=str))
     uids = {key: raw["metadata"]["uid"] for key, (_, raw) in objects.items()}
     for key, (resource, before) in objects.items():
@@ -69,9 +69,7 @@ def complete(raws: Iterable[JsonObject]) -> Manifests:
         if resource == SERVICES and (given := _given(raw.get("spec"), addresses)):
             objects[key] = (resource, {**raw, "spec": {**raw["spec"], "clusterIP": given[0], "clusterIPs": given}})
             shown = " and ".join(given)
-            notes.append(
-                f"Service {key[1]}/{key[2]} has no address before the API server assigns one; shown as {shown}"
-            )
+            notes.append(f"Service {key[1]}/{key[2]} has no address until the API server assigns one; shown as {shown}")
     return Manifests(tuple(objects.values()), tuple(notes))
 
 
@@ -84,17 +82,17 @@ def _text(file: Path) -> str:
 
 def _objects(document: Any, file: str) -> Iterator[JsonObject]:
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise errors.UsageError(f"{file}: an object without a kind: {str(document)[:80]}")
+        raise errors.UsageError(f"{file}: object without kind: {str(document)[:80]}")
     kind: str = document["kind"]
     if kind.endswith("List") and isinstance(document.get("items"), list):
         for item in document["items"]:
-            # A list of one kind, as the API server answers, names it only once.
+            # A list of one kind, such as ServiceList, only names it once.
             named = {"kind": kind.removesuffix("List"), **item} if isinstance(item, dict) else item
             yield from _objects(named, file)
         return
     metadata = document.get("metadata")
     if kind in RESOURCES and not (isinstance(metadata, dict) and metadata.get("name")):
-        raise errors.UsageError(f"{file}: a {kind} without metadata.name")
+        raise errors.UsageError(f"{file}: {kind} without metadata.name")
     yield document
 
 
@@ -113,7 +111,7 @@ def _metadata(raw: JsonObject, resource: Resource) -> JsonObject:
 
 
 def _known_owners(metadata: JsonObject, uids: Mapping[tuple[str, str, str], str]) -> JsonObject:
-    """The metadata with its owners' uids: by that of its Service a farm is known to be the Service's."""
+    """Return the metadata with the uids of its owners, by which a farm is matched with its Service."""
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         return metadata
@@ -127,7 +125,7 @@ def _uid(kind: str, namespace: str, name: str) -> str:
 
 
 def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
-    """The addresses that a Service's spec is given; none where it has them, or gets none."""
+    """Return the addresses to assign to a Service; empty if it has some already, or needs none."""
     if not isinstance(spec, dict) or spec.get("clusterIP") or spec.get("type") == "ExternalName":
         return []
     families = spec.get("ipFamilies") or ["IPv4"]
@@ -137,12 +135,12 @@ def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
         return [next(addresses[family]) for family in families if family in addresses]
     except StopIteration:
         raise errors.UsageError(
-            f"more than {_EXAMPLES} Services without clusterIP, for which there are no addresses: write some"
+            f"more than {_EXAMPLES} Services without clusterIP, which is all the example addresses; set some"
         ) from None
 
 
 def _example_addresses(taken: str) -> dict[str, Iterator[str]]:
-    """Addresses for documentation that the manifests do not have themselves, by IP family."""
+    """Return documentation addresses that the manifests do not use themselves, by IP family."""
     ipv4 = (str(ip) for network in _EXAMPLE_NETWORKS for ip in ipaddress.ip_network(network).hosts())
     ipv6 = (str(ipaddress.IPv6Address("2001:db8::") + number) for number in itertools.count(1))
     free = {"IPv4": ipv4, "IPv6": ipv6}

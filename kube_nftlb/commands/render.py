@@ -1,9 +1,9 @@
-"""``kube-nftlb render``: what manifests become, without a cluster. No I/O.
+"""``kube-nftlb render``: what manifests result in, without a cluster. No I/O.
 
-The farms are those that the operator would write, made by its own functions, and the rest of the way is the agent's.
+The farms come from the operator's own functions, and everything after them from the agent's.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
@@ -28,28 +29,28 @@ from kube_nftlb.operator.status.farm_status import accept
 from kube_nftlb.operator.sync.diff import plan
 
 _UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
-"""What only the API server can say of an object."""
+"""Metadata that only the API server can set."""
 
 
 class Rendered(NamedTuple):
-    """What came of the manifests."""
+    """The result of rendering manifests."""
 
     farms: tuple[JsonObject, ...]
-    """All NftlbFarms, refused ones too: the operator would write them, and tell of them in their status."""
+    """All NftlbFarms, including invalid ones, which the operator would write and report in their status."""
     accepted: tuple[Farm, ...]
-    """Those that a node would program."""
+    """The farms that a node would program."""
     problems: tuple[str, ...]
-    """What was refused, one sentence each, with the object it is about."""
+    """Rejected objects and options, as sentences that name the object."""
     notes: tuple[str, ...]
     policies: tuple[JsonObject, ...] = ()
     facts: NodeFacts = NodeFacts()
-    """The node for which this is shown; without one, a node that none of the backends runs on."""
+    """The node to render for; by default, one without backends."""
 
 
-def render(manifests: Manifests, node: str = "") -> Rendered:
-    """The farms of the Services, and those in the manifests themselves; ``node`` is one of the Nodes among them.
+def render(manifests: Manifests, node: str | None = None) -> Rendered:
+    """Return the farms of the Services and those in the manifests, for ``node``, which must be among them.
 
-    Raises UsageError where there is no such Node.
+    Raises UsageError if there is no such Node.
     """
     raw_nodes = {raw["metadata"]["name"]: raw for resource, raw in manifests.objects if resource == NODES}
     policies = tuple(raw for resource, raw in manifests.objects if resource == POLICIES)
@@ -59,8 +60,10 @@ def render(manifests: Manifests, node: str = "") -> Rendered:
 
 def _facts(name: str, raws: dict[str, JsonObject]) -> NodeFacts:
     if name not in raws:
-        known = f"; there are {', '.join(sorted(raws))}" if raws else ""
-        raise errors.UsageError(f"there is no Node {name!r} in the manifests: kubectl get node NAME -o yaml{known}")
+        known = f" (found {', '.join(sorted(raws))})" if raws else ""
+        raise errors.UsageError(
+            f"no Node {name!r} in the manifests{known}; add the output of kubectl get node {name} -o yaml"
+        )
     return gather(name, CoreNode.model_validate(raws[name]))
 
 
@@ -80,7 +83,7 @@ def _farms(manifests: Manifests) -> Rendered:
             else:
                 intake.take(resource, None, raw)
         except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
-            problems.append(f"{resource.kind} {'/'.join(where)}: not as the API server takes it: {_reason(error)}")
+            problems.append(f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}")
             continue
         if resource == FARMS:
             raws[where] = raw
@@ -103,12 +106,12 @@ def _farms(manifests: Manifests) -> Rendered:
             raws[apply.key] = raw
             store.put_farm(*parse_farm(raw, None))
         if serves(service) and not slices:
-            notes.append(f"Service {'/'.join(key)} has no EndpointSlice here, so its farms have no backends")
+            notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
     return _judged(store, raws, problems, notes)
 
 
 def _take_pod(store: Store, raw: JsonObject) -> list[str]:
-    """Take in what a Pod's annotations ask; what of it is refused."""
+    """Store the annotations of a Pod. Return those that are rejected."""
     if (kept := slim(raw)) is None:
         return []
     key, pod = pod_key(raw), parse_pod(kept)
@@ -117,12 +120,12 @@ def _take_pod(store: Store, raw: JsonObject) -> list[str]:
 
 
 def farms_yaml(rendered: Rendered) -> str:
-    """The farms as manifests."""
+    """Return the farms as manifests."""
     return yaml.safe_dump_all([_plain(raw) for raw in rendered.farms], sort_keys=False, width=120)
 
 
 def nftlb_document(rendered: Rendered) -> JsonObject:
-    """What an agent would send to an nftlb that has nothing yet."""
+    """Return what an agent would send to an empty nftlb."""
     return objects.document(translate(node_farm(farm, rendered.facts, None), None) for farm in rendered.accepted)
 
 
@@ -144,7 +147,7 @@ def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], 
 
 
 def _written(body: JsonObject, there: JsonObject | None) -> JsonObject:
-    """A farm after the operator wrote it."""
+    """Return a farm as it is after the operator wrote it."""
     before: JsonObject = there["metadata"] if there is not None else {"generation": 1, "resourceVersion": "0"}
     metadata = {**before, **body["metadata"], "resourceVersion": str(int(before["resourceVersion"]) + 1)}
     metadata.setdefault("uid", f"{FARMS.kind}/{metadata['namespace']}/{metadata['name']}")
@@ -160,6 +163,5 @@ def _plain(raw: JsonObject) -> JsonObject:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        first: Any = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        return first_error(error)
     return f"{type(error).__name__}: {error}"

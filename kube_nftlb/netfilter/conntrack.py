@@ -201,5 +201,5 @@ def _forgotten(connection: Connection) -> Change:
 
 
 def _counted(reason: str, connections: int) -> int:
-    metrics.CONNECTIONS_PARTED.labels(reason).inc(connections)
+    metrics.STALE_CONNECTIONS_REMOVED.labels(reason).inc(connections)
     return connections

@@ -1,4 +1,4 @@
-"""What the chart becomes with some values, and what it became when somebody last looked at it.
+"""The rendered chart with some sets of values, and the golden files that were reviewed last.
 
 ``python -m tests.chart.render`` writes the latter anew: look at the difference before you commit it.
 """
@@ -60,10 +60,10 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "little": {"crds": {"enabled": False}, "userRoles": {"enabled": False}, "operator": {"replicas": 1}},
 }
-"""The sets of values that are compared."""
+"""The sets of values to compare."""
 
 _COPIED = ("CustomResourceDefinition", "PrometheusRule")
-"""Kinds that are nothing but a file of the chart: of those the metadata are compared."""
+"""Kinds that only contain a file of the chart: only their metadata is compared."""
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def _program() -> str:
 
 
 def helm(*arguments: str, values: Mapping[str, Any] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Helm; ``values`` go to its standard input."""
+    """Run Helm with ``values`` on standard input."""
     given = ("--values", "-") if values is not None else ()
     return subprocess.run(
         [_program(), *arguments, *given],
@@ -86,21 +86,21 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None, **options: An
 
 
 def render(values: Mapping[str, Any], chart: Path = CHART, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The chart's objects with these values."""
+    """Return the chart's objects with these values."""
     done = helm("template", "kube-nftlb", str(chart), "--namespace", namespace, values=values)
     assert done.returncode == 0, done.stderr
     return [body for body in yaml.safe_load_all(done.stdout) if body]
 
 
 def by_key(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """Objects by what identifies them, so that their order does not matter; each is there once."""
+    """Return objects by identity, regardless of order; each must occur once."""
     found = {f"{body['kind']} {body['metadata']['name']}": body for body in objects}
     assert len(found) == len(objects)
     return found
 
 
 def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same, without the contents of what the chart has as a file of its own."""
+    """Return the same, without the contents of files of the chart."""
     slim = [
         {key: body[key] for key in ("apiVersion", "kind", "metadata")} if body["kind"] in _COPIED else body
         for body in objects

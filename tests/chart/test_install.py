@@ -1,4 +1,4 @@
-"""The chart in a cluster: a real API server with real controllers. No image runs: nodes pretend to run the pods."""
+"""The chart in a cluster with real API server and controllers. No image runs: nodes pretend to run the pods."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def release(cluster: Cluster) -> Iterator["Release"]:
-    """The chart's release, whatever became of it gone when the test is over."""
+    """The chart's release, removed after the test."""
     release = Release(cluster)
     try:
         yield release
@@ -55,7 +55,7 @@ class Release:
         return helm(*arguments, "--namespace", NAMESPACE, values=values, env=self._environment)
 
     def upgrade(self, values: dict[str, Any] | None = None, chart: Path = CHART, *, wait: bool = True) -> str:
-        """Install or upgrade, and wait until all is there; what Helm says."""
+        """Install or upgrade, wait until everything is ready, and return Helm's output."""
         waiting = ("--wait", "--timeout", "2m") if wait else ()
         arguments = ("--install", "--create-namespace", "--reset-values", *waiting)
         done = self.helm("upgrade", "kube-nftlb", str(chart), *arguments, values=values or {})
@@ -74,7 +74,7 @@ def crds(cluster: Cluster) -> set[str]:
 
 
 def ours(cluster: Cluster) -> set[str]:
-    """All objects that bear the chart's name."""
+    """Return all objects named after the chart."""
     kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
     everywhere = cluster.kubectl("get", kinds, "-o", "name")
     here = cluster.kubectl(

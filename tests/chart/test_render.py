@@ -1,4 +1,4 @@
-"""The chart without a cluster: what it becomes, and what it refuses."""
+"""The chart without a cluster: rendered objects and refused values."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def test_the_schema_is_closed_wherever_keys_are_ours() -> None:
 
 
 def paths_of(schema: dict[str, Any], prefix: str = "") -> set[str]:
-    """All values that a schema has a rule for, down to what is a value of its own."""
+    """Return the paths of all values that a schema defines."""
     found: set[str] = set()
     for key, inner in schema["properties"].items():
         path = f"{prefix}{key}"
@@ -166,7 +166,7 @@ def container_of(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def environment(body: dict[str, Any], container: str) -> dict[str, str]:
-    """A container's environment, as the kubelet would make it."""
+    """Return a container's environment as the kubelet would set it."""
     found: dict[str, str] = {}
     for each in container_of(body, container)["env"]:
         value = each.get("value")

@@ -29,7 +29,7 @@ def constant(series: str, wrong: str, well: str) -> Case:
 CASES = {
     "KubeNftlbAgentDown": constant(f"up{{{AGENT}}}", "0", "1"),
     "KubeNftlbNftlbDown": constant(f"kube_nftlb_nftlb_up{{{AGENT}}}", "0", "1"),
-    "KubeNftlbChangesWait": constant(f"kube_nftlb_backlog_seconds{{{AGENT}}}", "61+30", "30"),
+    "KubeNftlbChangesWait": constant(f"kube_nftlb_lag_seconds{{{AGENT}}}", "61+30", "30"),
     "KubeNftlbFarmsFailed": constant(f'kube_nftlb_node_farms{{state="failed", {AGENT}}}', "2", "0"),
     "KubeNftlbDrift": constant(f"kube_nftlb_drift_repaired_total{{{AGENT}}}", "0+1", "5"),
     "KubeNftlbNftlbRestarts": constant(f"kube_nftlb_nftlb_restarts_total{{{AGENT}}}", "0+1", "7"),

@@ -163,7 +163,7 @@ def test_a_wrong_annotation_of_a_pod_is_told_on_the_pod(cluster: Cluster, namesp
         ("log-prefix", 'x" drop', "letters, digits", {}),
         ("new-rtlimit", "many", "100/second", {}),
         ("persist-ttl", "0", "from 1 to 86400", {"persistTTL": 60}),
-        ("sched-param", "srcip", "the scheduler hash", {"schedParam": "none"}),
+        ("sched-param", "srcip", "scheduler hash", {"schedParam": "none"}),
         ("sessions", "10.0.0.1=a", "persistence", {"sessions": []}),
         ("source-addr", "fd00::9", "no family", {}),
         ("ports", "90-80", "lower end", {}),

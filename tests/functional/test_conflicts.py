@@ -195,7 +195,7 @@ def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(clu
 
     stolen = {"addresses": [{"ip": CLAIMED, "ports": "80"}]}
     assert "only kube-nftlb's operator may change its spec; change the Service" in patched({"spec": stolen})
-    assert "only kube-nftlb's operator may give it finalizers" in patched({"metadata": {"finalizers": ["a.b/c"]}})
+    assert "only kube-nftlb's operator may add finalizers" in patched({"metadata": {"finalizers": ["a.b/c"]}})
     assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
 
 

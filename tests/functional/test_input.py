@@ -33,16 +33,16 @@ def test_an_invalid_annotation_is_told_and_the_service_works(cluster: Cluster, n
     [
         (
             {"addresses": [{"ip": "10.99.0.300", "ports": "80"}]},
-            "one IPv4 or IPv6 address in its canonical form",
+            "an IPv4 or IPv6 address in canonical form",
         ),
         ({"addresses": [{"ip": "127.0.0.1", "ports": "5555"}]}, "not a loopback, link-local or multicast address"),
         ({"addresses": [{"ip": "10.99.0.1", "ports": "80; flush ruleset"}]}, "should match"),
         ({"addresses": [{"ip": "10.99.0.1", "ports": "70000"}]}, "should match"),
-        ({"addresses": [{"ip": "10.99.0.1", "ports": "90-80"}]}, "a range goes from its lower end to its upper"),
+        ({"addresses": [{"ip": "10.99.0.1", "ports": "90-80"}]}, "must start a range with its lower port"),
         ({"addresses": []}, "should have at least 1 items"),
         ({"addresses": LISTEN, "scheduler": "magic"}, 'supported values: "rr", "weight", "hash", "symhash"'),
         ({"addresses": LISTEN, "mode": "tunnel"}, 'supported values: "snat", "dnat"'),
-        ({"addresses": LISTEN, "schedParam": "srcip"}, "schedParam is for the scheduler hash"),
+        ({"addresses": LISTEN, "schedParam": "srcip"}, "schedParam requires scheduler hash"),
         ({"addresses": LISTEN, "persistence": "srcip; drop"}, "spec.persistence: Unsupported value"),
         ({"addresses": LISTEN, "persistTTL": 0}, "should be greater than or equal to 1"),
         ({"addresses": LISTEN, "family": "ipv6"}, "every address must be of the farm's family"),
@@ -64,7 +64,7 @@ def test_a_farm_that_cannot_be_is_refused_with_what_is_allowed(
 
 
 def test_a_farm_with_a_dot_in_its_name_is_refused(cluster: Cluster) -> None:
-    assert "must not have a dot" in cluster.refused(farm("shop.web--http", "default", addresses=LISTEN))
+    assert "must not contain a dot" in cluster.refused(farm("shop.web--http", "default", addresses=LISTEN))
 
 
 def test_a_farm_past_the_definition_is_refused_by_the_node_and_the_others_stay(
@@ -114,7 +114,7 @@ def test_a_farm_past_a_limit_says_so_and_the_others_stay(cluster: Cluster, names
         def told_of_ports() -> bool:
             status = cluster.farm("wide", namespace).get("status", {})
             accepted = {c["type"]: c for c in status.get("conditions", [])}.get("Accepted", {})
-            return accepted.get("status") == "False" and "names more than 1024 ports" in accepted["message"]
+            return accepted.get("status") == "False" and "must not have more than 1024 ports" in accepted["message"]
 
         eventually(told_of_ports, "its condition says which limit it is past")
         cluster.reaches(client, pods, vip)

@@ -383,12 +383,12 @@ def test_what_is_no_address_range_is_refused(cluster: Cluster, cidr: str) -> Non
 
 
 def test_a_policy_that_no_farm_could_refer_to_is_refused(cluster: Cluster) -> None:
-    assert "no dot" in cluster.refused(policy("a.b", "default", "deny", []))
+    assert "must not contain a dot" in cluster.refused(policy("a.b", "default", "deny", []))
 
 
 def test_policies_are_for_modes_whose_packets_pass_them(cluster: Cluster) -> None:
     listen = [{"ip": VIPS["ipv4"], "ports": "80"}]
-    assert "policies are for the modes" in cluster.refused(
+    assert "policies require mode" in cluster.refused(
         farm("wrong", "default", addresses=listen, mode="dsr", policies=["list"])
     )
 

@@ -162,7 +162,7 @@ def test_with_the_admission_policy_an_agent_reports_for_its_own_node_alone(guard
         forged = {**report(node), "status": {"watermark": "999999999"}}
         return who.says(*apply, "--subresource=status", body=forged)
 
-    told = f"the agent of the node '{own}' may write the NftlbNode of that name, and not"
+    told = f"the agent of node '{own}' may only write the NftlbNode of that name, not"
     # The API server takes a new policy up a moment later.
     eventually(lambda: told in forge(other), "another node's status is refused", 30)
     assert f"{told} '{other}'" in holder.says(*apply, body=report(other))
@@ -172,7 +172,7 @@ def test_with_the_admission_policy_an_agent_reports_for_its_own_node_alone(guard
     )
     assert forge(own) == ""
     anybody = Holder(guarded, AGENT)
-    assert "the agent of the node ''" in forge(own, anybody), "a token that is bound to no node"
+    assert "the agent of node ''" in forge(own, anybody), "a token that is bound to no node"
     assert not holder.can("delete", "nftlbnodes")
     # The agents themselves go on: they write what the forged number hides.
     version = guarded.get("nftlbnode", own)["metadata"]["resourceVersion"]

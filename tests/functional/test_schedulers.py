@@ -103,4 +103,4 @@ def test_a_backend_has_the_mark_it_asks_for(front: Front, cluster: Cluster, clie
         for mark in ("0x80000fff", "0x80000ffe", "0x80000ffd"):
             assert mark in chain
     front.submit(backends=[{**taken, "mark": 7}, {**others[0], "mark": 7}])
-    eventually(lambda: "two backends have the mark 7" in front.reason, "the mark that is asked for twice is told of")
+    eventually(lambda: "duplicate backend mark 7" in front.reason, "the mark that is asked for twice is told of")

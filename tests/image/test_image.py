@@ -114,7 +114,7 @@ def test_the_command_works_as_a_user_without_rights_on_a_read_only_root(root: Pa
 def test_the_programs_say_which_setting_is_missing(root: Path) -> None:
     agent = run(root, "kube-nftlb", "agent", user="0:0")
     assert agent.returncode == 1
-    assert "KUBE_NFTLB_NODE_NAME is not set" in agent.stderr
+    assert "KUBE_NFTLB_NODE_NAME must be set" in agent.stderr
 
 
 def test_its_nftlb_makes_the_rules_of_a_service(root: Path) -> None:

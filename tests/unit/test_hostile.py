@@ -1,4 +1,4 @@
-"""Whatever anybody writes: it is refused, or what is made of it is plain."""
+"""Hostile input is either refused or harmless."""
 
 import contextlib
 import copy
@@ -24,8 +24,8 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.api.schema import crd
 from kube_nftlb.api.schema.reference import rows
+from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
 from kube_nftlb.netfilter.transaction import State, changes, combined, creation
 from kube_nftlb.nftlb import layout, objects
@@ -37,11 +37,11 @@ from tests.views import overlay
 
 KEY = FarmKey("default", "web--http")
 DENYING = policies.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
-SCHEMA = crd.structural(FarmSpec)
+SCHEMA = structural(FarmSpec)
 
 
 def always_the_same(examples: int) -> settings:
-    """So many examples, the same in each run: a change that did no harm does not fail here by chance."""
+    """Use the same examples in each run, so that no harmless change fails by chance."""
     return settings(
         max_examples=examples,
         derandomize=True,
@@ -61,7 +61,7 @@ junk = st.recursive(
 
 @st.composite
 def spoiled(draw: st.DrawFn, value: str) -> str:
-    """A value that is allowed, with something in it that is not."""
+    """Generate allowed values with something forbidden in them."""
     at = draw(st.integers(0, len(value)))
     return value[:at] + draw(texts) + value[at:]
 
@@ -74,7 +74,7 @@ def schema_of(path: list[str]) -> dict[str, Any]:
 
 
 def allowed(node: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """What the API server would take for a field: strings by their pattern, and a bit more (a line feed at the end)."""
+    """Generate values that the API server accepts for a field, and a bit more (strings with a trailing line feed)."""
     if "enum" in node:
         return st.sampled_from(node["enum"])
     if any("isIP" in rule["rule"] for rule in node.get("x-kubernetes-validations", ())):
@@ -99,7 +99,7 @@ def allowed(node: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def farm_specs(draw: st.DrawFn) -> dict[str, Any]:
-    """A good farm with one to three fields changed: to another good value, to a spoiled one, to junk."""
+    """Generate a valid farm with one to three fields changed to a valid or spoiled value or junk."""
     spec = copy.deepcopy(FARM)
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(FARM_PATHS))
@@ -121,7 +121,7 @@ HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",), "ipv6": ("fd00:31::b",)
 
 
 def check_farm(farm: Farm) -> None:
-    """What comes of a farm that was accepted, for an nftlb that has nothing, and for one that has something else."""
+    """Check what results from an accepted farm, for an empty nftlb and for one with another state."""
     had = objects.parse(
         {"farms": [{"name": "x", "log-prefix": "old", "est-connlimit": "3", "source-addr": "10.0.0.9"}]}
     )
@@ -162,7 +162,7 @@ def test_a_spec_that_is_none_is_refused(spec: Any) -> None:
 
 @pytest.mark.parametrize("path", FARM_PATHS, ids=".".join)
 def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str]) -> None:
-    """So that the tests above do not pass because everything is refused."""
+    """Otherwise the tests above could pass because everything is refused."""
     accepted = 0
     values = allowed(schema_of(path))
     if len(path) == 1 and isinstance(own := FARM.get(path[0]), list) and own:
@@ -210,7 +210,7 @@ def test_no_text_gets_through_a_farm_s_name(text: str) -> None:
 
 
 def test_no_farm_has_the_name_of_another_namespace_s_farm_in_nftlb() -> None:
-    """Even where the API server's rule against dots in names of farms is missing, and the agent is asked by name."""
+    """Even without the API server's rule against dots in the names of farms."""
     pairs = [
         ("default", "shop.web"),
         ("shop", "web"),
@@ -282,7 +282,7 @@ def test_no_annotation_takes_a_service_down(
 
 @always_the_same(100)
 @given(st.sampled_from([*ANNOTATIONS]), st.sampled_from(TEXTS))
-def test_a_wrong_annotation_is_told(key: str, text: str) -> None:
+def test_an_invalid_annotation_is_reported(key: str, text: str) -> None:
     built = build(service(annotations={key: text}), [])
     assert built.farms
     (with_it,) = built.farms

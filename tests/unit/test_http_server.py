@@ -1,4 +1,4 @@
-"""The server of the probes, over real connections on the loopback address."""
+"""The HTTP server, over real connections on the loopback address."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube_nftlb import errors, http_server
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer, HttpServer, serve
-from kube_nftlb.settings import ListenAddress
 
 
 def free_port() -> int:
@@ -31,7 +31,7 @@ async def port() -> AsyncIterator[int]:
 
 
 async def ask(port: int, request: bytes, host: str = "127.0.0.1") -> tuple[str, dict[str, str], bytes]:
-    """The status line, the headers and the body; the server must end the connection."""
+    """Return status line, headers and body, after the server closed the connection."""
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(request)
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -127,8 +127,8 @@ async def test_a_server_listens_on_all_of_its_addresses_or_on_none() -> None:
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_an_address_that_is_taken_is_told_in_a_sentence() -> None:
+async def test_an_address_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(errors.UsageError, match=f"the health address 127.0.0.1:{port}: .*in use"):
+        with pytest.raises(errors.UsageError, match=f"cannot listen on health address 127.0.0.1:{port}: .*in use"):
             await serve(respond, ListenAddress("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""The two lock files: the image has what the tests ran with."""
+"""The two lock files: the image has the versions that were tested."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What is exported, and how it is told."""
+"""The exported metrics and their page."""
 
 import asyncio
 import re
@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.commands import metrics_page
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import HttpServer, Text, serve
-from kube_nftlb.settings import ListenAddress
 from tests.unit.test_http_server import ask, free_port
 
 
@@ -34,7 +34,7 @@ def test_each_program_exports_what_it_declares_and_nothing_else(program: metrics
 
 
 @pytest.mark.parametrize("series", metrics.SERIES, ids=lambda series: series.name)
-def test_names_and_labels_are_as_prometheus_asks(series: metrics.Series) -> None:
+def test_names_and_labels_follow_prometheus_conventions(series: metrics.Series) -> None:
     assert re.fullmatch(r"kube_nftlb(_[a-z]+)+", series.name)
     assert series.name.endswith("_total") == (series.kind == "counter")
     assert series.name.endswith("_seconds") or series.kind != "histogram"
@@ -42,7 +42,7 @@ def test_names_and_labels_are_as_prometheus_asks(series: metrics.Series) -> None
     assert series.meaning.endswith(".")
 
 
-def test_the_gauges_are_read_anew_for_each_scrape_but_not_for_each_request() -> None:
+def test_gauges_are_refreshed_per_scrape_but_not_per_request() -> None:
     times, read = iter((0.0, 0.0, 0.1, 0.2, 0.3, 0.3)), []
     page = metrics.Page("agent", lambda: read.append(1), lambda: next(times))
     for expected in (1, 1, 1, 2):
@@ -72,7 +72,7 @@ async def test_both_families_are_answered_on_the_unspecified_address() -> None:
     for host in ("127.0.0.1", "::1"):
         first, _, _ = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", host)
         assert first == "HTTP/1.1 200 OK"
-    with pytest.raises(errors.UsageError, match=f"the metrics address 127.0.0.1:{port}: .*in use"):
+    with pytest.raises(errors.UsageError, match=f"cannot listen on metrics address 127.0.0.1:{port}: .*in use"):
         await serve(metrics.Page("agent", lambda: None).answer, ListenAddress("127.0.0.1", port), "metrics")
     server.close()
 

@@ -1,4 +1,4 @@
-{{/* Labels of every object; takes a component, or "" for what belongs to none. */}}
+{{/* Labels of every object. Takes a component, or "" for objects of none. */}}
 {{- define "kube-nftlb.labels" -}}
 {{ include "kube-nftlb.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
@@ -24,7 +24,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* How the operator, the agent and the test reach the API server: not by a Service where another way was given. */}}
+{{/* Address of the API server for the operator and the agent; by default its Service. */}}
 {{- define "kube-nftlb.apiServer" -}}
 {{- with .Values.apiServer }}
 {{- if .host }}
@@ -43,7 +43,7 @@ app.kubernetes.io/component: {{ . }}
   value: {{ .Values.log.format }}
 {{- end }}
 
-{{/* Where the pod listens: not on the loopback interface, since Prometheus and the kubelet ask from elsewhere. */}}
+{{/* Addresses on which the pod listens: all, since Prometheus and the kubelet connect from elsewhere. */}}
 {{- define "kube-nftlb.podAddress" -}}
 - name: POD_IP
   valueFrom:
@@ -55,7 +55,7 @@ app.kubernetes.io/component: {{ . }}
       fieldPath: metadata.namespace
 {{- end }}
 
-{{/* The service account's token, for one container of a pod instead of all. */}}
+{{/* The service account token, for one container of a pod instead of all. */}}
 {{- define "kube-nftlb.tokenMount" -}}
 - name: token
   mountPath: /var/run/secrets/kubernetes.io/serviceaccount

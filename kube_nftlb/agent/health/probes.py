@@ -18,10 +18,10 @@ from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer, serve
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.reasons import AgentEvent
-from kube_nftlb.settings import ListenAddress
 
 _log = structlog.get_logger()
 

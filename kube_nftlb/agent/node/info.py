@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.node import CoreNode
-from kube_nftlb.settings import IpNetwork
+from kube_nftlb.environment import IpNetwork
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 

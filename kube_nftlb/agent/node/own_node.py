@@ -7,6 +7,7 @@ import structlog
 from pydantic import ValidationError
 
 from kube_nftlb import errors
+from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.kube.client import Kube, Listing, WatchEvent
 from kube_nftlb.kube.reflector import follow
@@ -48,7 +49,7 @@ async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:
         try:
             own_node.update(CoreNode.model_validate(raw))
         except ValidationError as error:
-            _log.warning("cannot read the own node", error=str(error))
+            _log.warning("cannot read the own node", error=first_error(error))
 
     def on_list(listing: Listing) -> None:
         if not listing.items:

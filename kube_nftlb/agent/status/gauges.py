@@ -23,7 +23,7 @@ class Gauges:
         metrics.NODE_POLICIES.set(self._reconciler.policy_count)
         metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.without_local_backends())
         metrics.NFTLB_UP.set(not progress.engine_error)
-        metrics.BACKLOG_SECONDS.set(now - lag.waiting_since if lag.waiting_since is not None else 0)
+        metrics.LAG_SECONDS.set(now - lag.waiting_since if lag.waiting_since is not None else 0)
         metrics.LAST_SYNC.set(time.time() - (now - lag.done_at) if lag.done_at is not None else 0)
 
     def _backends(self) -> Counter[str]:

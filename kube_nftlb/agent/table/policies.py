@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from kube_nftlb import names
 from kube_nftlb.agent.table import layout
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import Family, first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
@@ -68,9 +68,7 @@ def policy(raw: Json) -> EnforcedPolicy:
     try:
         spec = PolicySpec.model_validate(raw.get("spec"))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("spec", *first["loc"]))
-        return EnforcedPolicy(invalid=f"{where}: {first['msg']}")
+        return EnforcedPolicy(invalid=first_error(error, "spec"))
     ranges = [address_range(cidr) for cidr in spec.cidrs]
     return EnforcedPolicy(spec.type == "allow", Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES)))
 

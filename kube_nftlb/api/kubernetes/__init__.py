@@ -1,1 +1,1 @@
-"""The parts of Kubernetes' own objects that decisions depend on, as models."""
+"""Models of Kubernetes' own objects, with the parts that we read."""

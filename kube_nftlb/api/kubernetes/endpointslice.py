@@ -1,10 +1,10 @@
-"""The parts of a discovery.k8s.io/v1 EndpointSlice that decide about backends."""
+"""The parts of a discovery.k8s.io/v1 EndpointSlice from which backends are built."""
 
 from kube_nftlb.api.base import ForeignModel, Metadata, OptionalList
 
 
 class EndpointConditions(ForeignModel):
-    """endpoints[].conditions; the EndpointSlice API says what an absent one means."""
+    """endpoints[].conditions; the properties of Endpoint have the defaults of the EndpointSlice API."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -42,17 +42,17 @@ class Endpoint(ForeignModel):
 
     @property
     def ready(self) -> bool:
-        """Absent means ready."""
+        """Return the condition ready, by default true."""
         return self.conditions.ready is not False
 
     @property
     def serving(self) -> bool:
-        """Absent means as ready."""
+        """Return the condition serving, by default that of ready."""
         return self.ready if self.conditions.serving is None else self.conditions.serving
 
     @property
     def terminating(self) -> bool:
-        """Absent means not terminating."""
+        """Return the condition terminating, by default false."""
         return self.conditions.terminating is True
 
 

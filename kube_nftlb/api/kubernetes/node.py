@@ -1,4 +1,4 @@
-"""The parts of a v1 Node that an agent reads of its own Node. (``api.node`` has the NftlbNode.)"""
+"""The parts of a v1 Node that its agent reads. (The NftlbNode is in ``api.node``.)"""
 
 from datetime import datetime
 from typing import Annotated
@@ -9,7 +9,7 @@ from kube_nftlb.api.base import ForeignModel, OptionalList
 
 
 class CoreNodeMetadata(ForeignModel):
-    """metadata, without what changes all the time: so that two are equal where nothing has changed that is read."""
+    """metadata, without resourceVersion and the like, so that Nodes are equal if nothing that we read has changed."""
 
     name: str
     uid: str = ""
@@ -32,7 +32,7 @@ class CoreNodeSpec(ForeignModel):
 
 
 class NodeAddress(ForeignModel):
-    """status.addresses[]; a type is ``InternalIP``, ``ExternalIP``, ``Hostname`` and the like (the Node API)."""
+    """status.addresses[]; types are ``InternalIP``, ``ExternalIP``, ``Hostname`` and so on (Node API)."""
 
     type: str
     address: str

@@ -1,4 +1,4 @@
-"""The parts of a v1 Service that decide about its farms."""
+"""The parts of a v1 Service from which its farms are built."""
 
 from typing import Annotated
 

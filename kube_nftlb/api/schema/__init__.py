@@ -1,1 +1,1 @@
-"""What is generated from the models: the CustomResourceDefinitions, and rows for the reference."""
+"""CustomResourceDefinitions and reference, generated from the models."""

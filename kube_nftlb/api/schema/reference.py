@@ -1,6 +1,6 @@
-"""Every field of our objects as a row: for ``kube-nftlb explain`` and docs/reference.md. No I/O.
+"""Every field of our objects as a row, for ``kube-nftlb explain`` and docs/reference.md. No I/O.
 
-The rows come from the models, their markers and the schema that the API server gets, so they cannot say anything else.
+The rows come from the models, their markers and the CRDs' schemas, so they cannot contradict them.
 """
 
 import difflib
@@ -15,16 +15,16 @@ from kube_nftlb.api.base import annotation_key, nftlb_field
 from kube_nftlb.api.farm import FarmSpec, FarmStatus
 from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.policy import PolicySpec, PolicyStatus
-from kube_nftlb.api.schema.crd import structural
+from kube_nftlb.api.schema.structural import structural
 
 Object = Literal["farm", "policy", "node"]
 
 _PARTS: Final[tuple[tuple[Object, str, type[BaseModel], str], ...]] = (
-    ("farm", "spec", FarmSpec, "What is wanted of an NftlbFarm."),
-    ("farm", "status", FarmStatus, "What has become of an NftlbFarm; the operator writes it."),
-    ("policy", "spec", PolicySpec, "What an NftlbPolicy says of clients."),
-    ("policy", "status", PolicyStatus, "What has become of an NftlbPolicy; the operator writes it."),
-    ("node", "status", NodeStatus, "What a node's agent has done; it writes it to its NftlbNode."),
+    ("farm", "spec", FarmSpec, "The desired state of an NftlbFarm."),
+    ("farm", "status", FarmStatus, "The observed state of an NftlbFarm, written by the operator."),
+    ("policy", "spec", PolicySpec, "The desired state of an NftlbPolicy."),
+    ("policy", "status", PolicyStatus, "The observed state of an NftlbPolicy, written by the operator."),
+    ("node", "status", NodeStatus, "The observed state of a node, written by its agent."),
 )
 
 _ALIASES: Final[dict[str, Object]] = {
@@ -32,11 +32,11 @@ _ALIASES: Final[dict[str, Object]] = {
     **dict.fromkeys(("nftlbpolicy", "nftlbpolicies", "policy", "farmpolicy"), "policy"),
     **dict.fromkeys(("nftlbnode", "nftlbnodes", "node", "farmnode"), "node"),
 }
-"""What ``kubectl`` takes for our kinds, and what a person would write. ``policies`` is a field of a farm."""
+"""The names of our kinds in ``kubectl``, and likely guesses. ``policies`` is a field of a farm."""
 
 _ENUM_SHOWN_MAX = 16
 _PATTERN_SHOWN_MAX = 80
-"""Longer ones say nothing to a person; the field's meaning does."""
+"""Longer ones are unreadable; the description has to do."""
 _SUGGESTIONS_MAX = 5
 
 
@@ -45,26 +45,26 @@ class Row(NamedTuple):
 
     object: Object
     path: str
-    """From the object on, with dots: ``spec.limits.new``; a list counts as its entries."""
+    """Within the object, with dots: ``spec.limits.new``; a list stands for its entries."""
     type: str
     values: str
-    """What is allowed, in words; empty where the type says it all."""
+    """The allowed values; empty if the type says it all."""
     default: str
-    """As in YAML; empty where there is none."""
+    """As in YAML; empty if there is none."""
     required: bool
     nftlb: str
-    """What nftlb calls it; empty where it has no such field."""
+    """Its name in nftlb; empty if nftlb has no such field."""
     annotation: str
-    """The whole key of the annotation that sets it; empty where there is none."""
+    """The full key of the annotation that sets it; empty if there is none."""
     annotated: Literal["Service", "Pod", ""]
-    """What that annotation stands on."""
+    """The kind of object with that annotation."""
     meaning: str
     rules: tuple[str, ...]
-    """What else the API server checks, in sentences."""
+    """Messages of the validation rules."""
 
     @property
     def full_path(self) -> str:
-        """With the object: ``farm.spec.limits.new``."""
+        """The path with the object: ``farm.spec.limits.new``."""
         return f"{self.object}.{self.path}"
 
     @property
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Every field, parents before their children, in the order of the models."""
+    """Return all fields in the order of the models, parents before their children."""
     found: list[Row] = []
     for object_, part, model, meaning in _PARTS:
         schema = structural(model)
@@ -84,14 +84,14 @@ def rows() -> list[Row]:
 
 
 def children(row: Row, among: Iterable[Row]) -> list[Row]:
-    """The fields right below one."""
+    """Return the direct children of a field."""
     return [each for each in among if each.full_path.rpartition(".")[0] == row.full_path]
 
 
 def find(asked: str, among: Iterable[Row]) -> list[Row]:
-    """The rows that a person means: by a path or the end of one, an annotation or what nftlb calls it; maybe several.
+    """Return the rows that match a path, the end of one, an annotation or a name in nftlb.
 
-    Upper and lower case do not matter, nor does ``[]`` behind the name of a list. The name of a kind is all its parts.
+    Case is ignored, as is ``[]`` after the name of a list. The name of a kind matches its spec and status.
     """
     text = asked.strip().replace("[]", "").strip(".").lower()
     first, _, rest = text.partition(".")
@@ -105,7 +105,7 @@ def find(asked: str, among: Iterable[Row]) -> list[Row]:
 
 
 def suggestions(asked: str, among: Iterable[Row]) -> list[str]:
-    """What might have been meant where nothing was found, the likeliest first."""
+    """Return names similar to one that was not found, the most similar first."""
     known: dict[str, None] = {}
     for row in among:
         last = row.path.rpartition(".")[2]
@@ -113,7 +113,7 @@ def suggestions(asked: str, among: Iterable[Row]) -> list[str]:
     folded = {text.lower(): text for text in known}
     wanted = asked.strip().removeprefix(names.ANNOTATION_PREFIX).lower()
     close = difflib.get_close_matches(wanted, folded, n=_SUGGESTIONS_MAX, cutoff=0.5)
-    # Of a path with one wrong word in it, the last word is the one that matters.
+    # In a path with a mistake, the last word matters most.
     close += difflib.get_close_matches(wanted.rpartition(".")[2], folded, n=_SUGGESTIONS_MAX, cutoff=0.6)
     return [folded[text] for text in dict.fromkeys(close)][:_SUGGESTIONS_MAX]
 
@@ -143,7 +143,7 @@ def _fields(object_: Object, path: str, model: type[BaseModel], schema: dict[str
 
 
 def _nested(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, alone or in a list; None where it holds plain values."""
+    """Return the model of a field or its list entries, or None for plain values."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _nested(part)) is not None), None)
@@ -182,7 +182,7 @@ def _choice(values: list[str]) -> str:
     combined = {word for value in values if " " in value for word in value.split()}
     words = [value for value in values if value in combined]
     alone = [value for value in values if " " not in value and value not in combined]
-    return ", ".join([*alone, f"or words out of {', '.join(words)}, in this order, with one blank between"])
+    return ", ".join([*alone, f"or words from {', '.join(words)}, in this order, separated by spaces"])
 
 
 def _default(node: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from kube_nftlb import names
-from kube_nftlb.api.base import Family, OwnerReference
+from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
 from kube_nftlb.operator.farms.builder import PortKey
@@ -186,9 +186,7 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
             return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
         return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
-        return None, f"{where}: {first['msg']}".removeprefix(": ")[:_INVALID_SHOWN_MAX]
+        return None, first_error(error)[:_INVALID_SHOWN_MAX]
     except KeyError as error:
         return None, f"{error.args[0]} is missing"
 

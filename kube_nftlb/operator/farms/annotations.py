@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from kube_nftlb.api.base import Family
+from kube_nftlb.api.base import Family, first_message
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import Mode, Ports, expand_ports
@@ -128,7 +128,7 @@ def complaint(family: Family, protocol: str, fields: Fields, backends: tuple[Fie
     try:
         FarmSpec.model_validate(spec)
     except ValidationError as error:
-        return annotation_options.complaint_of(error)
+        return first_message(error)
     return None
 
 
@@ -200,7 +200,7 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Problem]) ->
     try:
         return Listen(ports=_ports(port.port, ports), keeps_port=_same_target(port))
     except ValueError as error:
-        sentence = annotation_options.complaint_of(error) if isinstance(error, ValidationError) else str(error)
+        sentence = first_message(error) if isinstance(error, ValidationError) else str(error)
         problems.append(annotation_options.problem(_PORTS, f"{sentence}; port {port.port} alone is used"))
         return Listen()
 

@@ -9,6 +9,7 @@ from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import Mode
+from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.cache.slices import Slice, canonical_ip
 from kube_nftlb.operator.farms.annotations import ALL, Listen, Wishes, complaint, wishes
 from kube_nftlb.operator.farms.backends import by_port, distinguish, join
@@ -23,7 +24,6 @@ from kube_nftlb.operator.farms.external_addresses import (
 from kube_nftlb.operator.farms.spec import Spec, complete, digest, fitting_backends
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Refusal, fit, instead, problem
 from kube_nftlb.operator.model.problems import Problem
-from kube_nftlb.settings import IpNetwork
 
 Pods = Callable[[str], Given]
 """What a Pod's annotations ask for, by its name; nothing for one without any."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.base import Family, IpAddress, annotation_key
+from kube_nftlb.api.base import Family, IpAddress, annotation_key, first_message
 from kube_nftlb.api.farm import FarmSpec, Session
 from kube_nftlb.api.values import FarmMark, LogPrefix, Rate
 from kube_nftlb.operator.model.problems import Problem
@@ -82,7 +82,7 @@ class Option(NamedTuple):
     def _refusal(self, text: str, error: ValueError) -> str:
         # What a type of ours says of a value is better than what we know of the type.
         if isinstance(error, ValidationError) and error.errors()[0]["type"] == "value_error" and shown(text) == text:
-            return complaint_of(error)
+            return first_message(error)
         return f"{shown(text)!r} is not {self.allowed}"
 
     def _checked(self, value: Any) -> Any:
@@ -169,11 +169,6 @@ def fit(
         else:
             refused.append(Refusal(option, sentence))
     return fields, refused
-
-
-def complaint_of(error: ValidationError) -> str:
-    """The first thing that a model says is wrong."""
-    return str(error.errors(include_url=False, include_input=False)[0]["msg"]).removeprefix("Value error, ")
 
 
 def problem(key: str, sentence: str) -> Problem:

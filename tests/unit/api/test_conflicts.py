@@ -50,13 +50,13 @@ def test_older_beats_younger_and_then_the_name_decides():
     assert verdicts(farm("b", V), farm("a", V)) == {"b": "a"}
 
 
-def test_what_the_cluster_gave_beats_an_older_address_that_somebody_chose():
+def test_an_assigned_address_beats_an_older_external_ip():
     squatter = farm("squatter", V, W, owned=True, day=1, kind="ExternalIP")
     assert verdicts(squatter, farm("service", W, owned=True, day=9)) == {"squatter": "service"}
     assert verdicts(squatter, farm("hand", W, day=9)) == {"hand": "squatter"}
 
 
-def test_a_services_farm_that_a_finalizer_keeps_wins_nothing_any_more():
+def test_a_terminating_farm_of_a_service_wins_nothing():
     kept = farm("kept", V, owned=True, day=1, deletionTimestamp="2026-01-02T00:00:00Z", finalizers=["a/b"])
     assert verdicts(kept, farm("service", V, owned=True, day=9)) == {"kept": "service"}
     conflicts = Conflicts()
@@ -65,7 +65,7 @@ def test_a_services_farm_that_a_finalizer_keeps_wins_nothing_any_more():
     assert conflicts.put(kept) == {FarmKey("default", "service")}
 
 
-def test_a_node_port_is_a_port_of_each_address_of_a_node_whose_addresses_are_known():
+def test_a_node_port_listens_on_each_known_address_of_the_node():
     node_port, other = farm("port", ("", "30080"), day=2), farm("ip", ("172.31.0.11", "30000-30100"), day=1)
     assert verdicts(node_port, other) == {}
     conflicts = Conflicts(lambda each: listeners_of(each, ["172.31.0.11", "172.31.1.11"]))
@@ -74,7 +74,7 @@ def test_a_node_port_is_a_port_of_each_address_of_a_node_whose_addresses_are_kno
     assert conflicts.get(FarmKey("default", "port")) == (FarmKey("default", "ip"), ("172.31.0.11", "TCP", 30080))
 
 
-def test_a_farm_may_name_a_nodes_address_with_the_number_of_its_own_node_port():
+def test_a_farm_may_list_a_node_address_with_its_own_node_port():
     conflicts = Conflicts(lambda each: listeners_of(each, ["172.31.0.11"]))
     both = farm("both", ("", "30080"), ("172.31.0.11", "30080"), day=1)
     conflicts.put(both)
@@ -82,7 +82,7 @@ def test_a_farm_may_name_a_nodes_address_with_the_number_of_its_own_node_port():
     assert conflicts.remove(FarmKey("default", "both")) == {FarmKey("default", "other")}
 
 
-def test_a_farm_that_loses_one_address_loses_all_and_a_third_gets_the_others():
+def test_a_farm_that_loses_one_listener_loses_all_to_third_farms():
     assert verdicts(farm("first", V, day=1), farm("second", V, W, day=2), farm("third", W, day=3)) == {
         "second": "first"
     }
@@ -114,7 +114,7 @@ def test_ranges_and_lists_of_ports_meet():
     assert conflicts.get(FarmKey("default", "b")) == (FarmKey("default", "a"), ("10.96.0.1", "TCP", 85))
 
 
-def test_what_changes_for_others_is_told():
+def test_farms_whose_verdict_changes_are_returned():
     conflicts = Conflicts()
     conflicts.put(farm("second", V, W, day=2))
     conflicts.put(farm("third", W, day=3))
@@ -169,7 +169,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_any_history_leads_to_what_a_fresh_look_says_and_every_change_is_told(steps):
+def test_verdicts_are_independent_of_history_and_changes_are_returned(steps):
     conflicts, farms, before = Conflicts(), {}, {}
     for step in steps:
         if isinstance(step, str):

@@ -1,4 +1,4 @@
-"""What the model takes; the API server's answers to the same are in the functional suite."""
+"""Validation of farms by the model. The functional suite has the API server's verdicts."""
 
 import pytest
 from pydantic import ValidationError
@@ -20,7 +20,7 @@ def test_ports_are_a_port_a_list_or_a_range(ports: str, expanded: list[int]) -> 
 @pytest.mark.parametrize(
     "ports", ["0", "65536", "90-80", "80,80", "80-82,81", "http", "80 ", "80;x", "1-2000", "-1", "80,", "010"]
 )
-def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
+def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+"):
         expand_ports(ports)
 
@@ -28,45 +28,51 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"addresses": [{"ip": "10.96.0.300", "ports": "80"}]}, "does not appear to be an IPv4 or IPv6 address"),
-        ({"addresses": [{"ip": "0.0.0.0", "ports": "80"}]}, "not an address that others can connect to"),
-        ({"addresses": [{"ip": "255.255.255.255", "ports": "80"}]}, "not an address that others can connect to"),
-        ({"addresses": [{"ip": "10.96.0.1", "ports": "80", "sourceRanges": ["fd00::/8"]}]}, "source range fd00::/8"),
-        ({"limits": {"new": "1/week", "newBurst": 30501}}, "raise the rate or lower the newBurst"),
-        ({"limits": {"reset": "1/day", "resetBurst": 1000000}}, "raise the rate or lower the resetBurst"),
+        ({"addresses": [{"ip": "10.96.0.300", "ports": "80"}]}, "must be empty, or an IPv4 or IPv6 address"),
+        ({"addresses": [{"ip": "0.0.0.0", "ports": "80"}]}, "not a loopback, link-local or multicast address"),
+        ({"addresses": [{"ip": "255.255.255.255", "ports": "80"}]}, "not a loopback, link-local or multicast address"),
+        (
+            {"addresses": [{"ip": "10.96.0.1", "ports": "80", "sourceRanges": ["fd00::/8"]}]},
+            "every source range must be of the farm's family",
+        ),
+        ({"limits": {"new": "1/week", "newBurst": 30501}}, "raise new or lower newBurst"),
+        ({"limits": {"reset": "1/day", "resetBurst": 1000000}}, "raise reset or lower resetBurst"),
         (
             {"addresses": [{"ip": f"10.96.0.{number}", "ports": "1-1024"} for number in range(1, 6)]},
-            "5120 pairs, and 4096 are the most",
+            "5120 pairs of address and port; at most 4096",
         ),
-        ({"addresses": [{"ip": "FD00::1", "ports": "80"}], "family": "ipv6"}, "must be written 'fd00::1'"),
-        ({"addresses": [{"ip": "fd00::1", "ports": "80"}]}, "is not of the farm's family ipv4"),
-        ({"backends": [raw_backend("a", "fd00::1")]}, "is not of the farm's family ipv4"),
+        ({"addresses": [{"ip": "FD00::1", "ports": "80"}], "family": "ipv6"}, "in canonical form"),
+        ({"addresses": [{"ip": "fd00::1", "ports": "80"}]}, "every address must be of the farm's family"),
+        ({"backends": [raw_backend("a", "fd00::1")]}, "every backend must be of the farm's family"),
         ({"backends": [raw_backend("a b", "10.0.0.1")]}, "should match pattern"),
         ({"backends": [raw_backend("a\n", "10.0.0.1")]}, "should match pattern"),
-        ({"backends": [raw_backend("a", "10.0.0.1"), raw_backend("a", "10.0.0.2")]}, "two backends have one name"),
+        ({"backends": [raw_backend("a", "10.0.0.1"), raw_backend("a", "10.0.0.2")]}, "duplicate backend name 'a'"),
         ({"backends": [raw_backend("a", "10.0.0.1", port=0)]}, "greater than or equal to 1"),
         ({"mode": "tunnel"}, "Input should be 'snat', 'dnat', 'stlsdnat', 'dsr' or 'local'"),
-        ({"protocol": "All"}, "must name its ports, except with the protocol All"),
-        ({"addresses": [{"ip": "10.0.0.1"}]}, "must name its ports, except with the protocol All"),
-        ({"backends": [raw_backend("a", "10.0.0.1"), {"name": "b", "ip": "10.0.0.2"}]}, "either every backend has"),
-        ({"mode": "dnat", "sourceAddress": "10.0.0.9"}, "is for the mode snat"),
-        ({"mode": "dsr", "policies": ["list"]}, "policies are for the modes snat, dnat and local"),
+        ({"protocol": "All"}, "must have ports, except with protocol All"),
+        ({"addresses": [{"ip": "10.0.0.1"}]}, "must have ports, except with protocol All"),
+        (
+            {"backends": [raw_backend("a", "10.0.0.1"), {"name": "b", "ip": "10.0.0.2"}]},
+            "either all backends must have a port or none",
+        ),
+        ({"mode": "dnat", "sourceAddress": "10.0.0.9"}, "sourceAddress requires mode snat"),
+        ({"mode": "dsr", "policies": ["list"]}, "policies require mode snat, dnat or local"),
         (
             {"mode": "dsr", "addresses": [{"ip": "10.0.0.1", "ports": "80", "policies": ["list"]}]},
-            "policies are for the modes snat, dnat and local",
+            "policies require mode snat, dnat or local",
         ),
         ({"addresses": [{"ip": "10.0.0.1", "ports": "80", "policies": ["a.b"]}]}, "should match pattern"),
         ({"policies": ['x" drop']}, "should match pattern"),
-        ({"sourceAddress": "fd00::9"}, "is not of the farm's family ipv4"),
+        ({"sourceAddress": "fd00::9"}, "sourceAddress must be of the farm's family"),
         ({"logPrefix": 'x" drop'}, "should match pattern"),
         ({"logPrefix": "x\n"}, "should match pattern"),
         ({"mark": "0x2"}, "should match pattern"),
         ({"mark": "0x80000000"}, "should match pattern"),
         ({"limits": {"new": "many"}}, "should match pattern"),
-        ({"sessions": [{"client": "10.0.0.1", "backend": "pod-a"}]}, "are for farms with a persistence"),
+        ({"sessions": [{"client": "10.0.0.1", "backend": "pod-a"}]}, "sessions require a persistence"),
         ({"scheduler": "rr; flush ruleset"}, "Input should be"),
-        ({"schedParam": "srcip"}, "is for the scheduler hash"),
-        ({"persistence": "srcip srcport", "family": "ipv6", **IPV6}, "is for the family ipv4"),
+        ({"schedParam": "srcip"}, "schedParam requires scheduler hash"),
+        ({"persistence": "srcip srcport", "family": "ipv6", **IPV6}, "persistence cannot combine srcip or dstip"),
         ({"persistence": "srcip dstip srcmac dstmac"}, "too long for nftlb"),
         (
             {
@@ -75,16 +81,16 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
                 "family": "ipv6",
                 **IPV6,
             },
-            "is for the family ipv4",
+            "schedParam cannot combine both IP addresses",
         ),
-        ({"protocol": "All", "addresses": [{"ip": "10.0.0.1"}]}, "no backend has a port"),
+        ({"protocol": "All", "addresses": [{"ip": "10.0.0.1"}]}, "with protocol All, none"),
         (
             {"protocol": "All", "addresses": [{"ip": "10.0.0.1"}], "backends": [], "persistence": "srcport"},
-            "cannot have ports",
+            "cannot use ports",
         ),
         (
             {"backends": [{"name": name, "ip": "10.1.0.1", "port": 80, "mark": 7} for name in "ab"]},
-            "two backends have the mark 7",
+            "duplicate backend mark 7",
         ),
         *(
             ({"persistence": persistence, "sessions": [{"client": client, "backend": "pod-a"}]}, message)
@@ -100,17 +106,17 @@ def test_other_ports_are_refused_with_a_sentence(ports: str) -> None:
             )
         ),
         ({"persistTTL": 0}, "greater than or equal to 1"),
-        ({"addresses": [{"ip": "127.0.0.1", "ports": "5555"}]}, "not an address that others can connect to"),
+        ({"addresses": [{"ip": "127.0.0.1", "ports": "5555"}]}, "not a loopback, link-local or multicast address"),
         (
             {"addresses": [{"ip": "fe80::1", "ports": "80"}], "family": "ipv6"},
-            "not an address that others can connect to",
+            "not a loopback, link-local or multicast address",
         ),
         (
             {"addresses": [{"ip": "10.0.0.1", "ports": "80"}, {"ip": "10.0.0.1", "ports": "79-81"}]},
-            "two addresses name the same IP and port",
+            "two addresses have the same IP and port",
         ),
     ],
 )
-def test_a_farm_that_cannot_be_is_refused_with_a_reason(changes: dict[str, object], complaint: str) -> None:
+def test_an_invalid_farm_is_refused_with_a_reason(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         farm(**changes)

@@ -17,21 +17,26 @@ REPORTS = [stated("a", "Ready", "True"), stated("b", "Ready", "True")]
 FARMS = [stated("kubernetes--https", "Programmed", "True")]
 
 
-def test_all_is_well_where_every_node_reports_and_the_api_servers_service_is_served():
-    assert judge(NODES, REPORTS, FARMS) == ("2 nodes have an agent that works, and serve default/kubernetes", ())
+def test_nodes_with_agents_that_serve_the_api_server_pass():
+    assert judge(NODES, REPORTS, FARMS) == ("2 nodes have a ready agent and serve default/kubernetes", ())
 
 
 @pytest.mark.parametrize(
     ("nodes", "reports", "farms", "problem"),
     [
-        (NODES, REPORTS[:1], FARMS, "the node b has no agent that has reported"),
-        (NODES, [REPORTS[0], stated("b", "Ready", "False", "no nftlb")], FARMS, "of the node b is not ready: no nftlb"),
-        (NODES, [REPORTS[0], node("b")], FARMS, "of the node b is not ready: it has no condition Ready yet"),
-        (NODES, REPORTS, [], "no farm of the Service default/kubernetes: does an operator run?"),
-        (NODES, REPORTS, [stated("f", "Programmed", "False", "waits")], "the farm f is not on every node: waits"),
-        (NODES, REPORTS, [stated("f", "Programmed", "Unknown")], "the farm f is not on every node: Why"),
+        (NODES, REPORTS[:1], FARMS, "node b has no status from an agent"),
+        (NODES, [REPORTS[0], stated("b", "Ready", "False", "no nftlb")], FARMS, "of node b is not ready: no nftlb"),
+        (NODES, [REPORTS[0], node("b")], FARMS, "of node b is not ready: condition Ready is missing"),
+        (NODES, REPORTS, [], "Service default/kubernetes has no farm: is the operator running?"),
+        (
+            NODES,
+            REPORTS,
+            [stated("f", "Programmed", "False", "waits")],
+            "farm f is not programmed on every node: waits",
+        ),
+        (NODES, REPORTS, [stated("f", "Programmed", "Unknown")], "farm f is not programmed on every node: Why"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(nodes, reports, farms, problem):
+def test_problems_are_reported(nodes, reports, farms, problem):
     (told,) = judge(nodes, reports, farms).problems
     assert problem in told

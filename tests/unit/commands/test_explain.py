@@ -9,7 +9,7 @@ from kube_nftlb.commands.explain import explain
 def test_a_field_is_explained_with_all_that_sets_it() -> None:
     text = explain("limits.new")
     assert text.startswith("farm.spec.limits.new\n")
-    assert "New connections" in text
+    assert "new connections" in text
     assert "new-rtlimit" in text
     assert "service.kubernetes.io/kube-nftlb-load-balancer-new-rtlimit on the Service" in text
 

@@ -7,8 +7,8 @@ import pytest
 
 from kube_nftlb import errors, http_server
 from kube_nftlb.commands import healthy
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer
-from kube_nftlb.settings import ListenAddress
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,11 @@ from kube_nftlb.settings import ListenAddress
         ("/opt/kube-nftlb/bin/python3\0/opt/kube-nftlb/bin/kube-nftlb\0operator\0", "operator"),
         ("/usr/bin/python3\0-m\0kube_nftlb\0agent\0", "agent"),
         ("/usr/sbin/nftlb\0-H\0127.0.0.1\0", "nftlb-daemon"),
-        ("/sbin/init\0", ""),
-        ("", ""),
+        ("/sbin/init\0", None),
+        ("", None),
     ],
 )
-def test_the_program_is_found_in_the_command_line_of_the_first_process(command_line: str, program: str) -> None:
+def test_the_program_is_found_in_the_command_line_of_the_first_process(command_line: str, program: str | None) -> None:
     assert healthy.program_of(command_line.encode()) == program
 
 
@@ -41,20 +41,20 @@ async def ask(answer: Answer, unused_tcp_port: int, program: str = "operator") -
 
 
 @pytest.mark.parametrize("program", ["operator", "agent"])
-async def test_what_answers_200_is_well(unused_tcp_port: int, program: str) -> None:
+async def test_status_200_is_healthy(unused_tcp_port: int, program: str) -> None:
     await ask(Answer(200, {}), unused_tcp_port, program)
 
 
-async def test_what_answers_503_is_not_and_its_reason_is_told(unused_tcp_port: int) -> None:
-    with pytest.raises(errors.UnhealthyError, match=r"answers 503.*late"):
+async def test_status_503_is_unhealthy_with_the_reason(unused_tcp_port: int) -> None:
+    with pytest.raises(errors.UnhealthyError, match=r"responds with 503.*late"):
         await ask(Answer(503, {"why": "late"}), unused_tcp_port)
 
 
-def test_what_does_not_answer_is_not(unused_tcp_port: int) -> None:
-    with pytest.raises(errors.UnhealthyError, match="does not answer"):
+def test_no_response_is_unhealthy(unused_tcp_port: int) -> None:
+    with pytest.raises(errors.UnhealthyError, match="does not respond"):
         healthy.check({"KUBE_NFTLB_HEALTH_ADDRESS": f"127.0.0.1:{unused_tcp_port}"}, "operator")
 
 
 def test_another_program_is_refused() -> None:
-    with pytest.raises(errors.UsageError, match="the operator, the agent or nftlb-daemon"):
+    with pytest.raises(errors.UsageError, match="operator, agent or nftlb-daemon"):
         healthy.check({}, "sshd")

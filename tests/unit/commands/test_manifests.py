@@ -23,19 +23,19 @@ def test_a_list_of_one_kind_names_it_once() -> None:
     ("text", "words"),
     [
         ("a: [", "neither YAML nor JSON"),
-        ("just text", "an object without a kind"),
-        ("- 1", "an object without a kind"),
-        ("kind: Service", "a Service without metadata.name"),
-        ("kind: List\nitems: [7]", "an object without a kind: 7"),
+        ("just text", "object without kind"),
+        ("- 1", "object without kind"),
+        ("kind: Service", "Service without metadata.name"),
+        ("kind: List\nitems: [7]", "object without kind: 7"),
         ("kind: Service\nmetadata: {name: !!python/object:os.system x}", "neither YAML nor JSON"),
     ],
 )
-def test_what_is_no_manifest_is_told_with_the_file(text: str, words: str) -> None:
+def test_invalid_manifests_are_reported_with_the_file(text: str, words: str) -> None:
     with pytest.raises(errors.UsageError, match=rf"^wrong.yaml: {words}"):
         parse(text, "wrong.yaml")
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match=r"cannot read .*nowhere\.yaml"):
         read([tmp_path / "nowhere.yaml"])
 
@@ -43,7 +43,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_kinds_that_are_not_read_are_counted() -> None:
     found = complete([{"kind": "Deployment", "metadata": {}}, {"kind": "Deployment", "metadata": {}}, SERVICE])
     assert [raw["kind"] for _, raw in found.objects] == ["Service"]
-    assert "2 of the kind Deployment left out" in found.notes
+    assert "ignored 2 of kind Deployment" in found.notes
 
 
 def test_what_the_api_server_would_fill_in_is_filled_in() -> None:
@@ -78,7 +78,7 @@ def test_those_addresses_are_not_ones_that_the_manifests_have() -> None:
     assert len(set(ips)) == 301
 
 
-def test_more_services_than_there_are_such_addresses_is_told() -> None:
+def test_too_many_services_without_addresses_are_reported() -> None:
     many = [{**SERVICE, "metadata": {"name": f"web-{number}"}} for number in range(800)]
     with pytest.raises(errors.UsageError, match="762"):
         complete(many)

@@ -50,7 +50,7 @@ def test_a_farm_by_hand_stays_as_it_is_written() -> None:
     assert farm["spec"] == yaml.safe_load(BY_HAND)["spec"]
 
 
-def test_a_farm_that_loses_its_address_is_named_with_the_winner_and_not_sent_to_nftlb() -> None:
+def test_a_farm_in_conflict_is_rejected_and_names_the_winner() -> None:
     result = rendered(THIEF, SHOP)
     (problem,) = result.problems
     assert (
@@ -61,21 +61,21 @@ def test_a_farm_that_loses_its_address_is_named_with_the_winner_and_not_sent_to_
     assert {raw["metadata"]["name"] for raw in result.farms} == {"thief", "web--http"}
 
 
-def test_a_farm_that_cannot_be_is_told_and_not_sent_to_nftlb() -> None:
+def test_an_invalid_farm_is_reported_and_not_sent_to_nftlb() -> None:
     result = rendered(BAD_FARM, BY_HAND)
     (problem,) = result.problems
-    assert problem.startswith("NftlbFarm default/bad: Invalid: scheduler: ")
+    assert problem.startswith("NftlbFarm default/bad: Invalid: spec.scheduler: ")
     assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["shop.by-hand"]
 
 
-def test_a_wrong_annotation_is_told_and_the_farm_is_there() -> None:
+def test_an_invalid_annotation_is_reported_and_the_farm_rendered() -> None:
     result = rendered(SHOP.replace(": weight", ": heaviest"))
     (problem,) = result.problems
     assert problem.startswith("Service default/web: InvalidAnnotation: ")
     assert result.farms[0]["spec"]["scheduler"] == "rr"
 
 
-def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> None:
+def test_annotations_of_pods_are_applied_or_reported() -> None:
     key = "service.kubernetes.io/kube-nftlb-load-balancer-"
     pod = "kind: Pod\nmetadata: {name: web-b, annotations: {%sweight: '%s'}}"
     result = rendered(SHOP, pod % (key, 7))
@@ -85,14 +85,14 @@ def test_what_a_pod_asks_for_is_in_its_backend_and_what_is_wrong_is_told() -> No
 
 
 @pytest.mark.parametrize("spec", ["7", "{ports: 7}", "{ports: [{port: http}]}", "{clusterIP: {a: b}}"])
-def test_a_service_that_is_none_is_told(spec: str) -> None:
+def test_an_invalid_service_is_reported(spec: str) -> None:
     result = rendered(f"kind: Service\nmetadata: {{name: odd}}\nspec: {spec}")
     (problem,) = result.problems
-    assert problem.startswith("Service default/odd: not as the API server takes it: ")
+    assert problem.startswith("Service default/odd: the API server would reject it: ")
 
 
-def test_a_service_without_slices_is_told() -> None:
-    assert any("no EndpointSlice here" in note for note in rendered(SHOP.partition("---")[0]).notes)
+def test_a_service_without_slices_is_noted() -> None:
+    assert any("no EndpointSlice in the manifests" in note for note in rendered(SHOP.partition("---")[0]).notes)
 
 
 def test_a_farm_of_a_port_that_is_gone_would_be_deleted() -> None:
@@ -116,11 +116,11 @@ def test_the_exit_status_says_whether_anything_was_refused(text: str, status: in
     result = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "shop.yaml"), "-o", "nftlb"])
     assert result.exit_code == status
     assert json.loads(result.stdout)["farms"][0]["name"] == "web--http"
-    assert ("refused: NftlbFarm default/thief" in result.stderr) == (status == 3)
+    assert ("rejected: NftlbFarm default/thief" in result.stderr) == (status == 3)
 
 
 def test_manifests_come_from_standard_input_too() -> None:
     result = CliRunner().invoke(app, ["render", "-f", "-"], input=SHOP)
     assert result.exit_code == 0
     assert "name: web--http" in result.stdout
-    assert "note: 1 of the kind Deployment left out" in result.stderr
+    assert "note: ignored 1 of kind Deployment" in result.stderr

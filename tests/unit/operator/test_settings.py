@@ -1,7 +1,8 @@
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.settings import AgentSettings, ListenAddress, OperatorSettings
+from kube_nftlb.environment import ListenAddress
+from kube_nftlb.settings import AgentSettings, OperatorSettings
 
 
 def test_everything_has_a_default():

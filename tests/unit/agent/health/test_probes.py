@@ -17,8 +17,8 @@ from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.kube.events import Subject
-from kube_nftlb.settings import ListenAddress
 from tests.builders import farm, raw_backend
 
 KEY = FarmKey("default", "web--http")
@@ -206,5 +206,5 @@ async def test_the_agent_answers_to_load_balancers_as_soon_as_kube_proxy_does_no
 
 async def test_a_health_address_that_no_interface_has_is_told() -> None:
     state = AgentHealth(Progress(), OwnNode("node-1"), 60)
-    with pytest.raises(errors.UsageError, match=r"the health address 198\.51\.100\.1:1:"):
+    with pytest.raises(errors.UsageError, match=r"cannot listen on health address 198\.51\.100\.1:1:"):
         await probes.serve_health(state, ListenAddress("198.51.100.1", 1))

@@ -48,21 +48,21 @@ def test_another_rate_begins_with_a_new_set() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"helper": "ftp", "protocol": "UDP"}, "the helper ftp is not for the protocol UDP"),
-        ({"helper": "tftp"}, "the helper tftp is not for the protocol TCP"),
-        ({"mode": "dsr", "log": "input"}, "helper, log and mark are for the modes snat and dnat"),
-        ({"mode": "dsr", "limits": {"new": "5/second"}}, "limits are for the modes snat, dnat and local"),
+        ({"helper": "ftp", "protocol": "UDP"}, "the helpers ftp, irc, pptp and sane require protocol TCP"),
+        ({"helper": "tftp"}, "the helpers amanda, netbios-ns, snmp and tftp require protocol UDP"),
+        ({"mode": "dsr", "log": "input"}, "helper, log and mark require mode snat or dnat"),
+        ({"mode": "dsr", "limits": {"new": "5/second"}}, "limits require mode snat, dnat or local"),
         (
             {"mode": "dnat", "backends": [raw_backend("a", "10.244.1.2", sourceAddress="10.0.0.9")]},
-            "sourceAddress is for the mode snat",
+            "sourceAddress of a backend requires mode snat",
         ),
         (
             {"backends": [raw_backend("a", "10.244.1.2", sourceAddress="fd00::9")]},
-            "the sourceAddress fd00::9 is not of the farm's family",
+            "must be of the farm's family",
         ),
         (
             {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": [], "log": "input"},
-            "the protocol All goes without helper, log, sourceAddress and limits",
+            "protocol All does not support helper, log, sourceAddress and limits",
         ),
         ({"limits": {"newLogPrefix": 'a" drop'}}, "should match"),
     ],

@@ -41,11 +41,11 @@ def test_a_row_tells_all_of_a_field() -> None:
         "Service",
     )
     assert row.annotation == f"{names.ANNOTATION_PREFIX}persist-ttl"
-    assert "silent client" in row.meaning
+    assert "after its last packet" in row.meaning
     assert BY_PATH["farm.spec.backends.weight"].annotated == "Pod"
     assert BY_PATH["farm.spec.scheduler"].values.startswith("one of rr, weight, ")
     assert BY_PATH["farm.spec.addresses"].required
-    assert "between" in BY_PATH["farm.spec.persistence"].values, "64 choices are told in words"
+    assert "separated by spaces" in BY_PATH["farm.spec.persistence"].values, "64 choices are told in words"
     assert any("ipv6" in rule for rule in BY_PATH["farm.spec"].rules)
 
 

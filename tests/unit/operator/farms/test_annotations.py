@@ -127,7 +127,7 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
         pytest.param({"mode": ""}, {}, {}, ["-mode:", "''"], id="an empty value is refused"),
         pytest.param({"colour": "red"}, {}, {}, ["-colour:", "sched-param"], id="an unknown key is told of"),
         pytest.param(
-            {"sched-param": "srcip"}, {}, {}, ["'srcip'", "scheduler hash", "not rr"], id="sched-param without hash"
+            {"sched-param": "srcip"}, {}, {}, ["-sched-param", "scheduler hash"], id="sched-param without hash"
         ),
         pytest.param(
             {"persistence": "srcip dstip srcmac dstmac"},
@@ -155,7 +155,11 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
             {"sessions": "10.0.0.1=a"}, {}, {}, ["persistence", "left out"], id="sessions without persistence"
         ),
         pytest.param(
-            {"source-addr": "10.0.0.9", "mode": "dnat"}, {}, {"mode": "dnat"}, ["for the mode snat"], id="sourceAddress"
+            {"source-addr": "10.0.0.9", "mode": "dnat"},
+            {},
+            {"mode": "dnat"},
+            ["requires mode snat"],
+            id="sourceAddress",
         ),
         pytest.param({"source-addr": "fd00::9"}, {}, {}, ["no family"], id="an address of another family"),
         pytest.param({"source-addr": "10.0.0.9,10.0.0.8"}, {}, {}, ["one of each family"], id="two of one family"),
@@ -178,7 +182,7 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
             id="a client twice, which the API server would refuse with all of the farm",
         ),
         pytest.param({"protocol": "udp"}, {}, {}, ["not all"], id="a protocol that is the Service's to say"),
-        pytest.param({"ports": "9000-8000"}, {}, {}, ["lower end", "port 80 alone"], id="a range that runs backwards"),
+        pytest.param({"ports": "9000-8000"}, {}, {}, ["lower port", "port 80 alone"], id="a range that runs backwards"),
         pytest.param({"ports": "1-2000"}, {}, {}, ["1024"], id="too many ports"),
         pytest.param({"ports": "1," * 500}, {}, {}, ["1 to 100 characters"], id="a list that is too long"),
         pytest.param({"ports": ""}, {}, {}, ["port 80 alone"], id="no port"),
@@ -212,7 +216,7 @@ def test_a_combined_persistence_is_kept_for_ipv4_and_refused_for_ipv6():
     built = build(service(annotations=annotations, **DUAL), [])
     assert [wanted.spec["persistence"] for wanted in built.farms] == ["srcip srcport", "none"]
     (problem,) = built.problems
-    assert "for the family ipv4; none is used by the farm web--http--ipv6" in problem.message
+    assert "nftlb exits on longer keys; none is used by the farm web--http--ipv6" in problem.message
 
 
 def test_addresses_and_clients_go_to_the_farms_of_their_family():

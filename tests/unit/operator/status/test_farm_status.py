@@ -113,7 +113,7 @@ def failed(generation=1):
             "0/1",
             "Invalid",
             "NotAccepted",
-            "Invalid: Value error, schedParam 'srcip' is for the scheduler hash, not rr",
+            "Invalid: spec: schedParam requires scheduler hash",
             id="a spec that the models refuse",
         ),
         pytest.param(

@@ -1,0 +1,22 @@
+"""NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
+
+from kube_nftlb.api.farm.address import POLICIES_MAX, SOURCE_RANGES_MAX, Address
+from kube_nftlb.api.farm.farm import Farm
+from kube_nftlb.api.farm.fields import ADDRESSES_MAX, BACKENDS_MAX
+from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
+from kube_nftlb.api.farm.spec import LISTENERS_MAX, FarmSpec
+from kube_nftlb.api.farm.status import FarmStatus
+
+__all__ = [
+    "ADDRESSES_MAX",
+    "BACKENDS_MAX",
+    "LISTENERS_MAX",
+    "POLICIES_MAX",
+    "SESSIONS_MAX",
+    "SOURCE_RANGES_MAX",
+    "Address",
+    "Farm",
+    "FarmSpec",
+    "FarmStatus",
+    "Session",
+]

@@ -1,0 +1,30 @@
+"""The NftlbFarm object."""
+
+import re
+from typing import Self
+
+from pydantic import model_validator
+
+from kube_nftlb.api import rules
+from kube_nftlb.api.base import ForeignModel, Metadata
+from kube_nftlb.api.farm.spec import FarmSpec
+from kube_nftlb.api.farm.status import FarmStatus
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+class Farm(ForeignModel):
+    """An NftlbFarm object."""
+
+    metadata: Metadata
+    spec: FarmSpec
+    status: FarmStatus = FarmStatus()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Name and namespace become part of names in nftlb, separated by a dot."""
+        rules.check([rules.FARM_NAME], self.metadata.name)
+        for what, name in (("name", self.metadata.name), ("namespace", self.metadata.namespace)):
+            if not _OBJECT_NAME.fullmatch(name):
+                raise ValueError(f"{what} {name[:63]!r} must consist of lower-case letters, digits and dashes")
+        return self

@@ -1,0 +1,59 @@
+"""Parse environment variables. Empty ones count as unset; invalid ones raise UsageError, which says what is allowed."""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+from kube_nftlb import errors
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_T = TypeVar("_T")
+
+
+class ListenAddress(NamedTuple):
+    """The address of a server: an IP address or host name, and a TCP port."""
+
+    host: str
+    port: int
+
+
+def listen_address(environ: Mapping[str, str], name: str, default: str) -> ListenAddress:
+    """Read a variable of the form ``host:port``."""
+    value = environ.get(name) or default
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise errors.UsageError(f"{name}={value!r}: must be host:port or [IPv6]:port, with a port from 1 to 65535")
+    return ListenAddress(host, int(port))
+
+
+def seconds(environ: Mapping[str, str], name: str, default: float, *, low: float, high: float) -> float:
+    """Read a number of seconds."""
+    value = environ.get(name) or str(default)
+    sentence = f"{name}={value!r}: must be a number of seconds from {low} to {high}"
+    try:
+        number = float(value)
+    except ValueError:
+        raise errors.UsageError(sentence) from None
+    # This way around, "nan" is refused too.
+    if not low <= number <= high:
+        raise errors.UsageError(sentence)
+    return number
+
+
+def networks(environ: Mapping[str, str], name: str, default: str) -> tuple[IpNetwork, ...]:
+    """Read comma-separated address ranges."""
+    value = environ.get(name) or default
+    try:
+        return tuple(ipaddress.ip_network(text.strip()) for text in value.split(",") if text.strip())
+    except ValueError as error:
+        raise errors.UsageError(f"{name}={value!r}: must be CIDRs such as 10.0.0.0/8,fd00::/64: {error}") from None
+
+
+def choice(environ: Mapping[str, str], name: str, default: str, allowed: Mapping[str, _T]) -> _T:
+    """Read one of the allowed words."""
+    value = environ.get(name) or default
+    if value not in allowed:
+        raise errors.UsageError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
+    return allowed[value]

@@ -1,0 +1,91 @@
+"""Metrics of the agents."""
+
+from kube_nftlb.metrics.registry import LONG, SHORT, counter, gauge, histogram
+
+SYNC_SECONDS = histogram(
+    "kube_nftlb_sync_duration_seconds",
+    "Time to program a batch of changed farms.",
+    SHORT,
+    "agent",
+)
+LAST_SYNC = gauge(
+    "kube_nftlb_last_sync_timestamp_seconds",
+    "Unix time at which the queue was last found empty and everything programmed; 0 before the first time.",
+    "agent",
+)
+LAST_QUEUED = gauge(
+    "kube_nftlb_last_queued_timestamp_seconds",
+    "Unix time at which a change was last queued.",
+    "agent",
+)
+LAG_SECONDS = gauge(
+    "kube_nftlb_lag_seconds",
+    "Age of the oldest change that is not programmed yet; 0 if there is none.",
+    "agent",
+)
+PROGRAMMING_SECONDS = histogram(
+    "kube_nftlb_network_programming_duration_seconds",
+    "Time from the change of a Pod or Service (the trigger time of its EndpointSlices) until it was verified in this "
+    "node's kernel. Deletions, and changes before the start of operator or agent, do not count.",
+    LONG,
+    "agent",
+)
+NODE_FARMS = gauge(
+    "kube_nftlb_node_farms",
+    "Farms on this node.",
+    "agent",
+    state="programmed, pending (queued, or not compared with the kernel yet), failed, refused (another farm owns one "
+    "of its listeners)",
+)
+NODE_BACKENDS = gauge(
+    "kube_nftlb_node_backends",
+    "Backends programmed on this node.",
+    "agent",
+    state="up (receives new connections), off (only keeps open connections, or serves clients with a session)",
+)
+NODE_POLICIES = gauge("kube_nftlb_node_policies", "NftlbPolicies programmed on this node.", "agent")
+FARMS_WITHOUT_LOCAL_BACKENDS = gauge(
+    "kube_nftlb_node_farms_without_local_backends",
+    "Farms with trafficPolicy Local and no backend on this node, which drops their connections.",
+    "agent",
+)
+FARMS_FAILED = counter(
+    "kube_nftlb_farms_failed_total",
+    "Times that a farm could not be programmed as requested.",
+    "agent",
+    reason="Invalid, Refused, KernelFeatureMissing, Unsupported, AddressInUse, PolicyMissing, or another reason of "
+    "failedFarms",
+)
+DRIFT_REPAIRED = counter(
+    "kube_nftlb_drift_repaired_total",
+    "Times that drift in the kernel was repaired.",
+    "agent",
+)
+KERNEL_COMPARISONS = counter(
+    "kube_nftlb_kernel_comparisons_total",
+    "Comparisons of a farm, or of the shared parts of the ruleset, with the kernel.",
+    "agent",
+    result=("same", "different"),
+)
+STALE_CONNECTIONS_REMOVED = counter(
+    "kube_nftlb_stale_connections_removed_total",
+    "Stale connections and sessions removed after their backend was gone or down. Untranslated: connections from "
+    "before the farm existed.",
+    "agent",
+    reason=("BackendGone", "BackendDown", "Untranslated"),
+)
+NFTLB_UP = gauge("kube_nftlb_nftlb_up", "1 if nftlb responded to the last request, else 0.", "agent")
+NFTLB_STARTS = counter("kube_nftlb_nftlb_restarts_total", "Detected restarts of nftlb.", "agent")
+NFTLB_REQUEST_SECONDS = histogram(
+    "kube_nftlb_nftlb_request_duration_seconds",
+    "Response time of nftlb.",
+    SHORT,
+    "agent",
+    method=("GET", "POST", "PUT", "PATCH", "DELETE"),
+)
+NFTLB_REQUESTS_FAILED = counter(
+    "kube_nftlb_nftlb_requests_failed_total",
+    "Requests that nftlb did not answer, or refused.",
+    "agent",
+    reason=("Unreachable", "Refused"),
+)

@@ -1,0 +1,175 @@
+"""Every rule has the same verdict in CEL, as the API server evaluates it, and in Python."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kube_nftlb.api import rules
+from kube_nftlb.api.base import FAMILIES
+from kube_nftlb.api.farm.fields import FarmFields
+from kube_nftlb.api.farm.rules import FARM_RULES
+from kube_nftlb.api.limits import LIMITS_RULES, Limits
+from kube_nftlb.api.rules import Rule
+from kube_nftlb.api.values import RATE_SECONDS, expand_ports
+from tests.unit.api import cel
+
+M = TypeVar("M")
+
+STEADY = settings(max_examples=120, derandomize=True, deadline=None)
+
+_PROGRAMS = {
+    rule.name: cel.program(rule.cel)
+    for rule in (*FARM_RULES, *LIMITS_RULES, *rules.VALUE_RULES, rules.FARM_NAME, rules.POLICY_NAME)
+}
+
+
+def agreed(table: Iterable[Rule[M]], value: M, stored: cel.Json) -> set[str]:
+    """Compare CEL and Python, and return the names of the violated rules."""
+    self = cel.value(stored)
+    violated = [rule for rule in table if not _PROGRAMS[rule.name](self)]
+    assert rules.violations(table, value) == [rule.message for rule in violated]
+    return {rule.name for rule in violated}
+
+
+IPS = st.sampled_from(["10.0.0.1", "10.0.0.2", "fd00::1"])
+NODE_PORT = st.just({"type": "NodePort", "ip": "", "ports": "30080"})
+RATES = st.builds(lambda number, unit: f"{number}/{unit}", st.integers(1, 9), st.sampled_from(list(RATE_SECONDS)))
+
+
+def rarely(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Make a value mostly absent, so that valid specs are generated too."""
+    return st.one_of(st.none(), st.none(), values)
+
+
+ADDRESSES = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["ClusterIP", "ClusterIP", "NodePort", "LoadBalancer"]),
+        "ip": st.one_of(IPS, IPS, st.just("")),
+        "ports": st.sampled_from(["80", "80", "80,443", ""]),
+        "sourceRanges": st.lists(st.sampled_from(["10.0.0.0/8", "fd00::/8"]), max_size=1),
+        "policies": st.lists(st.just("list"), max_size=1),
+    }
+)
+BACKENDS = st.fixed_dictionaries(
+    {"name": st.just("a"), "ip": IPS, "port": st.sampled_from([80, 80, None]), "sourceAddress": rarely(IPS)}
+)
+FARMS = st.fixed_dictionaries(
+    {
+        "family": st.sampled_from(FAMILIES),
+        "addresses": st.lists(st.one_of(ADDRESSES, NODE_PORT), min_size=1, max_size=2),
+        "backends": st.lists(BACKENDS, max_size=2),
+    },
+    optional={
+        "protocol": st.sampled_from(["UDP", "SCTP", "SCTP", "All"]),
+        "mode": st.sampled_from(["dnat", "stlsdnat", "dsr", "local"]),
+        "scheduler": st.just("hash"),
+        "schedParam": st.sampled_from(["srcip", "srcip dstip srcport srcmac dstmac", "srcip dstip srcmac dstmac"]),
+        "persistence": st.sampled_from(["srcip", "srcport", "srcip srcport", "srcmac", "srcport srcmac"]),
+        "sessions": st.just([{"client": "10.0.0.1", "backend": "a"}]),
+        "helper": st.sampled_from(["amanda", "ftp", "h323", "irc", "netbios-ns", "sip", "tftp"]),
+        "log": st.just("input"),
+        "sourceAddress": IPS,
+        "mark": st.just("0x1000"),
+        "limits": st.sampled_from(
+            [{"new": "5/second"}, {"reset": "5/second"}, {"established": 1}, {"tcpStrict": True}]
+        ),
+        "policies": st.just(["list"]),
+    },
+)
+
+
+IPV6: dict[str, Any] = {"family": "ipv6", "addresses": [{"ip": "fd00::1", "ports": "80"}]}
+"""For the rules that are rarely violated by chance."""
+
+
+def test_farm_rules_agree_with_cel() -> None:
+    violated: set[str] = set()
+
+    @STEADY
+    @given(FARMS)
+    @example({**IPV6, "helper": "irc"})
+    @example({**IPV6, "helper": "sip", "protocol": "SCTP"})
+    @example({**IPV6, "scheduler": "hash", "schedParam": "srcip dstip srcport srcmac dstmac"})
+    @example({**IPV6, "persistence": "srcip srcport"})
+    def compare(spec: dict[str, Any]) -> None:
+        farm = FarmFields.model_validate(spec)
+        violated.update(agreed(FARM_RULES, farm, farm.model_dump(mode="json", by_alias=True, exclude_none=True)))
+
+    compare()
+    assert violated == {rule.name for rule in FARM_RULES}
+
+
+def test_limits_rules_agree_with_cel() -> None:
+    violated: set[str] = set()
+    bursts = st.one_of(st.integers(1, 10), st.integers(900_000, 1_000_000))
+
+    @STEADY
+    @given(rarely(RATES), bursts, rarely(RATES), bursts)
+    def compare(new: str | None, new_burst: int, reset: str | None, reset_burst: int) -> None:
+        limits = Limits.model_construct(new=new, new_burst=new_burst, reset=reset, reset_burst=reset_burst)
+        violated.update(agreed(LIMITS_RULES, limits, limits.model_dump(mode="json", by_alias=True, exclude_none=True)))
+
+    compare()
+    assert violated == {rule.name for rule in LIMITS_RULES}
+
+
+ADDRESS_TEXTS = [
+    *("10.0.0.1", "10.0.0.01", "010.0.0.1", "10.0.0.300", "10.0.0", "127.0.0.1", "0.0.0.0", "255.255.255.255"),
+    *("169.254.0.1", "224.0.0.1", "fd00::1", "FD00::1", "fd00:0::1", "::1", "::", "fe80::1", "fe80::1%eth0", "ff02::1"),
+    *("::ffff:10.0.0.1", "::ffff:a00:1", "x", "", "10.0.0.1/32", " 10.0.0.1"),
+]
+RANGE_TEXTS = [
+    *(
+        "10.0.0.0/8",
+        "10.0.0.1/8",
+        "10.0.0.0/08",
+        "10.0.0.0",
+        "10.0.0.0/",
+        "10.0.0.0/33",
+        "10.0.0.0/255.0.0.0",
+        "0.0.0.0/0",
+    ),
+    *(
+        "fd00::/64",
+        "FD00::/64",
+        "fd00::1/64",
+        "fd00::/129",
+        "::/0",
+        "fe80::%eth0/64",
+        "::ffff:10.0.0.0/104",
+        "/8",
+        "",
+        "x/8",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "texts"),
+    [
+        ([rules.IP, rules.IP_OR_EMPTY], ADDRESS_TEXTS),
+        ([rules.CIDR, rules.SOURCE_RANGE], RANGE_TEXTS),
+        ([rules.PORTS], ["80", "80,443", "8000-8003", "8003-8000", "80,90-80,100", "80-80"]),
+    ],
+    ids=["addresses", "ranges", "ports"],
+)
+def test_value_rules_agree_with_cel(table: Sequence[Rule[str]], texts: list[str]) -> None:
+    assert set().union(*(agreed(table, text, text) for text in texts)) == {rule.name for rule in table}
+
+
+@pytest.mark.parametrize("name", ["a", "a.b", "a" * 63, "a" * 64])
+def test_name_rules_agree_with_cel(name: str) -> None:
+    agreed([rules.FARM_NAME, rules.POLICY_NAME], name, {"metadata": {"name": name}})
+
+
+@given(st.integers(1, 99), st.integers(1, 99))
+def test_expand_ports_refuses_what_the_rule_refuses(low: int, high: int) -> None:
+    ports = f"{low}-{high}"
+    if rules.PORTS.holds(ports):
+        assert expand_ports(ports) == list(range(low, high + 1))
+    else:
+        with pytest.raises(ValueError, match=rules.PORTS.message):
+            expand_ports(ports)
