@@ -1,4 +1,4 @@
-"""A queue of keys that have to be looked at again; a key is in it once, and in the hands of one worker at a time."""
+"""The queue of keys to reconcile: a key waits in it once, and one worker at a time has it."""
 
 import asyncio
 import heapq
@@ -6,49 +6,16 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-_CROWD = 64
+from kube_nftlb.kube.fair_queue import FairQueue
 
 K = TypeVar("K", bound=Hashable)
 
 
-class _Lane(Generic[K]):
-    """Keys in the order in which they came, by their groups, which take turns."""
-
-    def __init__(self, group: Callable[[K], Hashable]) -> None:
-        self._group = group
-        self._groups: dict[Hashable, dict[K, None]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._groups)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._groups.get(self._group(key), ())
-
-    def add(self, key: K) -> None:
-        self._groups.setdefault(self._group(key), {})[key] = None
-
-    def take(self, *, last: bool) -> K:
-        """The first key of the group whose turn it is; of a crowd the last one, if it is to be."""
-        group = next(iter(self._groups))
-        keys = self._groups.pop(group)
-        key = next(reversed(keys)) if last and len(keys) >= _CROWD else next(iter(keys))
-        del keys[key]
-        if keys:
-            self._groups[group] = keys
-        return key
-
-
 class WorkQueue(Generic[K]):
-    """Keys in the order in which they came due. ``clock`` tells the time in seconds.
+    """Keys handed out as they come due, in the order that ``FairQueue`` decides. ``clock`` returns seconds.
 
-    A key that is added while it is being worked on is handed out again afterwards. Keys for which ``is_urgent`` holds
-    when they come due share the turns with all others, one by one: so a few of them do not wait behind thousands. And
-    where there is a crowd every other of its turns is for the key that came last: a single change does not wait until
-    all that were made before it are done, and these wait no more than twice as long. Groups of keys, such as
-    namespaces, take turns: the thousands of one do not keep those of another waiting.
+    A key that is added while a worker has it is handed out again once the worker is done. ``is_urgent`` is asked when
+    a key comes due.
     """
 
     def __init__(
@@ -58,10 +25,7 @@ class WorkQueue(Generic[K]):
         group: Callable[[K], Hashable] = lambda _: None,
     ) -> None:
         self._clock = clock
-        self._is_urgent = is_urgent
-        self._urgent: _Lane[K] = _Lane(group)
-        self._ready: _Lane[K] = _Lane(group)
-        self._turns = itertools.count()
+        self._ready: FairQueue[K] = FairQueue(is_urgent, group)
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._running: set[K] = set()
@@ -73,14 +37,14 @@ class WorkQueue(Generic[K]):
         self._progressed_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._urgent) + len(self._ready) + len(self._due) + len(self._running)
+        return len(self._ready) + len(self._due) + len(self._running)
 
     def add(self, key: K, delay_s: float = 0) -> None:
-        """Have a key handed out, at once or after a while; the earlier of two times counts."""
+        """Queue a key, to be handed out after ``delay_s`` seconds; the earlier of two times counts."""
         due = self._clock() + delay_s
         if key in self._running:
             self._again[key] = min(due, self._again.get(key, due))
-        elif key not in self._ready and key not in self._urgent:
+        elif key not in self._ready:
             if self._idle.is_set():
                 self._progressed_at = self._clock()
             if delay_s <= 0:
@@ -93,18 +57,18 @@ class WorkQueue(Generic[K]):
                 self._wake.set()
 
     def add_all(self, keys: Iterable[K]) -> None:
-        """Have keys handed out at once."""
+        """Queue keys without a delay."""
         for key in keys:
             self.add(key)
 
     async def get(self) -> K:
-        """The next key that is due; give it back with ``done``."""
-        # Most of thousands need no write, and what was written for others is to be answered meanwhile.
+        """Wait for the next key that is due; call ``done`` with it afterwards."""
+        # Most keys need no write: let answers to the writes for other keys in.
         await asyncio.sleep(0)
         while True:
             wait_s = self._promote()
-            if self._urgent or self._ready:
-                key = self._take()
+            if self._ready:
+                (key,) = self._ready.take(1)
                 self._running.add(key)
                 self._progressed_at = self._clock()
                 return key
@@ -116,7 +80,7 @@ class WorkQueue(Generic[K]):
                 continue
 
     def done(self, key: K) -> None:
-        """The work on a key is over."""
+        """Give a key back after the work on it."""
         self._running.discard(key)
         self._progressed_at = self._clock()
         if (due := self._again.pop(key, None)) is not None:
@@ -125,34 +89,27 @@ class WorkQueue(Generic[K]):
             self._idle.set()
 
     def stalled_s(self) -> float:
-        """For how long no key was taken or done although there are some to do; 0 where there are none."""
+        """Return the seconds since a key was last taken or done; 0 if none is due."""
         return self._clock() - self._progressed_at if self._busy else 0
 
     async def until_idle(self) -> None:
-        """Return when nothing is due and nothing is being worked on."""
+        """Wait until no key is due and no worker has one."""
         await self._idle.wait()
 
     @property
     def _busy(self) -> bool:
-        return bool(self._urgent or self._ready or self._running)
+        return bool(self._ready or self._running)
 
     def _make_ready(self, key: K) -> None:
-        (self._urgent if self._is_urgent(key) else self._ready).add(key)
+        self._ready.add(key)
         self._idle.clear()
 
-    def _take(self) -> K:
-        turn = next(self._turns)
-        first, second = (self._urgent, self._ready) if turn % 2 == 0 else (self._ready, self._urgent)
-        lane = first or second
-        # By the second digit, so that neither of the two always gives its first.
-        return lane.take(last=turn // 2 % 2 == 1)
-
     def _promote(self) -> float | None:
-        """Make ready what has come due; the seconds until the next, None where there is none."""
+        """Make ready what has come due; return the seconds until the next key is, or None if there is none."""
         while self._later:
             due, _, key = self._later[0]
             if self._due.get(key) != due:
-                heapq.heappop(self._later)  # It was made ready, or put earlier, since.
+                heapq.heappop(self._later)  # Made ready, or moved to an earlier time, since.
             elif (wait_s := due - self._clock()) > 0:
                 return wait_s
             else:
