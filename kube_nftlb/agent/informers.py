@@ -1,23 +1,18 @@
 """NftlbFarms and NftlbPolicies from the API server to the reconciler."""
 
-from collections.abc import Callable
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import errors
 from kube_nftlb.agent.health.probes import HealthCheckPorts
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.policies import raw_references
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import FARMS, POLICIES
-
-_log = structlog.get_logger()
 
 Json = dict[str, Any]
 
@@ -29,7 +24,7 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
     """
     seen: dict[FarmKey, Json] = {}
 
-    def on_list(listing: Listing) -> None:
+    def replace(listing: Listing) -> None:
         version = int(listing.resource_version)
         farms = [kept["farm"] for kept in listing.items if isinstance(kept["farm"], Farm)]
         seen.clear()
@@ -40,39 +35,33 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
             if isinstance(problem := kept["farm"], Problem):
                 reconciler.refuse(_key(kept), problem, version, kept["references"])
 
-    def on_event(event: WatchEvent) -> None:
-        version = int(event.object["metadata"]["resourceVersion"])
-        if event.type == "DELETED":
-            seen.pop(_key(event.object), None)
-            reconciler.remove(_key(event.object), version)
-            health_checks.remove(_key(event.object))
-        # Half of all events tell of a status alone, which is nothing to us, and reading a farm is work.
-        elif event.type != "BOOKMARK" and seen.get(_key(event.object)) != (essence := _essence(event.object)):
-            seen[_key(event.object)] = essence
-            farm = parse(event.object)
-            if isinstance(farm, Farm):
-                reconciler.put(farm)
-                health_checks.put(farm)
-            else:
-                reconciler.refuse(_key(event.object), farm, version, raw_references(event.object))
-        reconciler.seen(version)
+    def put(raw: Json) -> None:
+        # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
+        if seen.get(_key(raw)) == (essence := _essence(raw)):
+            return
+        seen[_key(raw)] = essence
+        farm = parse(raw)
+        if isinstance(farm, Farm):
+            reconciler.put(farm)
+            health_checks.put(farm)
+        else:
+            reconciler.refuse(_key(raw), farm, _version(raw), raw_references(raw))
 
-    await follow(kube, FARMS, on_list=on_list, on_event=on_event, on_trouble=_trouble("farms"), transform=_kept)
+    def remove(raw: Json) -> None:
+        seen.pop(_key(raw), None)
+        reconciler.remove(_key(raw), _version(raw))
+        health_checks.remove(_key(raw))
+
+    await list_and_watch(kube, FARMS, Handlers(replace, put, remove, reconciler.seen), transform=_kept)
 
 
 async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
     """Tell the reconciler of all policies, and of each change, for ever."""
 
-    def on_list(listing: Listing) -> None:
+    def replace(listing: Listing) -> None:
         reconciler.replace_policies(listing.items, int(listing.resource_version))
 
-    def on_event(event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            reconciler.remove_policy(event.object)
-        elif event.type != "BOOKMARK":
-            reconciler.put_policy(event.object)
-
-    await follow(kube, POLICIES, on_list=on_list, on_event=on_event, on_trouble=_trouble("policies"))
+    await list_and_watch(kube, POLICIES, Handlers(replace, reconciler.put_policy, reconciler.remove_policy))
 
 
 def _kept(raw: Json) -> Json:
@@ -91,10 +80,6 @@ def _essence(raw: Json) -> Json:
     return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences")}
 
 
-def _trouble(what: str) -> Callable[[errors.KubeNftlbError], None]:
-    return lambda error: _log.warning("cannot watch", what=what, error=str(error))
-
-
 def parse(raw: Json) -> Farm | Problem:
     """A farm object, or why it is none: the API server checks much the same, but perhaps with an older definition."""
     try:
@@ -108,3 +93,7 @@ def parse(raw: Json) -> Farm | Problem:
 
 def _key(raw: dict[str, Any]) -> FarmKey:
     return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+
+def _version(raw: Json) -> int:
+    return int(raw["metadata"]["resourceVersion"])

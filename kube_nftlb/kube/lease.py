@@ -11,9 +11,9 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.kube import leader_election
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.leader_election import NO_LEASE, RENEW_DEADLINE_S, RETRY_S, Record, Seen
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import LEASES, JsonObject
 
 _ATTEMPT_S = RENEW_DEADLINE_S / 2
@@ -140,28 +140,12 @@ class Lease:
         self._see(leader_election.parse(raw))
 
     async def _watch(self) -> None:
-        def on_list(listing: Listing) -> None:
-            self._see(leader_election.parse(listing.items[0]) if listing.items else NO_LEASE)
-
-        def on_event(event: WatchEvent) -> None:
-            if event.type == "DELETED":
-                self._see(NO_LEASE)
-            elif event.type != "BOOKMARK":
-                self._see(leader_election.parse(event.object))
-
-        def on_trouble(error: errors.KubeNftlbError) -> None:
-            _log.warning("cannot watch the lease", lease=self._name, error=str(error))
+        def update(raw: JsonObject | None) -> None:
+            self._see(leader_election.parse(raw) if raw is not None else NO_LEASE)
 
         selector = f"metadata.name={self._name}"
-        await follow(
-            self._kube,
-            LEASES,
-            namespace=self._namespace,
-            field_selector=selector,
-            on_list=on_list,
-            on_event=on_event,
-            on_trouble=on_trouble,
-        )
+        handlers = Handlers.for_one(update)
+        await list_and_watch(self._kube, LEASES, handlers, namespace=self._namespace, field_selector=selector)
 
     def _see(self, record: Record) -> None:
         if record != self._seen.record or not self._known:

@@ -1,16 +1,14 @@
 """The Node that the agent runs on, as the API server has it, kept up to date by a watch."""
 
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import errors
 from kube_nftlb.api.kubernetes.node import CoreNode
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
-from kube_nftlb.kube.resources import NODES
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import NODES, JsonObject
 
 _log = structlog.get_logger()
 
@@ -44,33 +42,14 @@ class OwnNode:
 async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:
     """Keep the Node up to date, for ever. While the API server is away it stays as it was."""
 
-    def take(raw: dict[str, Any]) -> None:
+    def update(raw: JsonObject | None) -> None:
+        if raw is None:
+            _log.warning("Node object of this agent not found", name=own_node.name)
+            own_node.update(None)
+            return
         try:
             own_node.update(CoreNode.model_validate(raw))
         except ValidationError as error:
-            _log.warning("cannot read the own node", error=str(error))
+            _log.warning("invalid Node object of this agent, keeping the last one", error=str(error))
 
-    def on_list(listing: Listing) -> None:
-        if not listing.items:
-            _log.warning("the own node is not there")
-            own_node.update(None)
-        for raw in listing.items:
-            take(raw)
-
-    def on_event(event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            own_node.update(None)
-        elif event.type != "BOOKMARK":
-            take(event.object)
-
-    def on_trouble(error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch the own node", error=str(error))
-
-    await follow(
-        kube,
-        NODES,
-        on_list=on_list,
-        on_event=on_event,
-        on_trouble=on_trouble,
-        field_selector=f"metadata.name={own_node.name}",
-    )
+    await list_and_watch(kube, NODES, Handlers.for_one(update), field_selector=f"metadata.name={own_node.name}")

@@ -8,18 +8,13 @@ alone; of those without an annotation nothing is kept. It has no gap between lis
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
-from kube_nftlb import errors
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.events import Events, Subject
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import PODS, JsonObject
-from kube_nftlb.operator.cache.store import Dirty, Store
+from kube_nftlb.operator.cache.store import NOTHING, Dirty, Store
 from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key, slim
 from kube_nftlb.operator.model.problems import Problem
-
-_log = structlog.get_logger()
 
 
 class PodWatch:
@@ -36,15 +31,8 @@ class PodWatch:
 
     async def run(self) -> None:
         """List and watch, for ever."""
-        await follow(
-            self._kube,
-            PODS,
-            on_list=self._on_list,
-            on_event=self._on_event,
-            on_trouble=self._on_trouble,
-            metadata_only=True,
-            transform=slim,
-        )
+        handlers = Handlers(self._replace, self._put, self._remove)
+        await list_and_watch(self._kube, PODS, handlers, metadata_only=True, transform=slim)
 
     def tell_all(self) -> None:
         """From now on write Events on what is wrong with Pods; first on all that is. Before, another replica does."""
@@ -52,29 +40,33 @@ class PodWatch:
         for key, pod in self._store.pods.items():
             self._tell(key, pod.uid, (), pod.problems)
 
-    def _on_list(self, listing: Listing) -> None:
+    def _replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
         there = {pod_key(raw) for raw in listing.items}
         for key in [key for key, _ in self._store.pods.items() if key not in there]:
             self._on_change(self._store.remove_pod(key, version))
         for raw in listing.items:
-            self._put(pod_key(raw), raw)
+            self._keep(pod_key(raw), raw)
         self.listed.set()
 
-    def _on_event(self, event: WatchEvent) -> None:
-        if event.type == "BOOKMARK":
-            return
-        key = pod_key(event.object)
-        if event.type != "DELETED" and (kept := slim(event.object)) is not None:
-            self._put(key, kept)
-        elif (known := self._store.pods.get(key)) is not None:
-            self._tell(key, known.uid, known.problems, ())
-            dirty = self._store.remove_pod(key, int(event.object["metadata"]["resourceVersion"]))
-            # A Pod that is deleted is about to leave its slices: until then its backends stay as they are.
-            if event.type != "DELETED":
-                self._on_change(dirty)
+    def _put(self, raw: JsonObject) -> None:
+        key = pod_key(raw)
+        if (kept := slim(raw)) is not None:
+            self._keep(key, kept)
+        elif self._store.pods.get(key) is not None:
+            self._on_change(self._forget(key, raw))
 
-    def _put(self, key: PodKey, kept: JsonObject) -> None:
+    def _remove(self, raw: JsonObject) -> None:
+        # A deleted Pod leaves its slices soon. Until then its backends stay as they are: nothing has to be decided.
+        self._forget(pod_key(raw), raw)
+
+    def _forget(self, key: PodKey, raw: JsonObject) -> Dirty:
+        if (known := self._store.pods.get(key)) is None:
+            return NOTHING
+        self._tell(key, known.uid, known.problems, ())
+        return self._store.remove_pod(key, int(raw["metadata"]["resourceVersion"]))
+
+    def _keep(self, key: PodKey, kept: JsonObject) -> None:
         pod, known = parse_pod(kept), self._store.pods.get(key)
         self._on_change(self._store.put_pod(key, pod))
         self._tell(key, pod.uid, known.problems if known is not None and known.uid == pod.uid else (), pod.problems)
@@ -83,6 +75,3 @@ class PodWatch:
         # A Pod changes often, and its annotations hardly ever.
         if self._tells and now != before:
             self._events.tell(Subject(PODS, *key, uid), now)
-
-    def _on_trouble(self, error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch pods", error=str(error))

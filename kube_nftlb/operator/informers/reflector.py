@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import structlog
 
-from kube_nftlb import errors
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator.cache.store import Dirty
 from kube_nftlb.operator.informers.ingest import FOLLOWED, Intake
@@ -36,30 +35,24 @@ class Reflector:
 
     async def run(self, resource: Resource) -> None:
         """List and watch one of FOLLOWED, for ever."""
-        await follow(
-            self._kube,
-            resource,
-            on_list=lambda listing: self._on_list(resource, listing),
-            on_event=lambda event: self._on_event(resource, event),
-            on_trouble=lambda error: self._on_trouble(resource, error),
-            transform=lambda raw: self._take(resource, raw),
+        handlers = Handlers(
+            replace=lambda listing: self._replace(resource, listing),
+            put=lambda raw: self._change(resource, "MODIFIED", raw),
+            remove=lambda raw: self._change(resource, "DELETED", raw),
         )
+        await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
 
     def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
         """Take in an object of a list at once, so that no more than a page of them is ever there; its name is kept."""
         self._change(resource, None, raw)
         return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
 
-    def _on_list(self, resource: Resource, listing: Listing) -> None:
+    def _replace(self, resource: Resource, listing: Listing) -> None:
         version = int(listing.resource_version)
         listed = {self._intake.key(resource, raw) for raw in listing.items}
         for key in self._intake.unlisted(resource, listed, version):
             self._on_change(self._intake.remove(resource, key, version))
         self._listed[resource].set()
-
-    def _on_event(self, resource: Resource, event: WatchEvent) -> None:
-        if event.type != "BOOKMARK":
-            self._change(resource, event.type, event.object)
 
     def _change(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
         try:
@@ -69,6 +62,3 @@ class Reflector:
             _log.exception("an object cannot be read", resource=resource.plural, name=raw["metadata"]["name"])
         else:
             self._on_change(dirty)
-
-    def _on_trouble(self, resource: Resource, error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch", resource=resource.plural, error=str(error))

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from kube_nftlb import errors, names
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.policy import PolicyStatus
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import POLICIES
 from kube_nftlb.operator.cache.records import NodeRecord
 from kube_nftlb.operator.cache.store import Store
@@ -107,7 +107,7 @@ class PolicyStatuses:
 
     async def watch(self) -> None:
         """Follow the policies for ever."""
-        await follow(self._kube, POLICIES, on_list=self._on_list, on_event=self._on_event, on_trouble=self._on_trouble)
+        await list_and_watch(self._kube, POLICIES, Handlers(self._replace, self._put, self._remove))
 
     async def write(self, filled: asyncio.Event) -> None:
         """Write what differs for ever, once the store is filled."""
@@ -141,21 +141,18 @@ class PolicyStatuses:
         if self._policies.get(policy.key) == policy:
             self._policies[policy.key] = policy._replace(status=status)
 
-    def _on_list(self, listing: Listing) -> None:
+    def _replace(self, listing: Listing) -> None:
         self._changes += 1
         self._policies = {(key := _key(raw)): parse_policy(raw, self._policies.get(key)) for raw in listing.items}
 
-    def _on_event(self, event: WatchEvent) -> None:
+    def _put(self, raw: Json) -> None:
         self._changes += 1
-        if event.type == "DELETED":
-            self._policies.pop(_key(event.object), None)
-        elif event.type != "BOOKMARK":
-            key = _key(event.object)
-            self._policies[key] = parse_policy(event.object, self._policies.get(key))
+        key = _key(raw)
+        self._policies[key] = parse_policy(raw, self._policies.get(key))
 
-    @staticmethod
-    def _on_trouble(error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch policies", error=str(error))
+    def _remove(self, raw: Json) -> None:
+        self._changes += 1
+        self._policies.pop(_key(raw), None)
 
 
 def _key(raw: Json) -> PolicyKey:

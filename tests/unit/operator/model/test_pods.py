@@ -1,5 +1,7 @@
 """Annotations of Pods: what they ask of backends, and what a change of one makes dirty."""
 
+import asyncio
+import contextlib
 import ipaddress
 
 import pytest
@@ -8,7 +10,6 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.kube.client import Listing, WatchEvent
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, PODS
 from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.cache.store import NOTHING, Dirty, Store
@@ -17,6 +18,7 @@ from kube_nftlb.operator.informers.ingest import Intake
 from kube_nftlb.operator.informers.pods import PodWatch
 from kube_nftlb.operator.model.pods import KEYS, PodKey, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
+from tests.fakes.kube import FakeKube
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 A = PodKey("default", "a")
@@ -167,54 +169,54 @@ class Told:
         self.problems.append((subject.name, len(problems)))
 
 
-async def watched(monkeypatch, store, *happens):
-    """What a list and what came after it made dirty and told of."""
+@contextlib.asynccontextmanager
+async def watched(kube, store):
+    """The Services that changes made dirty, and what was told of Pods."""
     changes, told = [], Told()
-    watch = PodWatch(None, store, told, lambda dirty: changes.append(set(dirty.services)))
+    watch = PodWatch(kube, store, told, lambda dirty: changes.append(set(dirty.services)))
     watch.tell_all()
-
-    async def follow(*_, on_list, on_event, transform, **__):
-        for each in happens:
-            if isinstance(each, list):
-                on_list(Listing([kept for raw in each if (kept := transform(raw)) is not None], "100"))
-            else:
-                on_event(WatchEvent(*each))
-
-    monkeypatch.setattr("kube_nftlb.operator.informers.pods.follow", follow)
-    await watch.run()
+    task = asyncio.create_task(watch.run())
+    await kube.delivered()
     assert watch.listed.is_set()
-    return changes, told.problems
+    try:
+        yield changes, told.problems
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_pod_is_followed_from_its_annotation_to_its_end(monkeypatch, store):
-    changes, told = await watched(
-        monkeypatch,
-        store,
-        [raw_pod(annotations={"weight": "3"}), raw_pod("plain")],
-        ("MODIFIED", raw_pod(annotations={"weight": "4"}, version=6)),
-        ("MODIFIED", raw_pod(version=7)),
-        ("MODIFIED", raw_pod(version=8)),
-        ("MODIFIED", raw_pod(annotations={"weight": "5"}, version=9)),
-        ("BOOKMARK", {"metadata": {"resourceVersion": "10"}}),
-        ("DELETED", raw_pod(annotations={"weight": "5"}, version=11)),
-    )
+async def test_a_pod_is_followed_from_its_annotation_to_its_end(store):
+    kube = FakeKube()
+    kube.put(PODS, raw_pod(annotations={"weight": "3"}))
+    kube.put(PODS, raw_pod("plain"))
+    async with watched(kube, store) as (changes, told):
+        kube.put(PODS, raw_pod(annotations={"weight": "4"}, version=6))
+        kube.put(PODS, raw_pod(version=7))
+        kube.put(PODS, raw_pod(version=8))
+        kube.put(PODS, raw_pod(annotations={"weight": "5"}, version=9))
+        kube.bookmark(10)
+        kube.remove(PODS, "a", "default", 11)
+        await kube.delivered()
     assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
     assert (told, list(store.pods.items())) == ([], [])
 
 
-async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(monkeypatch, store):
+async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(store):
     wrong = {"weight": "many"}
-    _, told = await watched(
-        monkeypatch,
-        store,
-        [raw_pod(annotations=wrong)],
-        ("MODIFIED", raw_pod(annotations=wrong, version=6)),
-        ("MODIFIED", raw_pod(version=7)),
-        ("MODIFIED", raw_pod(annotations=wrong, version=8)),
-    )
+    kube = FakeKube()
+    kube.put(PODS, raw_pod(annotations=wrong))
+    async with watched(kube, store) as (_, told):
+        kube.put(PODS, raw_pod(annotations=wrong, version=6))
+        kube.put(PODS, raw_pod(version=7))
+        kube.put(PODS, raw_pod(annotations=wrong, version=8))
+        await kube.delivered()
     assert told == [("a", 1), ("a", 0), ("a", 1)]
 
 
-async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(monkeypatch, store):
-    changes, _ = await watched(monkeypatch, store, [raw_pod(annotations={"weight": "3"})], [raw_pod("b")])
-    assert (changes, list(store.pods.items())) == ([{WEB}, {WEB}], [])
+async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(store):
+    store.put_pod(A, pod({"weight": "3"}))
+    kube = FakeKube()
+    kube.put(PODS, raw_pod("b", version=100))
+    async with watched(kube, store) as (changes, _):
+        pass
+    assert (changes, list(store.pods.items())) == ([{WEB}], [])
