@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 import structlog
 
 from kube_nftlb import errors, metrics
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import EVENTS, Resource
 from kube_nftlb.reasons import EventReason
@@ -161,7 +162,7 @@ class Events:
 
 def event(told: Told, source: Source, now: datetime) -> dict[str, object]:
     """The v1 Event of what is told, with a name of its own."""
-    subject, stamp = told.subject, now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    subject, stamp = told.subject, timestamps.seconds(now)
     return {
         "metadata": {"name": f"{subject.name[:200]}.{secrets.token_hex(8)}", "namespace": _event_namespace(subject)},
         "involvedObject": {

@@ -4,8 +4,10 @@ As client-go does it: a holder leads for as long as its record changes. How old 
 since that is another machine's clock: only when this replica saw it change, by its own.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
+
+from kube_nftlb.kube import timestamps
 
 DURATION_S = 15.0
 """A Lease that has not changed for so long is anybody's. The times are the defaults of Kubernetes' own components."""
@@ -65,8 +67,8 @@ def taken(record: Record, now: datetime, me: str) -> Json:
     return {
         "holderIdentity": me,
         "leaseDurationSeconds": int(DURATION_S),
-        "acquireTime": (record.acquired if keeps else "") or _text(now),
-        "renewTime": _text(now),
+        "acquireTime": (record.acquired if keeps else "") or timestamps.micros(now),
+        "renewTime": timestamps.micros(now),
         "leaseTransitions": record.transitions + (0 if keeps or first else 1),
     }
 
@@ -76,11 +78,7 @@ def released(record: Record, now: datetime) -> Json:
     return {
         "holderIdentity": "",
         "leaseDurationSeconds": 1,
-        "acquireTime": _text(now),
-        "renewTime": _text(now),
+        "acquireTime": timestamps.micros(now),
+        "renewTime": timestamps.micros(now),
         "leaseTransitions": record.transitions,
     }
-
-
-def _text(now: datetime) -> str:
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

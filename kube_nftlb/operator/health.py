@@ -1,8 +1,9 @@
 """What the operator answers to probes. No I/O."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kube_nftlb.http_server import Answer
+from kube_nftlb.kube import timestamps
 
 STALLED_S = 300.0
 """Workers that have work and finish none for so long hang: each waits 30 s at most for an answer, of which a Service
@@ -15,7 +16,7 @@ def answer(path: str, *, now: datetime, stalled_s: float, listed: bool, leads: b
     Whether this replica ``leads`` is told, and makes no difference: one that stands by is ready to.
     """
     healthy = stalled_s <= STALLED_S
-    time = {"currentTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    time = {"currentTime": timestamps.micros(now)}
     if path in ("/healthz", "/livez"):
         return Answer(200 if healthy else 503, {**time, "healthy": healthy})
     if path == "/readyz":

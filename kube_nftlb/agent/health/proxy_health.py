@@ -5,11 +5,12 @@ kube-proxy. /readyz tells whether the node is served at all. /alive is for the k
 has thousands of farms to do, and would have to begin anew with all of them.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.http_server import Answer
+from kube_nftlb.kube import timestamps
 
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 """What the cluster autoscaler puts on a Node that it is about to remove."""
@@ -63,7 +64,7 @@ def livez(health: Health) -> Answer:
 def alive(health: Health) -> Answer:
     """200 where the loop gets on, however much there is to do."""
     gets_on = health.began_s_ago < STUCK_AFTER_S
-    return Answer(_status(gets_on), {"currentTime": _text(health.now), "alive": gets_on})
+    return Answer(_status(gets_on), {"currentTime": timestamps.micros(health.now), "alive": gets_on})
 
 
 def readyz(health: Health) -> Answer:
@@ -71,7 +72,7 @@ def readyz(health: Health) -> Answer:
     return Answer(
         _status(health.ready),
         {
-            "currentTime": _text(health.now),
+            "currentTime": timestamps.micros(health.now),
             "synced": health.done_s_ago is not None,
             "nftlbReachable": not health.nftlb_error,
             "ready": health.ready,
@@ -88,15 +89,11 @@ def _proxy(health: Health) -> dict[str, object]:
     else:
         updated = health.now - timedelta(seconds=health.done_s_ago)
     return {
-        "lastUpdated": _text(updated) if updated is not None else None,
-        "currentTime": _text(health.now),
+        "lastUpdated": timestamps.micros(updated) if updated is not None else None,
+        "currentTime": timestamps.micros(health.now),
         "healthy": not health.overdue,
     }
 
 
 def _status(good: bool) -> int:
     return 200 if good else 503
-
-
-def _text(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

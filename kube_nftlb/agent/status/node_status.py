@@ -1,11 +1,12 @@
 """Progress of the loop -> the NftlbNode's status. No I/O."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
+from kube_nftlb.kube import timestamps
 from kube_nftlb.nftlb import objects
 from kube_nftlb.reasons import NodeReason
 
@@ -44,7 +45,7 @@ def node_status(
     else:
         in_sync = ("True", "InSync", "every farm is in the kernel")
     known = {condition.type: condition for condition in before.conditions} if before else {}
-    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = timestamps.seconds(now)
     return NodeStatus(
         # A failed farm that is not listed would count as programmed.
         watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from kube_nftlb import errors, names
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.policy import PolicyStatus
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import POLICIES
@@ -118,7 +119,7 @@ class PolicyStatuses:
                 continue
             self._decided_at = changes
             for policy in list(self._policies.values()):
-                now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                now = timestamps.seconds(self._now())
                 status = decide(policy, self._store.references[policy.key], self._store.nodes.values(), now)
                 if status != policy.status:
                     await self._write(policy, status)

@@ -134,7 +134,7 @@ def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str, made_at: dat
         ],
     }
     if made_at is not None:
-        metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: timestamps.text(made_at)}
+        metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: timestamps.micros(made_at)}
     if uid:
         # The API server refuses the write should the farm have become another one meanwhile.
         metadata["uid"] = uid

@@ -11,6 +11,7 @@ from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
@@ -199,7 +200,7 @@ class Reconciler:
         if farm.owner is not None and farm.poses_as_ours:
             return await self._judge_owner(farm, farm.owner)
         loss = self.store.claims.winner_over(key)
-        status = decide(farm, loss, self.store.nodes.values(), self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        status = decide(farm, loss, self.store.nodes.values(), timestamps.seconds(self._now()))
         self._tell(farm, troubles(loss, status))
         accepted = not farm.invalid and loss is None
         (self.store.refused.discard if accepted else self.store.refused.add)(key)
