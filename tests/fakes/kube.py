@@ -18,6 +18,7 @@ class Write(NamedTuple):
 
     verb: str
     resource: Resource
+    name: str
     body: JsonObject
 
 
@@ -140,7 +141,7 @@ class FakeKube(Kube):
         return self._known(resource, name, namespace)
 
     async def create(self, resource: Resource, body: JsonObject, namespace: str | None = None) -> JsonObject:
-        self._write("create", resource, body)
+        self._write("create", resource, body["metadata"]["name"], body)
         if self.find(resource, body["metadata"]["name"], namespace) is not None:
             raise errors.ConflictError(409, "AlreadyExists", "there is one")
         return self.put(resource, _merged({"metadata": {"namespace": namespace}}, body))
@@ -152,7 +153,7 @@ class FakeKube(Kube):
         if subresource is not None:
             self._known(resource, name, namespace)
             await asyncio.sleep(self.delay_s)
-        self._write("apply", resource, body)
+        self._write("apply", resource, name, body)
         return self._change(resource, self.find(resource, name, namespace) or {}, body)
 
     async def patch(
@@ -164,7 +165,7 @@ class FakeKube(Kube):
         *,
         subresource: str | None = None,
     ) -> JsonObject:
-        self._write("patch", resource, body)
+        self._write("patch", resource, name, body)
         known = self._known(resource, name, namespace)
         wanted = body.get("metadata", {}).get("resourceVersion")
         if wanted is not None and wanted != known["metadata"]["resourceVersion"]:
@@ -180,7 +181,7 @@ class FakeKube(Kube):
         uid: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        self._write("delete", resource, {"metadata": {"name": name, "namespace": namespace}})
+        self._write("delete", resource, name, {})
         if uid not in (None, self._known(resource, name, namespace)["metadata"]["uid"]):
             raise errors.ConflictError(409, "Conflict", "another uid")
         self.remove(resource, name, namespace)
@@ -189,9 +190,9 @@ class FakeKube(Kube):
         if self.away:
             raise errors.KubeUnreachableError("away")
 
-    def _write(self, verb: str, resource: Resource, body: JsonObject) -> None:
+    def _write(self, verb: str, resource: Resource, name: str, body: JsonObject) -> None:
         self._answer()
-        self.writes.append(Write(verb, resource, body))
+        self.writes.append(Write(verb, resource, name, body))
 
     def _known(self, resource: Resource, name: str, namespace: str | None) -> JsonObject:
         if (raw := self.find(resource, name, namespace)) is None:
