@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 from collections import defaultdict
 
 import pytest
@@ -23,5 +24,5 @@ async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun
         written[write.name].append([endpoint["addresses"] for endpoint in write.body["endpoints"]])
     assert written.keys() == slices.keys()
     for name, states in written.items():
-        assert all(before != after for before, after in zip(states, states[1:], strict=False))
+        assert all(before != after for before, after in itertools.pairwise(states))
         assert states[-1][0] == slices[name][:1], "the other endpoint stays"
