@@ -11,19 +11,19 @@ def refresh(reconciler: Reconciler, *, leads: bool) -> None:
     """
     if not leads:
         return
-    store = reconciler.store
-    pending = store.changes.pending()
+    cache = reconciler.cache
+    pending = reconciler.changes.pending()
     metrics.SERVICE_CHANGES_PENDING.set(pending.services)
     metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(pending.slices)
     farms, ready, total = 0, 0, 0
-    for farm in store.farms.values():
+    for farm in cache.farms.values():
         farms, ready, total = farms + 1, ready + farm.ready, total + farm.total
-    unfinished, refused = len(store.unfinished), len(store.refused)
+    unfinished, refused = len(cache.unfinished), len(cache.refused)
     states = {"programmed": farms - unfinished - refused, "pending": unfinished, "refused": refused}
     metrics.set_states(metrics.FARMS, states, states)
     backends = {"ready": ready, "not_ready": total - ready}
     metrics.set_states(metrics.BACKENDS, backends, backends)
-    nodes = [node.ready for node in store.nodes.values()]
+    nodes = [node.ready for node in cache.nodes.values()]
     metrics.set_states(
         metrics.NODES, {"ready": sum(nodes), "not_ready": len(nodes) - sum(nodes)}, ("ready", "not_ready")
     )

@@ -19,10 +19,11 @@ from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator import gauges, health
-from kube_nftlb.operator.cache.store import Dirty, Store
+from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.informers import handlers
-from kube_nftlb.operator.informers.ingest import BY_KOPF, FOLLOWED, KINDS, Intake
+from kube_nftlb.operator.informers.kinds import BY_KOPF, FOLLOWED, KINDS
 from kube_nftlb.operator.informers.pods import PodWatch
 from kube_nftlb.operator.informers.reflector import Reflector
 from kube_nftlb.operator.informers.relist import Lister
@@ -93,7 +94,7 @@ class _Operator:
     """The parts, put together."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
-        store = Store()
+        cache = Cache()
         self._stop = stop
         self._identity = new_identity()
         self._relist_s = settings.relist_s
@@ -101,15 +102,15 @@ class _Operator:
         self._listed_anew = asyncio.Event()
         self._filled = asyncio.Event()
         self._works = asyncio.Event()
-        self._intake = Intake(store, datetime.now(UTC))
+        self._writer = CacheWriter(cache, datetime.now(UTC))
         self._events = Events(kube, Source(_COMPONENT))
-        self._lister = Lister(kube, self._intake)
-        self._policies = PolicyStatuses(kube, store)
+        self._lister = Lister(kube, self._writer)
+        self._policies = PolicyStatuses(kube, cache)
         profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
         clock = asyncio.get_running_loop().time
-        self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
-        self._pods = PodWatch(kube, store, self._events, self._mark)
-        self._reflector = Reflector(kube, self._intake, self._mark)
+        self._reconciler = Reconciler(self._writer, Publisher(kube, self._writer), self._events, clock, profile)
+        self._pods = PodWatch(kube, self._writer, self._events, self._mark)
+        self._reflector = Reflector(kube, self._writer, self._mark)
         self._lease: Lease | None = None
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, self._identity)
@@ -163,8 +164,8 @@ class _Operator:
             await self._lease.leading.wait()
             await self._lister.fill_services()
         self._works.set()
-        self._reconciler.store.changes.forget()
-        self._reconciler.mark(self._reconciler.store.everything())
+        self._writer.changes.forget()
+        self._reconciler.mark(self._reconciler.cache.everything())
         self._pods.tell_all()
         await asyncio.Event().wait()
 
@@ -209,14 +210,15 @@ class _Operator:
         if event_type is None:
             # kopf lists anew where the API server has ended a watch, and does not tell what was deleted meanwhile.
             self._listed_anew.set()
-        self._mark(self._intake.take(resource, event_type, raw))
+        change = self._writer.remove if event_type == "DELETED" else self._writer.put
+        self._mark(change(resource, raw))
 
     def _mark(self, dirty: Dirty) -> None:
         # Until there is something to decide nothing waits for it, and then everything is looked at.
         if self._works.is_set():
             self._reconciler.mark(dirty)
         else:
-            self._reconciler.store.changes.forget()
+            self._writer.changes.forget()
 
     async def _relist(self) -> None:
         await self._begun.wait()

@@ -1,7 +1,7 @@
 """The newest state of each object of one kind, whatever the order in which states are heard of."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, ItemsView, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterator, ValuesView
 from typing import Generic, TypeVar
 
 _GONE_MAX = 10_000
@@ -33,6 +33,10 @@ class Table(Generic[K, V]):
     def values(self) -> ValuesView[V]:
         """All objects."""
         return self._values.values()
+
+    def versions(self) -> Iterator[tuple[K, int]]:
+        """All keys, each with the resourceVersion of its newest state."""
+        return ((key, self._version(value)) for key, value in self._values.items())
 
     def is_news(self, key: K, version: int) -> bool:
         """Whether a state of that resourceVersion would be taken in."""

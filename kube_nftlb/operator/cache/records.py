@@ -11,9 +11,9 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
+from kube_nftlb.operator.cache.sanitize import shaped_spec, shaped_status
 from kube_nftlb.operator.farms.builder import PortKey
 from kube_nftlb.operator.farms.spec import count_backends, digest
-from kube_nftlb.operator.informers.sanitize import shaped_spec, shaped_status
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kube_nftlb.kube.resources import JsonObject, Resource
-from kube_nftlb.operator.informers.ingest import BY_KOPF
+from kube_nftlb.operator.informers.kinds import BY_KOPF
 from kube_nftlb.operator.informers.kopf_storage import NoDiffBase, NoProgress
 
 OnEvent = Callable[[Resource, str | None, JsonObject], None]

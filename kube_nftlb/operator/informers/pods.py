@@ -1,4 +1,4 @@
-"""The Pods that have annotations of ours, from the API server to the store.
+"""The Pods that have annotations of ours, from the API server to the cache.
 
 A cluster has tens of thousands of Pods, which change all the time, and few have such annotations. So not kopf, which
 keeps a task, a queue and the whole of every object, but the project's own reflector, with the metadata of the Pods
@@ -12,19 +12,21 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import PODS, JsonObject
-from kube_nftlb.operator.cache.store import NOTHING, Dirty, Store
-from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key, slim
+from kube_nftlb.operator.cache.cache import NOTHING, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.model.pods import PodKey, pod_key, slim
 from kube_nftlb.operator.model.problems import Problem
 
 
 class PodWatch:
-    """Keeps the store's Pods up to date in ``run``; ``on_change`` is told what each change touches."""
+    """Keeps the cache's Pods up to date in ``run``; ``on_change`` is told what each change touches."""
 
-    def __init__(self, kube: Kube, store: Store, events: Events, on_change: Callable[[Dirty], None]) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter, events: Events, on_change: Callable[[Dirty], None]) -> None:
         self.listed = asyncio.Event()
         """Set once all Pods are known: before that a farm might be written without what they ask for."""
         self._kube = kube
-        self._store = store
+        self._writer = writer
+        self._cache = writer.cache
         self._events = events
         self._on_change = on_change
         self._tells = False
@@ -37,39 +39,40 @@ class PodWatch:
     def tell_all(self) -> None:
         """From now on write Events on what is wrong with Pods; first on all that is. Before, another replica does."""
         self._tells = True
-        for key, pod in self._store.pods.items():
+        for key, pod in self._cache.pods.items():
             self._tell(key, pod.uid, (), pod.problems)
 
     def _replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        there = {pod_key(raw) for raw in listing.items}
-        for key in [key for key, _ in self._store.pods.items() if key not in there]:
-            self._on_change(self._store.remove_pod(key, version))
-        for raw in listing.items:
-            self._keep(pod_key(raw), raw)
+        listed = {pod_key(raw) for raw in listing.items}
+        for key in self._writer.unlisted(PODS, listed, version):
+            self._on_change(self._writer.forget(PODS, key, version))
+        for kept in listing.items:
+            self._keep(kept)
         self.listed.set()
 
     def _put(self, raw: JsonObject) -> None:
-        key = pod_key(raw)
         if (kept := slim(raw)) is not None:
-            self._keep(key, kept)
-        elif self._store.pods.get(key) is not None:
-            self._on_change(self._forget(key, raw))
+            self._keep(kept)
+        elif self._cache.pods.get(pod_key(raw)) is not None:
+            self._on_change(self._forget(raw))
 
     def _remove(self, raw: JsonObject) -> None:
         # A deleted Pod leaves its slices soon. Until then its backends stay as they are: nothing has to be decided.
-        self._forget(pod_key(raw), raw)
+        self._forget(raw)
 
-    def _forget(self, key: PodKey, raw: JsonObject) -> Dirty:
-        if (known := self._store.pods.get(key)) is None:
+    def _keep(self, kept: JsonObject) -> None:
+        key = pod_key(kept)
+        known = self._cache.pods.get(key)
+        self._on_change(self._writer.put(PODS, kept))
+        if (pod := self._cache.pods.get(key)) is not None:
+            self._tell(key, pod.uid, known.problems if known is not None and known.uid == pod.uid else (), pod.problems)
+
+    def _forget(self, raw: JsonObject) -> Dirty:
+        if (known := self._cache.pods.get(pod_key(raw))) is None:
             return NOTHING
-        self._tell(key, known.uid, known.problems, ())
-        return self._store.remove_pod(key, int(raw["metadata"]["resourceVersion"]))
-
-    def _keep(self, key: PodKey, kept: JsonObject) -> None:
-        pod, known = parse_pod(kept), self._store.pods.get(key)
-        self._on_change(self._store.put_pod(key, pod))
-        self._tell(key, pod.uid, known.problems if known is not None and known.uid == pod.uid else (), pod.problems)
+        self._tell(pod_key(raw), known.uid, known.problems, ())
+        return self._writer.remove(PODS, raw)
 
     def _tell(self, key: PodKey, uid: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
         # A Pod changes often, and its annotations hardly ever.

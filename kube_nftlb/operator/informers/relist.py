@@ -9,9 +9,10 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter, ObjectKey
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Dirty
-from kube_nftlb.operator.informers.ingest import BY_KOPF, KINDS, Intake, ObjectKey
+from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
 
 _PAGE = 250
 """Objects per page: the whole list of raw EndpointSlices would be the operator's peak of memory."""
@@ -25,11 +26,11 @@ _log = structlog.get_logger()
 
 
 class Lister:
-    """Lists what is watched into an intake."""
+    """Lists what is watched into an writer."""
 
-    def __init__(self, kube: Kube, intake: Intake) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter) -> None:
         self._kube = kube
-        self._intake = intake
+        self._writer = writer
 
     async def fill(self) -> Dirty:
         """List what kopf is about to watch, however long the API server takes; returns all that was touched."""
@@ -61,18 +62,18 @@ class Lister:
             async for listed_at, page in self._pages(resource):
                 version = listed_at
                 for raw in page:
-                    listed.add(self._intake.key(resource, raw))
-                    if self._intake.is_news(resource, raw):
-                        suspects[self._intake.key(resource, raw)] = raw
-            gone = self._intake.unlisted(resource, listed, version)
+                    listed.add(self._writer.key(resource, raw))
+                    if self._writer.is_news(resource, raw):
+                        suspects[self._writer.key(resource, raw)] = raw
+            gone = self._writer.unlisted(resource, listed, version)
             if suspects or gone:
                 await asyncio.sleep(_GRACE_S)
             for raw in suspects.values():
-                if self._intake.is_news(resource, raw):
+                if self._writer.is_news(resource, raw):
                     self._found(resource, raw["metadata"]["name"], "changed")
-                    yield self._intake.take(resource, None, raw)
+                    yield self._writer.put(resource, raw)
             for key in gone:
-                if (dirty := self._intake.remove(resource, key, version)) != Dirty():
+                if (dirty := self._writer.forget(resource, key, version)) != Dirty():
                     self._found(resource, str(key), "deleted")
                     yield dirty
 
@@ -93,10 +94,10 @@ class Lister:
         async for listed_at, page in self._pages(resource):
             version = listed_at
             for raw in page:
-                listed.add(self._intake.key(resource, raw))
-                found.append(self._intake.take(resource, None, raw))
+                listed.add(self._writer.key(resource, raw))
+                found.append(self._writer.put(resource, raw))
         found.extend(
-            self._intake.remove(resource, key, version) for key in self._intake.unlisted(resource, listed, version)
+            self._writer.forget(resource, key, version) for key in self._writer.unlisted(resource, listed, version)
         )
         return found
 

@@ -15,8 +15,8 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import POLICIES
+from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.records import NodeRecord
-from kube_nftlb.operator.cache.store import Store
 from kube_nftlb.operator.status.farm_status import NO_NODES, Verdict, waiting_for
 
 _INTERVAL_S = 0.5
@@ -98,9 +98,9 @@ def decide(policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: s
 class PolicyStatuses:
     """Keeps the statuses right. There are few policies, so all are looked at whenever there is a moment."""
 
-    def __init__(self, kube: Kube, store: Store, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, kube: Kube, cache: Cache, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._kube = kube
-        self._store = store
+        self._cache = cache
         self._now = now
         self._policies: dict[PolicyKey, PolicyRecord] = {}
         self._changes = 0
@@ -111,16 +111,16 @@ class PolicyStatuses:
         await list_and_watch(self._kube, POLICIES, Handlers(self._replace, self._put, self._remove))
 
     async def write(self, filled: asyncio.Event) -> None:
-        """Write what differs for ever, once the store is filled."""
+        """Write what differs for ever, once the cache is filled."""
         await filled.wait()
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            if self._decided_at == (changes := (self._changes, self._store.revision)):
+            if self._decided_at == (changes := (self._changes, self._cache.revision)):
                 continue
             self._decided_at = changes
             for policy in list(self._policies.values()):
                 now = timestamps.seconds(self._now())
-                status = decide(policy, self._store.references[policy.key], self._store.nodes.values(), now)
+                status = decide(policy, self._cache.references[policy.key], self._cache.nodes.values(), now)
                 if status != policy.status:
                     await self._write(policy, status)
 

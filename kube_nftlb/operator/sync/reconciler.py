@@ -1,4 +1,4 @@
-"""The workers: each takes a Service or a farm from a queue and makes the API server agree with the store."""
+"""The workers: each takes a Service or a farm from a queue and makes the API server agree with the cache."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,9 +15,10 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.records import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Dirty, Store
 from kube_nftlb.operator.farms.builder import Built, PortKey, Profile, build
 from kube_nftlb.operator.model.problems import Problem
 from kube_nftlb.operator.status.farm_status import decide, forged, troubles
@@ -50,14 +51,16 @@ class Reconciler:
 
     def __init__(
         self,
-        store: Store,
+        writer: CacheWriter,
         publisher: Publisher,
         events: Events,
         clock: Callable[[], float],
         profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.store = store
+        self.cache = writer.cache
+        self.changes = writer.changes
+        self._writer = writer
         self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes, attrgetter("namespace"))
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._publisher = publisher
@@ -78,22 +81,22 @@ class Reconciler:
 
     def _comes_or_goes(self, key: ServiceKey) -> bool:
         """Whether a Service is not served yet, or is gone: somebody waits for it, more than for one endpoint more."""
-        return self.store.services.get(key) is None or not self.store.farms_of(key)
+        return self.cache.services.get(key) is None or not self.cache.farms_of(key)
 
     def _patience(self, key: ServiceKey) -> float:
         """How long to wait for the first EndpointSlice of a new Service, which comes a few milliseconds behind it.
 
         Otherwise every node would program a farm without backends, and then the farm that was meant.
         """
-        service = self.store.services.get(key)
+        service = self.cache.services.get(key)
         awaited = service is not None and service.spec.selector
-        return _FIRST_SLICE_S if awaited and not self.store.slices_of(key) and not self.store.farms_of(key) else 0
+        return _FIRST_SLICE_S if awaited and not self.cache.slices_of(key) and not self.cache.farms_of(key) else 0
 
     def _mark_statuses(self, dirty: Dirty) -> None:
         """Statuses are for people, and can wait until the nodes have had their turn."""
         delay_s = min(_STATUS_DELAY_S + len(self.statuses) * _STATUS_DELAY_EACH_S, _STATUS_DELAY_MAX_S)
         for key in dirty.farms:
-            farm = self.store.farms.get(key)
+            farm = self.cache.farms.get(key)
             self.statuses.add(key, 0 if farm is not None and farm.poses_as_ours else delay_s)
 
     async def work_on_services(self) -> None:
@@ -137,8 +140,8 @@ class Reconciler:
         async with self._deciding:
             # A plan may take half a second. What the API server and the kubelet say is heard between two of them.
             await asyncio.sleep(0)
-            service = self.store.services.get(key)
-            todo = self._plan(key, service, self.store.changes.begin(key).made_at)
+            service = self.cache.services.get(key)
+            todo = self._plan(key, service, self.changes.begin(key).made_at)
         problems = list(todo.problems)
         retry = obsolete = False
         refused: set[PortKey | None] = set()
@@ -165,20 +168,20 @@ class Reconciler:
         if retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
-        self.store.changes.done(key)
+        self.changes.done(key)
         self._failures.pop(key, None)
         # Where not the namespace but the CustomResourceDefinition has gone, it may come back.
-        waits = obsolete and self.store.services.get(key) is not None
+        waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
     def _plan(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Plan:
-        store = self.store
+        cache = self.cache
         built = Built((), ())
         if service is not None:
-            pods = lambda pod: store.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
-            built = build(service, store.slices_of(key), pods, self._profile)
+            pods = lambda pod: cache.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
+            built = build(service, cache.slices_of(key), pods, self._profile)
         return plan(
-            service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get, made_at=made_at
+            service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get, made_at=made_at
         )
 
     async def _write(self, write: Apply | Delete) -> Outcome:
@@ -192,22 +195,19 @@ class Reconciler:
 
     async def _report(self, key: FarmKey) -> float | None:
         """Make a farm's status what it should be; the seconds after which to try again, None where all is done."""
-        farm = self.store.farms.get(key)
+        farm = self.cache.farms.get(key)
         if farm is None or farm.terminating:
             for known in (self._status_written, self._failures, self._awaited):
                 known.pop(key, None)
             return None
         if farm.owner is not None and farm.poses_as_ours:
             return await self._judge_owner(farm, farm.owner)
-        loss = self.store.claims.winner_over(key)
-        status = decide(farm, loss, self.store.nodes.values(), timestamps.seconds(self._now()))
+        loss = self.cache.claims.winner_over(key)
+        status = decide(farm, loss, self.cache.nodes.values(), timestamps.seconds(self._now()))
         self._tell(farm, troubles(loss, status))
         accepted = not farm.invalid and loss is None
-        (self.store.refused.discard if accepted else self.store.refused.add)(key)
-        if accepted and status.programmed_nodes < status.total_nodes:
-            self.store.unfinished.add(key, farm.since)
-        else:
-            self.store.unfinished.discard(key)
+        unfinished = accepted and status.programmed_nodes < status.total_nodes
+        self._writer.set_progress(key, accepted=accepted, unfinished_since=farm.since if unfinished else None)
         if status_digest(status) == farm.status.digest:
             return None
         if (wait_s := self._wait_for_nodes_s(farm, status)) > 0:
@@ -242,7 +242,7 @@ class Reconciler:
     def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
         """Those who look at the Service must not need to know of farms to learn of their problems."""
         self._events.tell(Subject(FARMS, *farm.key, farm.uid), problems)
-        service = self.store.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
+        service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
         if service is not None and farm.owner_uid == service.metadata.uid:
             metadata, name = service.metadata, farm.key.name
             told = [Lasting(problem.reason, f"farm {name}: {problem.message}") for problem in problems]
@@ -251,7 +251,7 @@ class Reconciler:
     async def _judge_owner(self, farm: FarmRecord, owner: Owner) -> float | None:
         """Take its rank from a farm that claims to be a Service's, unless that Service is about to label it anew."""
         key = ServiceKey(farm.key.namespace, owner.name)
-        if any(apply.key == farm.key for apply in self._plan(key, self.store.services.get(key)).applies):
+        if any(apply.key == farm.key for apply in self._plan(key, self.cache.services.get(key)).applies):
             self.services.add(key)
             return _STATUS_INTERVAL_S
         self._events.tell(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])

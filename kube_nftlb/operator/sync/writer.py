@@ -1,4 +1,4 @@
-"""Writing farms: one write each, its outcome told by a value, its answer put into the store at once."""
+"""Writing farms: one write each, its outcome told by a value, its answer put into the cache at once."""
 
 from enum import Enum
 
@@ -8,8 +8,9 @@ from kube_nftlb import errors, metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
-from kube_nftlb.operator.cache.records import FarmRecord, parse_farm
-from kube_nftlb.operator.cache.store import Dirty, Store
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.records import FarmRecord
 from kube_nftlb.operator.farms.builder import PortKey
 from kube_nftlb.operator.farms.spec import blanks
 from kube_nftlb.operator.sync.diff import Apply, Delete
@@ -34,21 +35,21 @@ class RefusedError(errors.KubeNftlbError):
 class Publisher:
     """Writes farms to the API server."""
 
-    def __init__(self, kube: Kube, store: Store) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter) -> None:
         self._kube = kube
-        self._store = store
+        self._writer = writer
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
         """Create or change a farm. Raises RefusedError."""
         try:
-            dirty = self._seen(await self._apply(apply))
-            record = self._store.farms.get(apply.key)
+            dirty = self._writer.put(FARMS, await self._apply(apply))
+            record = self._writer.cache.farms.get(apply.key)
             if record is not None and record.uid and record.digest != apply.wanted.digest:
                 # Server-side apply leaves what other managers added to a list; this takes it out.
                 answer = await self._kube.patch(
                     FARMS, apply.key.name, {"spec": blanks(apply.wanted.spec)}, apply.key.namespace
                 )
-                dirty = _join(dirty, self._seen(answer))
+                dirty = _join(dirty, self._writer.put(FARMS, answer))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
@@ -71,7 +72,7 @@ class Publisher:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
-        return Outcome.DONE, self._seen(answer)
+        return Outcome.DONE, self._writer.put(FARMS, answer)
 
     async def _take_controller(self, key: FarmKey) -> JsonObject:
         metadata = (await self._kube.get(FARMS, key.name, key.namespace))["metadata"]
@@ -87,12 +88,12 @@ class Publisher:
         except errors.NotFoundError:
             # The garbage collector was faster.
             _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
-            return Outcome.DONE, self._store.remove_farm(farm.key, farm.resource_version)
+            return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARMS_DELETED.labels(delete.reason).inc()
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
-        return Outcome.DONE, self._store.remove_farm(farm.key, farm.resource_version)
+        return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
 
     async def write_status(self, farm: FarmRecord, status: JsonObject) -> tuple[Outcome, Dirty]:
         """Write a farm's status. Raises RefusedError."""
@@ -109,12 +110,7 @@ class Publisher:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARM_STATUSES_WRITTEN.inc()
-        return Outcome.DONE, self._seen(answer)
-
-    def _seen(self, raw: JsonObject) -> Dirty:
-        metadata = raw["metadata"]
-        known = self._store.farms.get(FarmKey(metadata["namespace"], metadata["name"]))
-        return self._store.put_farm(*parse_farm(raw, known))
+        return Outcome.DONE, self._writer.put(FARMS, answer)
 
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:

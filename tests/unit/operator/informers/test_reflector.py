@@ -1,4 +1,4 @@
-"""Farms come into the store page by page, and one that nobody can read stops none of the others."""
+"""Farms come into the cache page by page, and one that nobody can read stops none of the others."""
 
 import asyncio
 import contextlib
@@ -8,21 +8,22 @@ import pytest
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import FARMS
-from kube_nftlb.operator.cache.store import Store
-from kube_nftlb.operator.informers.ingest import FOLLOWED, Intake
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.informers.kinds import FOLLOWED
 from kube_nftlb.operator.informers.reflector import Reflector
 from tests.fakes.kube import FakeKube
 from tests.unit.operator.objects import raw_farm
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store()
+def cache() -> Cache:
+    return Cache()
 
 
 @contextlib.asynccontextmanager
-async def watching(kube: FakeKube, store: Store) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Reflector(kube, Intake(store), lambda _: None).run(FARMS))
+async def watching(kube: FakeKube, cache: Cache) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(Reflector(kube, CacheWriter(cache), lambda _: None).run(FARMS))
     await kube.delivered()
     try:
         yield task
@@ -30,37 +31,37 @@ async def watching(kube: FakeKube, store: Store) -> AsyncIterator[asyncio.Task[N
         task.cancel()
 
 
-async def test_of_what_is_listed_no_more_than_the_name_is_kept(store: Store) -> None:
+async def test_of_what_is_listed_no_more_than_the_name_is_kept(cache: Cache) -> None:
     kube = FakeKube()
     kube.put(FARMS, raw_farm(name="a", version=3))
-    async with watching(kube, store):
-        assert FarmKey("default", "a") in dict(store.farms.items())
+    async with watching(kube, cache):
+        assert FarmKey("default", "a") in dict(cache.farms.items())
     assert kube.listed == [{"metadata": {"namespace": "default", "name": "a"}}]
 
 
-async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(store: Store) -> None:
+async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(cache: Cache) -> None:
     for name, version in (("old", 5), ("young", 11)):
-        Intake(store).take(FARMS, None, raw_farm(name=name, version=version))
-    async with watching(FakeKube(version=10), store):
+        CacheWriter(cache).put(FARMS, raw_farm(name=name, version=version))
+    async with watching(FakeKube(version=10), cache):
         pass
-    assert {key.name for key, _ in store.farms.items()} == {"young"}
+    assert {key.name for key, _ in cache.farms.items()} == {"young"}
 
 
-async def test_an_object_that_cannot_be_read_is_passed_over(store: Store) -> None:
+async def test_an_object_that_cannot_be_read_is_passed_over(cache: Cache) -> None:
     kube = FakeKube()
     poison = raw_farm(name="poison", version=12)
     poison["metadata"]["generation"] = "none"
-    async with watching(kube, store) as task:
+    async with watching(kube, cache) as task:
         kube.put(FARMS, poison)
         kube.put(FARMS, raw_farm(name="good", version=13))
         await kube.delivered()
         assert not task.done()
-    assert "good" in {key.name for key, _ in store.farms.items()}
+    assert "good" in {key.name for key, _ in cache.farms.items()}
 
 
-async def test_all_kinds_are_waited_for(store: Store) -> None:
+async def test_all_kinds_are_waited_for(cache: Cache) -> None:
     kube = FakeKube(version=1)
-    watch = Reflector(kube, Intake(store), lambda _: None)
+    watch = Reflector(kube, CacheWriter(cache), lambda _: None)
     runs = [asyncio.create_task(watch.run(resource)) for resource in FOLLOWED[:-1]]
     listed = asyncio.create_task(watch.until_listed())
     await kube.delivered()

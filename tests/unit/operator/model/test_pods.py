@@ -11,10 +11,10 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, PODS
+from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import NOTHING, Dirty, Store
 from kube_nftlb.operator.farms.builder import Profile, build
-from kube_nftlb.operator.informers.ingest import Intake
 from kube_nftlb.operator.informers.pods import PodWatch
 from kube_nftlb.operator.model.pods import KEYS, PodKey, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
@@ -128,34 +128,34 @@ def test_a_pod_without_our_annotations_is_not_kept():
 
 
 @pytest.fixture
-def store():
-    store = Store()
-    Intake(store).take(ENDPOINT_SLICES, None, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
-    return store
+def cache():
+    cache = Cache()
+    CacheWriter(cache).put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
+    return cache
 
 
-def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(store):
+def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache):
     dirty = Dirty(services=frozenset({WEB}))
-    assert store.put_pod(A, pod({"weight": "3"})) == dirty
-    assert store.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
-    assert store.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
-    assert store.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
-    assert store.asked_by("default", "a")[0][1].ipv4 == 4
-    assert store.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
-    assert store.remove_pod(A, 8) == dirty
-    assert store.asked_by("default", "a") == ()
+    assert cache.put_pod(A, pod({"weight": "3"})) == dirty
+    assert cache.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
+    assert cache.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
+    assert cache.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
+    assert cache.asked_by("default", "a")[0][1].ipv4 == 4
+    assert cache.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
+    assert cache.remove_pod(A, 8) == dirty
+    assert cache.asked_by("default", "a") == ()
 
 
-def test_a_pod_is_found_in_all_slices_that_have_it_now(store):
-    intake = Intake(store)
-    intake.take(ENDPOINT_SLICES, None, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
+def test_a_pod_is_found_in_all_slices_that_have_it_now(cache):
+    writer = CacheWriter(cache)
+    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
     other = ServiceKey("default", "other")
-    assert store.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
-    intake.take(ENDPOINT_SLICES, "MODIFIED", raw_slice(endpoint("10.244.0.2", "b"), version=3))
-    assert store.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
-    intake.take(ENDPOINT_SLICES, "DELETED", raw_slice(name="x", service="other", version=4))
-    assert store.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
-    assert store._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
+    assert cache.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
+    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=3))
+    assert cache.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
+    writer.remove(ENDPOINT_SLICES, raw_slice(name="x", service="other", version=4))
+    assert cache.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
+    assert cache._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
 
 
 class Told:
@@ -170,10 +170,10 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def watched(kube, store):
+async def watched(kube, cache):
     """The Services that changes made dirty, and what was told of Pods."""
     changes, told = [], Told()
-    watch = PodWatch(kube, store, told, lambda dirty: changes.append(set(dirty.services)))
+    watch = PodWatch(kube, CacheWriter(cache), told, lambda dirty: changes.append(set(dirty.services)))
     watch.tell_all()
     task = asyncio.create_task(watch.run())
     await kube.delivered()
@@ -185,11 +185,11 @@ async def watched(kube, store):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_pod_is_followed_from_its_annotation_to_its_end(store):
+async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache):
     kube = FakeKube()
     kube.put(PODS, raw_pod(annotations={"weight": "3"}))
     kube.put(PODS, raw_pod("plain"))
-    async with watched(kube, store) as (changes, told):
+    async with watched(kube, cache) as (changes, told):
         kube.put(PODS, raw_pod(annotations={"weight": "4"}, version=6))
         kube.put(PODS, raw_pod(version=7))
         kube.put(PODS, raw_pod(version=8))
@@ -198,14 +198,14 @@ async def test_a_pod_is_followed_from_its_annotation_to_its_end(store):
         kube.remove(PODS, "a", "default", 11)
         await kube.delivered()
     assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
-    assert (told, list(store.pods.items())) == ([], [])
+    assert (told, list(cache.pods.items())) == ([], [])
 
 
-async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(store):
+async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(cache):
     wrong = {"weight": "many"}
     kube = FakeKube()
     kube.put(PODS, raw_pod(annotations=wrong))
-    async with watched(kube, store) as (_, told):
+    async with watched(kube, cache) as (_, told):
         kube.put(PODS, raw_pod(annotations=wrong, version=6))
         kube.put(PODS, raw_pod(version=7))
         kube.put(PODS, raw_pod(annotations=wrong, version=8))
@@ -213,10 +213,10 @@ async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(store):
     assert told == [("a", 1), ("a", 0), ("a", 1)]
 
 
-async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(store):
-    store.put_pod(A, pod({"weight": "3"}))
+async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(cache):
+    cache.put_pod(A, pod({"weight": "3"}))
     kube = FakeKube()
     kube.put(PODS, raw_pod("b", version=100))
-    async with watched(kube, store) as (changes, _):
+    async with watched(kube, cache) as (changes, _):
         pass
-    assert (changes, list(store.pods.items())) == ([{WEB}], [])
+    assert (changes, list(cache.pods.items())) == ([{WEB}], [])

@@ -9,9 +9,9 @@ import pytest
 
 from kube_nftlb import names
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
+from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Dirty, Store
-from kube_nftlb.operator.informers.ingest import Intake
 from kube_nftlb.operator.sync import reconciler
 from kube_nftlb.operator.sync.diff import Apply, Delete
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -22,10 +22,10 @@ Json = dict[str, Any]
 
 
 class _Publisher:
-    """Writes into the store, as the API server's answer would."""
+    """Writes into the cache, as the API server's answer would."""
 
-    def __init__(self, intake: Intake) -> None:
-        self.intake, self.written, self.writes = intake, list[Json](), list[str]()
+    def __init__(self, writer: CacheWriter) -> None:
+        self.writer, self.written, self.writes = writer, list[Json](), list[str]()
         self.outcome = Outcome.DONE
         self.refuses = ""
 
@@ -42,7 +42,7 @@ class _Publisher:
     async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
         self.written.append(status)
         raw = raw_farm(port=None, owner="", version=100 + len(self.written), generation=farm.generation, status=status)
-        return Outcome.DONE, self.intake.take(FARMS, None, raw)
+        return Outcome.DONE, self.writer.put(FARMS, raw)
 
 
 class _Events:
@@ -52,14 +52,14 @@ class _Events:
 
 class Operator:
     def __init__(self) -> None:
-        store = Store()
-        self.intake = Intake(store)
-        self.publisher = _Publisher(self.intake)
+        cache = Cache()
+        self.writer = CacheWriter(cache)
+        self.publisher = _Publisher(self.writer)
         clock = asyncio.get_running_loop().time
-        self.loop = Reconciler(store, self.publisher, _Events(), clock)  # type: ignore[arg-type] # fakes
+        self.loop = Reconciler(self.writer, self.publisher, _Events(), clock)  # type: ignore[arg-type] # fakes
 
     def take(self, resource: Any, raw: Json) -> None:
-        self.loop.mark(self.intake.take(resource, None, raw))
+        self.loop.mark(self.writer.put(resource, raw))
 
     def programmed(self) -> list[str]:
         return [status["nodes"] for status in self.publisher.written]
@@ -141,7 +141,7 @@ async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
     operator.publisher.outcome = outcome
-    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.writer.put(FARMS, raw_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
@@ -161,11 +161,11 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     operator: Operator, refused: str, expected: list[str]
 ) -> None:
     operator.publisher.refuses = refused
-    operator.intake.take(FARMS, "DELETED", raw_farm(port=None, owner="", version=11))
+    operator.writer.remove(FARMS, raw_farm(port=None, owner="", version=11))
     outer = raw_farm("web--http--external", version=11)
     outer["metadata"]["labels"][names.LABEL_TRAFFIC] = "external"
     for there in (outer, raw_farm("web--old", port=("web", "old", "ipv4"), version=12)):
-        operator.intake.take(FARMS, None, there)
+        operator.writer.put(FARMS, there)
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
@@ -184,7 +184,7 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
     operator.publisher.outcome = outcome
-    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.writer.put(FARMS, raw_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)

@@ -18,13 +18,12 @@ from kube_nftlb.operator.farms.builder import PortKey, port_keys
 from kube_nftlb.operator.farms.naming import Contender
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
-from kube_nftlb.operator.sync.pending_changes import Changes
 
 SliceKey = tuple[str, str]
 """Namespace and name of an EndpointSlice."""
 
 
-class StoredSlice(NamedTuple):
+class CachedSlice(NamedTuple):
     """An EndpointSlice; ``slice`` is None for one that no farm is made of."""
 
     resource_version: int
@@ -44,12 +43,12 @@ _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V", bound=Hashable)
 
 
-class Store:
+class Cache:
     """Services, EndpointSlices, farms and nodes, and those Pods that have annotations of ours."""
 
     def __init__(self) -> None:
         self.services: Table[ServiceKey, Service] = Table(lambda service: int(service.metadata.resource_version))
-        self.slices: Table[SliceKey, StoredSlice] = Table(lambda stored: stored.resource_version)
+        self.slices: Table[SliceKey, CachedSlice] = Table(lambda stored: stored.resource_version)
         self.farms: Table[FarmKey, FarmRecord] = Table(lambda farm: farm.resource_version)
         self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
         self.pods: Table[PodKey, PodRecord] = Table(lambda pod: pod.resource_version)
@@ -62,7 +61,6 @@ class Store:
         """Accepted farms that some node does not have: those whose status a node's progress can change."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
-        self.changes = Changes()
         self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
         self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
         """Of every Pod, annotated or not, and so in tuples: most have one slice."""
@@ -109,7 +107,7 @@ class Store:
         self._contend(before, None)
         return Dirty(services=frozenset({key}))
 
-    def put_slice(self, key: SliceKey, stored: StoredSlice) -> Dirty:
+    def put_slice(self, key: SliceKey, stored: CachedSlice) -> Dirty:
         """An EndpointSlice was created or changed."""
         before = self.slices.get(key)
         if not self.slices.put(key, stored):
@@ -182,7 +180,7 @@ class Store:
         slices = (each.slice for each in stored if each is not None and each.slice is not None)
         return Dirty(services=frozenset(ServiceKey(each.namespace, each.service) for each in slices))
 
-    def _index_pods(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> None:
+    def _index_pods(self, key: SliceKey, before: CachedSlice | None, after: CachedSlice | None) -> None:
         had, has = _pods_of(before), _pods_of(after)
         for pod in had - has:
             if left := tuple(each for each in self._slices_with[pod] if each != key):
@@ -192,7 +190,7 @@ class Store:
         for pod in has - had:
             self._slices_with[pod] = (*self._slices_with.get(pod, ()), key)
 
-    def _move_slice(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> Dirty:
+    def _move_slice(self, key: SliceKey, before: CachedSlice | None, after: CachedSlice | None) -> Dirty:
         self._index_pods(key, before, after)
         services = set()
         for stored, join in ((before, False), (after, True)):
@@ -223,7 +221,7 @@ class Store:
         return Dirty(frozenset(services), frozenset({key, *others}))
 
 
-def _pods_of(stored: StoredSlice | None) -> set[PodKey]:
+def _pods_of(stored: CachedSlice | None) -> set[PodKey]:
     if stored is None or stored.slice is None:
         return set()
     return {PodKey(stored.slice.namespace, peer.pod) for peer in stored.slice.peers if peer.pod}
