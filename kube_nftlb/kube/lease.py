@@ -1,4 +1,9 @@
-"""Holding the Lease (coordination.k8s.io) that says which replica of the operator writes."""
+"""Hold the Lease (coordination.k8s.io) that makes one replica of the operator the leader.
+
+Not kubernetes.aio.leaderelection (37.0.2): it has no timeout around a renewal, so a leader whose API server hangs
+leads beyond its deadline; a refused connection ends it; it measures by the wall clock, does not release the Lease on
+exit, and polls it where this watches.
+"""
 
 import asyncio
 import contextlib

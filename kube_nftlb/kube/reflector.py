@@ -1,6 +1,7 @@
 """List and watch one kind of object for as long as the program runs, as client-go's Reflector does.
 
-The kubernetes package has nothing that does this for an event loop: its informer runs in threads.
+Not kubernetes.informer (37.0.2): it needs a thread per kind, keeps every object, and decodes into generated models.
+kubernetes.aio has a watch alone, without list or backoff, that decodes likewise.
 """
 
 import asyncio
