@@ -10,6 +10,13 @@ from kube_nftlb.api.base import Cel, Condition, Family, ForeignModel, Metadata, 
 CIDRS_MAX = 16384
 
 
+class PolicyKey(NamedTuple):
+    """The identity of a policy."""
+
+    namespace: str
+    name: str
+
+
 class AddressRange(NamedTuple):
     """All addresses from the first to the last, as numbers."""
 

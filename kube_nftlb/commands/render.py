@@ -24,7 +24,7 @@ from kube_nftlb.operator.cache.records import parse_farm
 from kube_nftlb.operator.farms.builder import build, serves
 from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
 from kube_nftlb.operator.status.farm_status import accept
-from kube_nftlb.operator.sync.diff import plan
+from kube_nftlb.operator.sync.diff import diff
 
 _UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
 """What only the API server can say of an object."""
@@ -85,7 +85,7 @@ def _farms(manifests: Manifests) -> Rendered:
             raws[where] = raw
     for key, service in sorted(cache.services.items()):
         slices = cache.slices_of(key)
-        todo = plan(
+        todo = diff(
             service,
             build(service, slices, lambda pod, namespace=key.namespace: cache.asked_by(namespace, pod)),  # type: ignore[misc]  # bound now
             cache.farms_of(key),

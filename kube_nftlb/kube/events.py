@@ -33,7 +33,7 @@ Kind = Literal["Normal", "Warning"]
 _log = structlog.get_logger()
 
 
-class Problem(Protocol):
+class Finding(Protocol):
     """What an Event tells: a word in CamelCase, and a sentence that says what to do. Equal ones are told once."""
 
     @property
@@ -60,7 +60,7 @@ class Subject(NamedTuple):
     uid: str
 
 
-class Told(NamedTuple):
+class EventDraft(NamedTuple):
     """What is told of an object."""
 
     subject: Subject
@@ -81,9 +81,9 @@ class Memory:
     """Which problems of which object (by its uid, or the like) were told already; of the last 4,096 with problems."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, frozenset[Problem]] = OrderedDict()
+        self._told: OrderedDict[str, frozenset[Finding]] = OrderedDict()
 
-    def news(self, uid: str, problems: Iterable[Problem]) -> list[Problem]:
+    def news(self, uid: str, problems: Iterable[Finding]) -> list[Finding]:
         """Those of an object's problems that it did not have before; one that comes back later is news again."""
         now = tuple(dict.fromkeys(problems))
         before = self._told.pop(uid, frozenset())
@@ -122,9 +122,9 @@ class Events:
         self._now = now
         self._memory = Memory()
         self._limiter = Limiter()
-        self._waiting: asyncio.Queue[Told] = asyncio.Queue(_WAITING_MAX)
+        self._waiting: asyncio.Queue[EventDraft] = asyncio.Queue(_WAITING_MAX)
 
-    def tell(self, subject: Subject, problems: Iterable[Problem], about: str = "") -> None:
+    def report(self, subject: Subject, problems: Iterable[Finding], about: str = "") -> None:
         """These are all problems that an object has now; each new one of the first 32 is logged and becomes a Warning.
 
         With ``about`` they are all that it has of one part of it, such as a farm of a Service.
@@ -133,14 +133,14 @@ class Events:
             if not about:
                 # Of a part the part's own line tells.
                 _log.warning("problem", reason=problem.reason, message=problem.message, **_where(subject))
-            self._queue(Told(subject, "Warning", problem.reason, problem.message))
+            self._queue(EventDraft(subject, "Warning", problem.reason, problem.message))
 
-    def tell_good(self, subject: Subject, reason: EventReason, message: str) -> None:
+    def report_resolved(self, subject: Subject, reason: EventReason, message: str) -> None:
         """Something that is no problem: that one is over."""
         _log.info("problem is over", reason=reason, message=message, **_where(subject))
-        self._queue(Told(subject, "Normal", reason, message))
+        self._queue(EventDraft(subject, "Normal", reason, message))
 
-    def _queue(self, told: Told) -> None:
+    def _queue(self, told: EventDraft) -> None:
         metrics.EVENTS.labels(told.reason).inc()
         if not self._limiter.allows(told.subject.uid):
             return
@@ -160,7 +160,7 @@ class Events:
                 _log.warning("event not written", error=str(error), **_where(told.subject))
 
 
-def event(told: Told, source: Source, now: datetime) -> dict[str, object]:
+def event(told: EventDraft, source: Source, now: datetime) -> dict[str, object]:
     """The v1 Event of what is told, with a name of its own."""
     subject, stamp = told.subject, timestamps.seconds(now)
     return {

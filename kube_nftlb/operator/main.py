@@ -23,13 +23,13 @@ from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.informers import handlers
-from kube_nftlb.operator.informers.kinds import BY_KOPF, FOLLOWED, KINDS
-from kube_nftlb.operator.informers.pods import PodWatch
-from kube_nftlb.operator.informers.reflector import Reflector
+from kube_nftlb.operator.informers.informers import Informers
+from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
+from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
-from kube_nftlb.operator.sync.writer import Publisher
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
@@ -108,9 +108,9 @@ class _Operator:
         self._policies = PolicyStatuses(kube, cache)
         profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
         clock = asyncio.get_running_loop().time
-        self._reconciler = Reconciler(self._writer, Publisher(kube, self._writer), self._events, clock, profile)
-        self._pods = PodWatch(kube, self._writer, self._events, self._mark)
-        self._reflector = Reflector(kube, self._writer, self._mark)
+        self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
+        self._pods = PodInformer(kube, self._writer, self._events, self._mark)
+        self._informers = Informers(kube, self._writer, self._mark)
         self._lease: Lease | None = None
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, self._identity)
@@ -121,7 +121,7 @@ class _Operator:
 
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
-        followed = (self._reflector.run(resource) for resource in FOLLOWED)
+        followed = (self._informers.run(resource) for resource in WATCHED)
         return [self._pods.run(), *followed, self._relist(), self._policies.watch()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
@@ -178,7 +178,7 @@ class _Operator:
         while True:
             self._mark(await self._lister.fill())
             await self._pods.listed.wait()
-            await self._reflector.until_listed()
+            await self._informers.until_listed()
             self._begun.set()
             self._listed_anew.set()
             self._filled.set()

@@ -216,7 +216,7 @@ class HealthCheckPorts:
 
     def _tell(self, problems: dict[Subject, list[Problem]]) -> None:
         for subject in self._troubled | problems.keys():
-            self._events.tell(subject, problems.get(subject, ()))
+            self._events.report(subject, problems.get(subject, ()))
         self._troubled = set(problems)
 
 

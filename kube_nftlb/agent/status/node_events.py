@@ -67,7 +67,7 @@ class NodeEvents:
         found = {trouble.reason: trouble for trouble in troubles(self._progress, node.metadata.name)}
         self._since = {reason: self._since.get(reason, now) for reason in found}
         lasting = [found[reason] for reason, since in self._since.items() if now - since >= LASTS_S]
-        self._events.tell(subject, lasting)
+        self._events.report(subject, lasting)
         for reason in self._told - found.keys():
-            self._events.tell_good(subject, *_OVER[reason])
+            self._events.report_resolved(subject, *_OVER[reason])
         self._told = (self._told & found.keys()) | {trouble.reason for trouble in lasting}

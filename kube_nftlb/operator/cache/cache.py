@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.operator.cache.newest import Table
 from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord
 from kube_nftlb.operator.cache.slices import ServiceKey, Slice
@@ -53,8 +54,8 @@ class Cache:
         self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
         self.pods: Table[PodKey, PodRecord] = Table(lambda pod: pod.resource_version)
         self.claims = Claims()
-        self.references: Counter[tuple[str, str]] = Counter()
-        """How many farms refer to each policy, by its namespace and name."""
+        self.references: Counter[PolicyKey] = Counter()
+        """How many farms refer to each policy."""
         self.revision = 0
         """Goes up with each change of a farm or a node."""
         self.unfinished: Since[FarmKey] = Since()
@@ -227,8 +228,8 @@ def _pods_of(stored: CachedSlice | None) -> set[PodKey]:
     return {PodKey(stored.slice.namespace, peer.pod) for peer in stored.slice.peers if peer.pod}
 
 
-def _policies_of(farm: FarmRecord | None) -> list[tuple[str, str]]:
-    return [(farm.key.namespace, name) for name in farm.policies] if farm is not None else []
+def _policies_of(farm: FarmRecord | None) -> list[PolicyKey]:
+    return [PolicyKey(farm.key.namespace, name) for name in farm.policies] if farm is not None else []
 
 
 def _contender(service: Service, port: PortKey) -> Contender:

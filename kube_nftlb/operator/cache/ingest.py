@@ -14,7 +14,7 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache, CachedSlice, Dirty
 from kube_nftlb.operator.cache.newest import Table
-from kube_nftlb.operator.cache.pending_changes import Change, Changes
+from kube_nftlb.operator.cache.pending_changes import PendingChange, PendingChanges
 from kube_nftlb.operator.cache.records import parse_farm, parse_node
 from kube_nftlb.operator.cache.slices import ServiceKey, parse_slice
 from kube_nftlb.operator.model.pods import parse_pod, pod_key
@@ -37,7 +37,7 @@ class CacheWriter:
 
     def __init__(self, cache: Cache, begun: datetime = _EVER) -> None:
         self.cache = cache
-        self.changes = Changes()
+        self.changes = PendingChanges()
         """Changes of Services and EndpointSlices that no farm has yet."""
         self._begun = begun
         self._kinds = {
@@ -100,10 +100,10 @@ class CacheWriter:
     def _note(self, resource: Resource, dirty: Dirty, made_at: datetime | None) -> None:
         if resource is SERVICES:
             metrics.SERVICE_CHANGES.inc()
-            self.changes.note(dirty.services, Change(services=1))
+            self.changes.note(dirty.services, PendingChange(services=1))
         elif resource is ENDPOINT_SLICES:
             metrics.ENDPOINT_SLICE_CHANGES.inc()
-            self.changes.note(dirty.services, Change(slices=1, made_at=made_at))
+            self.changes.note(dirty.services, PendingChange(slices=1, made_at=made_at))
 
     def _made_at(self, raw: JsonObject) -> datetime | None:
         time = timestamps.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))

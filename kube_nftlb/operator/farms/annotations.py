@@ -22,7 +22,7 @@ from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import Mode, Ports, expand_ports
 from kube_nftlb.operator.model import annotation_options
 from kube_nftlb.operator.model.annotation_options import FARM_OPTIONS, Fields, Given, Refusal
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 ALL: Final = "All"
 """The protocol of a farm that listens on every port."""
@@ -68,7 +68,7 @@ class Wishes(NamedTuple):
     affinity: Fields
     given: Given
     listen: Listen
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
     def of(
         self, family: Family, protocol: str = "TCP", also: Callable[[Fields], str | None] = lambda _: None
@@ -141,7 +141,7 @@ def _affinity(service: Service) -> Fields:
     return {"persistTTL": timeout_s} if timeout_s else {}
 
 
-def _unfold_schedulers(texts: dict[str, str]) -> list[Problem]:
+def _unfold_schedulers(texts: dict[str, str]) -> list[Rejection]:
     """Put a scheduler under its key, and the fields inside it under theirs."""
     problems = []
     persistence = texts.get(_PERSISTENCE, "")
@@ -167,12 +167,12 @@ def _hashed(scheduler: str) -> str:
         return ""
     try:
         param = _OPTIONS[_SCHED_PARAM].parse(scheduler.removeprefix(_HASH))
-    except annotation_options.RefusedError:
+    except annotation_options.InvalidValueError:
         return ""
     return param.ipv4 if param is not None and param.ipv4 != "none" else ""
 
 
-def _listen(service: Service, texts: dict[str, str], problems: list[Problem]) -> Listen:
+def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) -> Listen:
     protocol, ports = texts.get(_PROTOCOL), texts.get(_PORTS)
     if protocol is None and ports is None:
         return Listen()

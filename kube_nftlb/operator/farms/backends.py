@@ -11,7 +11,7 @@ from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.operator.cache.slices import Peer, Slice
 from kube_nftlb.operator.model import annotation_options
 from kube_nftlb.operator.model.annotation_options import Fields
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 _NAME_MAX = 253
 _HASH_CHARACTERS = 10
@@ -70,7 +70,7 @@ def join(
     return Joined(backends, len(found))
 
 
-def distinguish(backends: list[dict[str, Any]]) -> list[Problem]:
+def distinguish(backends: list[dict[str, Any]]) -> list[Rejection]:
     """Take a mark from every backend but the first that asks for it: two of one mark would be one to the kernel."""
     having: dict[int, str] = {}
     problems = []

@@ -22,7 +22,7 @@ from kube_nftlb.operator.farms.external_addresses import (
 )
 from kube_nftlb.operator.farms.spec import Spec, complete, digest, fitting_backends
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Refusal, fit, instead, problem
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.settings import IpNetwork
 
 Pods = Callable[[str], Given]
@@ -82,7 +82,7 @@ class Built(NamedTuple):
     """All farms of a Service, and what of it could not be done as asked."""
 
     farms: tuple[Wanted, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
 
 def build(
@@ -106,7 +106,7 @@ def build(
         if each.family in addresses:
             of_family[each.family].append(each)
             problems.extend(
-                Problem(
+                Rejection(
                     "InvalidEndpoint",
                     f"EndpointSlice {each.name}: {text!r} is no {each.family} address; it is left out",
                 )
@@ -128,7 +128,7 @@ def build(
         room -= 0 if key.external else min(endpoints, BACKENDS_MAX)
         if looks < 0 or room < 0:
             sentence = f"its ports have too many endpoints together: none from {where} on has a farm"
-            problems.append(Problem("TooManyEndpoints", f"{sentence}; make several Services of it"))
+            problems.append(Rejection("TooManyEndpoints", f"{sentence}; make several Services of it"))
             break
         peers, total = join(of_port, keeps_port=asked.listen.keeps_port, asked=kind.backend_fields)
         listened = fitting(named)
@@ -138,10 +138,10 @@ def build(
         problems.extend(distinguish(peers))
         if total > len(peers):
             sentence = f"{where} has {total} {key.family} endpoints; {len(peers)} are used, as many as a farm can have"
-            problems.append(Problem("TooManyEndpoints", sentence))
+            problems.append(Rejection("TooManyEndpoints", sentence))
         if left_out := [address["ip"] for address in named if address not in listened]:
             sentence = f"{where} has {len(named)} addresses, which with their ports are more than a farm may have"
-            problems.append(Problem("TooManyAddresses", f"{sentence}: not served is {_some(left_out)}"))
+            problems.append(Rejection("TooManyAddresses", f"{sentence}: not served is {_some(left_out)}"))
         spec = complete(
             {
                 **kind.fields,
@@ -254,7 +254,7 @@ class _Kind:
         return {name: value for name, value in fields.items() if name != "port"}
 
 
-def _refusals(kinds: Iterable[_Kind], asked: Wishes) -> Iterator[Problem]:
+def _refusals(kinds: Iterable[_Kind], asked: Wishes) -> Iterator[Rejection]:
     """What does not go together, told once for all farms that have it."""
     farms = [name for kind in kinds for name in kind.farms]
     of: dict[Refusal, list[str]] = {}

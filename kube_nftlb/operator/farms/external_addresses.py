@@ -8,7 +8,7 @@ from kube_nftlb.api.farm import ADDRESSES_MAX, LISTENERS_MAX, SOURCE_RANGES_MAX
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.operator.cache.slices import canonical_ip
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.settings import IpNetwork
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
@@ -22,7 +22,7 @@ class External(NamedTuple):
     ips: dict[Family, tuple[tuple[AddressType, str], ...]]
     node_ports: bool
     source_ranges: dict[Family, tuple[str, ...]]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Rejection, ...] = ()
 
     def of(self, family: Family, port: ServicePort, ports: str) -> list[dict[str, Any]]:
         """What a farm of this port listens on for clients outside the cluster (NftlbFarm, spec.addresses).
@@ -122,15 +122,15 @@ def _note(
     return False
 
 
-def _cut(ranges: tuple[str, ...]) -> Problem:
+def _cut(ranges: tuple[str, ...]) -> Rejection:
     sentence = (
         f"spec.loadBalancerSourceRanges has {len(ranges)} ranges that do not touch, and {SOURCE_RANGES_MAX} are the"
     )
-    return Problem(
+    return Rejection(
         "TooManySourceRanges", f"{sentence} most: clients of {ranges[SOURCE_RANGES_MAX]} and the rest are kept out"
     )
 
 
-def _refused(text: str) -> Problem:
+def _refused(text: str) -> Rejection:
     sentence = "is not served: it is no address that can be, or in none of the ranges that the administrator allows"
-    return Problem("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")
+    return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")

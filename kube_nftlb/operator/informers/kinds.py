@@ -5,8 +5,8 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVI
 BY_KOPF = (SERVICES,)
 """What kopf watches."""
 
-FOLLOWED = (ENDPOINT_SLICES, FARMS, NFTLB_NODES)
+WATCHED = (ENDPOINT_SLICES, FARMS, NFTLB_NODES)
 """What the ``reflector`` watches: what belongs to a Service, what the operator writes, what agents report."""
 
-KINDS = (*BY_KOPF, *FOLLOWED)
+KINDS = (*BY_KOPF, *WATCHED)
 """All kinds that the operator lists and watches, except Pods."""

@@ -16,7 +16,7 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Family, IpAddress, annotation_key
 from kube_nftlb.api.farm import FarmSpec, Session
 from kube_nftlb.api.values import FarmMark, LogPrefix, Rate
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 Fields = dict[str, Any]
 """A part of a farm's or a backend's fields, as the API server has them."""
@@ -31,7 +31,7 @@ _WORD_SEPARATORS = re.compile(r"[\s,-]+")
 _NUMBER = re.compile(r"[0-9]{1,9}|0x[0-9a-fA-F]{1,8}")
 
 
-class RefusedError(ValueError):
+class InvalidValueError(ValueError):
     """A value that a field does not take; the message says what it takes."""
 
 
@@ -58,13 +58,13 @@ class Option(NamedTuple):
     check: TypeAdapter[Any]
 
     def parse(self, text: str) -> PerFamily | None:
-        """The value that a text means; None for nftlb's word for nothing, as 0 is for no limit. Raises RefusedError."""
+        """Return the value of a text; None for nftlb's own default, such as a limit of 0. Raises InvalidValueError."""
         try:
             value = self._checked(self.read(text))
         except ValueError as error:
             if self.default is None and text in _NOTHING:
                 return None
-            raise RefusedError(self._refusal(text, error)) from None
+            raise InvalidValueError(self._refusal(text, error)) from None
         return value if isinstance(value, PerFamily) else PerFamily(value, value)
 
     def put(self, fields: Fields, value: Any) -> Fields:
@@ -141,7 +141,7 @@ def parse(options: Iterable[Option], texts: Mapping[str, str]) -> tuple[Given, d
             try:
                 if (value := option.parse(texts[option.key])) is not None:
                     given.append((option, value))
-            except RefusedError as error:
+            except InvalidValueError as error:
                 refused[option] = str(error)
     return tuple(given), refused
 
@@ -176,12 +176,12 @@ def complaint_of(error: ValidationError) -> str:
     return str(error.errors(include_url=False, include_input=False)[0]["msg"]).removeprefix("Value error, ")
 
 
-def problem(key: str, sentence: str) -> Problem:
+def problem(key: str, sentence: str) -> Rejection:
     """That an annotation is not followed, or not as it stands."""
-    return Problem("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{shown(key)}: {sentence}")
+    return Rejection("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{shown(key)}: {sentence}")
 
 
-def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Problem]:
+def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Rejection]:
     """That there is no annotation of such a key; an object may have thousands of them, and then the first are told."""
     keys = list(known)
     strange = [key for key in texts if key not in keys]

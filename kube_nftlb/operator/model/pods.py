@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from kube_nftlb.operator.model import annotation_options
 from kube_nftlb.operator.model.annotation_options import BACKEND_OPTIONS, Given
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 KEYS = tuple(option.key for option in BACKEND_OPTIONS)
 """All keys of annotations on a Pod, without their prefix."""
@@ -23,7 +23,7 @@ class PodRecord(NamedTuple):
     resource_version: int
     uid: str
     given: Given
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
 
 def pod_key(raw: dict[str, Any]) -> PodKey:

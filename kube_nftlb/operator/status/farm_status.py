@@ -8,7 +8,7 @@ from kube_nftlb.api.conflicts import Claim, FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord, Owner
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
@@ -67,13 +67,13 @@ def accept(farm: FarmRecord, loss: Loss | None) -> Verdict:
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
-def conflict(loss: Loss) -> Problem:
+def conflict(loss: Loss) -> Rejection:
     """What is told of a farm that another one beats."""
     winner, (ip, port, protocol) = loss
     shown = f"[{ip}]" if ":" in ip else ip
     listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
     sentence = f"{winner.namespace}/{winner.name} has {listener}"
-    return Problem("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
+    return Rejection("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
 
 
 def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
@@ -83,10 +83,10 @@ def troubles(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
     return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 
 
-def forged(owner: Owner) -> Problem:
+def forged(owner: Owner) -> Rejection:
     """What is told of a farm that was not made from the Service that it calls its controller."""
     sentence = f"it was not made from the Service {owner.name[:63]}, which its ownerReferences call its controller"
-    return Problem("ForgedOwner", f"{sentence}; controller is set to false, and it ranks as a farm written by hand")
+    return Rejection("ForgedOwner", f"{sentence}; controller is set to false, and it ranks as a farm written by hand")
 
 
 def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:

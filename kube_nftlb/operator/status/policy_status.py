@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kube_nftlb import errors, names
 from kube_nftlb.api.base import Condition
-from kube_nftlb.api.policy import PolicyStatus
+from kube_nftlb.api.policy import PolicyKey, PolicyStatus
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
@@ -25,13 +25,6 @@ _INTERVAL_S = 0.5
 _log = structlog.get_logger()
 
 Json = dict[str, Any]
-
-
-class PolicyKey(NamedTuple):
-    """Which policy is meant."""
-
-    namespace: str
-    name: str
 
 
 class PolicyRecord(NamedTuple):

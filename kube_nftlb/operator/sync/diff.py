@@ -11,7 +11,7 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.operator.cache.records import FarmRecord
 from kube_nftlb.operator.farms.builder import Built, PortKey, Wanted, serves
 from kube_nftlb.operator.farms.naming import Contender, farm_name
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 ApplyReason = Literal["Created", "SpecChanged", "OwnerChanged"]
 DeleteReason = Literal["ServiceGone", "ServiceNotServed", "PortGone"]
@@ -36,7 +36,7 @@ class Delete(NamedTuple):
     reason: DeleteReason
 
 
-class Plan(NamedTuple):
+class Writes(NamedTuple):
     """The writes for one Service: deletions come last, for an address may go from one farm to another.
 
     The older farm has it until it is deleted; nodes then give it at once to the new one, which they must know by then.
@@ -44,10 +44,10 @@ class Plan(NamedTuple):
 
     applies: tuple[Apply, ...]
     deletes: tuple[Delete, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
 
-def plan(
+def diff(
     service: Service | None,
     built: Built,
     existing: Sequence[FarmRecord],
@@ -55,14 +55,14 @@ def plan(
     contenders: Callable[[PortKey], Iterable[Contender]],
     farm_at: Callable[[FarmKey], FarmRecord | None],
     made_at: datetime | None = None,
-) -> Plan:
+) -> Writes:
     """What to write so that a Service (None: there is none) has the farms that were built from it, and no others.
 
     ``existing`` are the farms made from that Service so far; ``farm_at`` finds any farm.
     ``made_at`` is when the oldest change that this follows was made in the cluster; farms that change are told it.
     """
     if service is None:
-        return Plan((), _deletes(existing, "ServiceGone", kept=set()), ())
+        return Writes((), _deletes(existing, "ServiceGone", kept=set()), ())
     applies: list[Apply] = []
     problems = list(built.problems)
     kept: set[FarmKey] = set()
@@ -83,7 +83,7 @@ def plan(
             sentence = (
                 f"port {port.port or 'default'} has no farm: others are named {port.plain_name} and as its substitute"
             )
-            problems.append(Problem("FarmNameTaken", sentence))
+            problems.append(Rejection("FarmNameTaken", sentence))
             continue
         key = FarmKey(port.namespace, name)
         kept.add(key)
@@ -95,7 +95,7 @@ def plan(
     # Where one farm becomes two, the new one gets its addresses at the moment at which the other leaves them.
     applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
-    return Plan(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
+    return Writes(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
 
 
 def _apply_reason(service: Service, wanted: Wanted, there: FarmRecord | None) -> ApplyReason | None:

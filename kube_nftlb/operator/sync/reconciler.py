@@ -20,10 +20,10 @@ from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.records import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.farms.builder import Built, PortKey, Profile, build
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_status import decide, forged, troubles
-from kube_nftlb.operator.sync.diff import Apply, Delete, Plan, plan
-from kube_nftlb.operator.sync.writer import Outcome, Publisher, RefusedError
+from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
@@ -52,7 +52,7 @@ class Reconciler:
     def __init__(
         self,
         writer: CacheWriter,
-        publisher: Publisher,
+        farm_writer: FarmWriter,
         events: Events,
         clock: Callable[[], float],
         profile: Profile = Profile(),  # noqa: B008 - immutable
@@ -63,7 +63,7 @@ class Reconciler:
         self._writer = writer
         self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes, attrgetter("namespace"))
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
-        self._publisher = publisher
+        self._farm_writer = farm_writer
         self._events = events
         self._clock = clock
         self._profile = profile
@@ -141,7 +141,7 @@ class Reconciler:
             # A plan may take half a second. What the API server and the kubelet say is heard between two of them.
             await asyncio.sleep(0)
             service = self.cache.services.get(key)
-            todo = self._plan(key, service, self.changes.begin(key).made_at)
+            todo = self._diff(key, service, self.changes.begin(key).made_at)
         problems = list(todo.problems)
         retry = obsolete = False
         refused: set[PortKey | None] = set()
@@ -159,12 +159,12 @@ class Reconciler:
                 if isinstance(write, Apply) and outcome is Outcome.RETRY:
                     awaited.add(_whole(write.wanted.port))
                 obsolete = obsolete or outcome is Outcome.OBSOLETE
-            except RefusedError as error:
+            except FarmRefusedError as error:
                 refused.add(_whole(write.wanted.port) if isinstance(write, Apply) else None)
                 metrics.FARMS_REFUSED.inc()
-                problems.append(Problem("FarmRefused", str(error)))
+                problems.append(Rejection("FarmRefused", str(error)))
         if service is not None:
-            self._events.tell(Subject(SERVICES, *key, service.metadata.uid), problems)
+            self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
         if retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
@@ -174,21 +174,21 @@ class Reconciler:
         waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
-    def _plan(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Plan:
+    def _diff(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Writes:
         cache = self.cache
         built = Built((), ())
         if service is not None:
             pods = lambda pod: cache.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
             built = build(service, cache.slices_of(key), pods, self._profile)
-        return plan(
+        return diff(
             service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get, made_at=made_at
         )
 
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):
-            outcome, dirty = await self._publisher.delete(write)
+            outcome, dirty = await self._farm_writer.delete(write)
         else:
-            outcome, dirty = await self._publisher.apply(write)
+            outcome, dirty = await self._farm_writer.apply(write)
         # The Service itself is in our hands: its farm's answer is no reason to look at it again.
         self._mark_statuses(dirty)
         return outcome
@@ -217,8 +217,8 @@ class Reconciler:
         self._status_written[key] = self._clock()
         self._awaited.pop(key, None)
         try:
-            outcome, dirty = await self._publisher.write_status(farm, status.model_dump(mode="json", by_alias=True))
-        except RefusedError as error:
+            outcome, dirty = await self._farm_writer.write_status(farm, status.model_dump(mode="json", by_alias=True))
+        except FarmRefusedError as error:
             _log.warning("status refused", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
         self.services.add_all(dirty.services)
@@ -241,23 +241,23 @@ class Reconciler:
 
     def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
         """Those who look at the Service must not need to know of farms to learn of their problems."""
-        self._events.tell(Subject(FARMS, *farm.key, farm.uid), problems)
+        self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
         service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
         if service is not None and farm.owner_uid == service.metadata.uid:
             metadata, name = service.metadata, farm.key.name
             told = [Lasting(problem.reason, f"farm {name}: {problem.message}") for problem in problems]
-            self._events.tell(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
+            self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
 
     async def _judge_owner(self, farm: FarmRecord, owner: Owner) -> float | None:
         """Take its rank from a farm that claims to be a Service's, unless that Service is about to label it anew."""
         key = ServiceKey(farm.key.namespace, owner.name)
-        if any(apply.key == farm.key for apply in self._plan(key, self.cache.services.get(key)).applies):
+        if any(apply.key == farm.key for apply in self._diff(key, self.cache.services.get(key)).applies):
             self.services.add(key)
             return _STATUS_INTERVAL_S
-        self._events.tell(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
+        self._events.report(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
         try:
-            outcome, dirty = await self._publisher.disown(farm)
-        except RefusedError as error:
+            outcome, dirty = await self._farm_writer.disown(farm)
+        except FarmRefusedError as error:
             _log.warning("owner refused", namespace=farm.key.namespace, farm=farm.key.name, message=str(error))
             return _REFUSED_RETRY_S
         self._mark_statuses(dirty)

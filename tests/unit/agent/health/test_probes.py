@@ -30,7 +30,7 @@ class FakeEvents:
     def __init__(self) -> None:
         self.problems: dict[str, list[str]] = {}
 
-    def tell(self, subject: Subject, problems: Iterable[Problem]) -> None:
+    def report(self, subject: Subject, problems: Iterable[Problem]) -> None:
         self.problems[subject.name] = [f"{problem.reason}: {problem.message}" for problem in problems]
 
 

@@ -18,11 +18,11 @@ class Told:
         self.bad: set[str] = set()
         self.good: list[str] = []
 
-    def tell(self, subject, problems):
+    def report(self, subject, problems):
         assert (subject.resource.kind, subject.namespace, subject.name, subject.uid) == ("Node", "", "node-1", "uid")
         self.bad = {problem.reason for problem in problems}
 
-    def tell_good(self, subject, reason, message):
+    def report_resolved(self, subject, reason, message):
         self.good.append(reason)
 
 

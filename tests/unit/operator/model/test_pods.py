@@ -15,7 +15,7 @@ from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.farms.builder import Profile, build
-from kube_nftlb.operator.informers.pods import PodWatch
+from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.model.pods import KEYS, PodKey, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
 from tests.fakes.kube import FakeKube
@@ -164,7 +164,7 @@ class Told:
     def __init__(self):
         self.problems = []
 
-    def tell(self, subject, problems):
+    def report(self, subject, problems):
         assert subject.resource is PODS
         self.problems.append((subject.name, len(problems)))
 
@@ -173,7 +173,7 @@ class Told:
 async def watched(kube, cache):
     """The Services that changes made dirty, and what was told of Pods."""
     changes, told = [], Told()
-    watch = PodWatch(kube, CacheWriter(cache), told, lambda dirty: changes.append(set(dirty.services)))
+    watch = PodInformer(kube, CacheWriter(cache), told, lambda dirty: changes.append(set(dirty.services)))
     watch.tell_all()
     task = asyncio.create_task(watch.run())
     await kube.delivered()

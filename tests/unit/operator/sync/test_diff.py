@@ -7,7 +7,7 @@ from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.records import parse_farm
 from kube_nftlb.operator.farms.builder import Built, PortKey, build
 from kube_nftlb.operator.farms.naming import Contender, farm_name
-from kube_nftlb.operator.sync.diff import plan
+from kube_nftlb.operator.sync.diff import diff
 from tests.unit.operator.objects import a_slice, endpoint, raw_farm, raw_service, service
 
 PORT = PortKey("default", "web", "http", "ipv4")
@@ -18,7 +18,7 @@ def planned(wanted, *farms, slices=(SLICE,)):
     records = {record.key: record for record, _ in (parse_farm(raw, None) for raw in farms)}
     built = build(wanted, slices) if wanted is not None else Built((), ())
     own = [r for r in records.values() if r.port is not None and r.port.service == "web"]
-    return plan(wanted, built, own, contenders=lambda port: [Contender(0, port)], farm_at=records.get)
+    return diff(wanted, built, own, contenders=lambda port: [Contender(0, port)], farm_at=records.get)
 
 
 def as_wanted(**kwargs):

@@ -15,19 +15,19 @@ from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.informers.kinds import FOLLOWED
+from kube_nftlb.operator.informers.kinds import WATCHED
 
 _log = structlog.get_logger()
 
 
-class Reflector:
+class Informers:
     """Keeps the cache up to date in ``run``; ``on_change`` is told what each change touches."""
 
     def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Dirty], None]) -> None:
         self._kube = kube
         self._writer = writer
         self._on_change = on_change
-        self._listed = {resource: asyncio.Event() for resource in FOLLOWED}
+        self._listed = {resource: asyncio.Event() for resource in WATCHED}
 
     async def until_listed(self) -> None:
         """Return once all are known: before that a farm might be taken for one that there is not."""
@@ -35,7 +35,7 @@ class Reflector:
             await event.wait()
 
     async def run(self, resource: Resource) -> None:
-        """List and watch one of FOLLOWED, for ever."""
+        """List and watch one of WATCHED, for ever."""
         handlers = Handlers(
             replace=lambda listing: self._replace(resource, listing),
             put=lambda raw: self._change(resource, raw, self._writer.put),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from kube_nftlb.reasons import OperatorEvent
 
 
-class Problem(NamedTuple):
+class Rejection(NamedTuple):
     """Something that a person should know of an object: a word in CamelCase, and a sentence that says what to do."""
 
     reason: OperatorEvent

@@ -28,11 +28,11 @@ class Outcome(Enum):
     """There is nothing to write to any more: the namespace is going, or the CustomResourceDefinition has gone."""
 
 
-class RefusedError(errors.KubeNftlbError):
+class FarmRefusedError(errors.KubeNftlbError):
     """The API server refused a farm, and will again; the message is its own."""
 
 
-class Publisher:
+class FarmWriter:
     """Writes farms to the API server."""
 
     def __init__(self, kube: Kube, writer: CacheWriter) -> None:
@@ -40,7 +40,7 @@ class Publisher:
         self._writer = writer
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
-        """Create or change a farm. Raises RefusedError."""
+        """Create or change a farm. Raises FarmRefusedError."""
         try:
             dirty = self._writer.put(FARMS, await self._apply(apply))
             record = self._writer.cache.farms.get(apply.key)
@@ -67,7 +67,7 @@ class Publisher:
         return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
 
     async def disown(self, farm: FarmRecord) -> tuple[Outcome, Dirty]:
-        """Leave a farm no controller. Raises RefusedError."""
+        """Leave a farm no controller. Raises FarmRefusedError."""
         try:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
@@ -81,7 +81,7 @@ class Publisher:
         return await self._kube.patch(FARMS, key.name, {"metadata": changes}, key.namespace)
 
     async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
-        """Delete a farm, if it is still the one that was meant. Raises RefusedError."""
+        """Delete a farm, if it is still the one that was meant. Raises FarmRefusedError."""
         farm = delete.farm
         try:
             await self._kube.delete(FARMS, farm.key.name, farm.key.namespace, uid=farm.uid)
@@ -96,7 +96,7 @@ class Publisher:
         return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
 
     async def write_status(self, farm: FarmRecord, status: JsonObject) -> tuple[Outcome, Dirty]:
-        """Write a farm's status. Raises RefusedError."""
+        """Write a farm's status. Raises FarmRefusedError."""
         metadata = {"namespace": farm.key.namespace, "name": farm.key.name, "uid": farm.uid}
         try:
             answer = await self._kube.apply(
@@ -114,7 +114,7 @@ class Publisher:
 
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
-    """What a failed write means. Raises RefusedError for one that is useless to repeat as it is."""
+    """What a failed write means. Raises FarmRefusedError for one that is useless to repeat as it is."""
     if isinstance(error, errors.KubeUnreachableError):
         return Outcome.RETRY
     if error.status >= 500 and not _too_large(error):
@@ -125,7 +125,7 @@ def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
     # 403 also has this cause; the message is all that Kube keeps of it.
     if isinstance(error, errors.NotFoundError) or (error.status == 403 and "is being terminated" in error.message):
         return Outcome.OBSOLETE
-    raise RefusedError(error.message or str(error)) from error
+    raise FarmRefusedError(error.message or str(error)) from error
 
 
 def _too_large(error: errors.KubeError) -> bool:

@@ -10,8 +10,8 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import FARMS
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.informers.kinds import FOLLOWED
-from kube_nftlb.operator.informers.reflector import Reflector
+from kube_nftlb.operator.informers.informers import Informers
+from kube_nftlb.operator.informers.kinds import WATCHED
 from tests.fakes.kube import FakeKube
 from tests.unit.operator.objects import raw_farm
 
@@ -23,7 +23,7 @@ def cache() -> Cache:
 
 @contextlib.asynccontextmanager
 async def watching(kube: FakeKube, cache: Cache) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Reflector(kube, CacheWriter(cache), lambda _: None).run(FARMS))
+    task = asyncio.create_task(Informers(kube, CacheWriter(cache), lambda _: None).run(FARMS))
     await kube.delivered()
     try:
         yield task
@@ -61,12 +61,12 @@ async def test_an_object_that_cannot_be_read_is_passed_over(cache: Cache) -> Non
 
 async def test_all_kinds_are_waited_for(cache: Cache) -> None:
     kube = FakeKube(version=1)
-    watch = Reflector(kube, CacheWriter(cache), lambda _: None)
-    runs = [asyncio.create_task(watch.run(resource)) for resource in FOLLOWED[:-1]]
+    watch = Informers(kube, CacheWriter(cache), lambda _: None)
+    runs = [asyncio.create_task(watch.run(resource)) for resource in WATCHED[:-1]]
     listed = asyncio.create_task(watch.until_listed())
     await kube.delivered()
     assert not listed.done()
-    runs.append(asyncio.create_task(watch.run(FOLLOWED[-1])))
+    runs.append(asyncio.create_task(watch.run(WATCHED[-1])))
     await asyncio.wait_for(listed, 1)
     for run in runs:
         run.cancel()

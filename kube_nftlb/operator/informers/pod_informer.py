@@ -15,10 +15,10 @@ from kube_nftlb.kube.resources import PODS, JsonObject
 from kube_nftlb.operator.cache.cache import NOTHING, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.model.pods import PodKey, pod_key, slim
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 
-class PodWatch:
+class PodInformer:
     """Keeps the cache's Pods up to date in ``run``; ``on_change`` is told what each change touches."""
 
     def __init__(self, kube: Kube, writer: CacheWriter, events: Events, on_change: Callable[[Dirty], None]) -> None:
@@ -74,7 +74,7 @@ class PodWatch:
         self._tell(pod_key(raw), known.uid, known.problems, ())
         return self._writer.remove(PODS, raw)
 
-    def _tell(self, key: PodKey, uid: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
+    def _tell(self, key: PodKey, uid: str, before: tuple[Rejection, ...], now: tuple[Rejection, ...]) -> None:
         # A Pod changes often, and its annotations hardly ever.
         if self._tells and now != before:
-            self._events.tell(Subject(PODS, *key, uid), now)
+            self._events.report(Subject(PODS, *key, uid), now)
