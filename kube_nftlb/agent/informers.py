@@ -1,4 +1,4 @@
-"""NftlbFarms and NftlbPolicies from the API server to the reconciler."""
+"""List and watch NftlbFarms and NftlbPolicies for the reconciler."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ Json = dict[str, Any]
 
 
 async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthCheckPorts) -> None:
-    """Tell the reconciler and the health checks of all farms, and of each change, for ever.
+    """Pass all farms and each change to the reconciler and the health checks, until cancelled.
 
-    While the API server is away nothing is told, and so nothing is changed.
+    While the API server is unreachable nothing changes.
     """
     seen: dict[FarmKey, Json] = {}
 
@@ -56,7 +56,7 @@ async def watch_farms(kube: Kube, reconciler: Reconciler, health_checks: HealthC
 
 
 async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
-    """Tell the reconciler of all policies, and of each change, for ever."""
+    """Pass all policies and each change to the reconciler, until cancelled."""
 
     def replace(listing: Listing) -> None:
         reconciler.replace_policies(listing.items, int(listing.resource_version))
@@ -65,7 +65,7 @@ async def watch_policies(kube: Kube, reconciler: Reconciler) -> None:
 
 
 def _kept(raw: Json) -> Json:
-    """What is kept of a farm in a list: parsed at once, for all as JSON objects are six times as much memory."""
+    """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
     farm = parse(raw)
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     return {
@@ -76,12 +76,12 @@ def _kept(raw: Json) -> Json:
 
 
 def _essence(raw: Json) -> Json:
-    """What of a farm's metadata says whether it is to be read anew: its spec has a generation, its owners have none."""
+    """Return the metadata that changes with what the agent reads: spec has a generation, ownerReferences have none."""
     return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences")}
 
 
 def parse(raw: Json) -> Farm | Problem:
-    """A farm object, or why it is none: the API server checks much the same, but perhaps with an older definition."""
+    """Validate a farm object. The API server does too, but perhaps with an older definition."""
     try:
         return Farm.model_validate(raw)
     except ValidationError as error:

@@ -106,7 +106,7 @@ def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: Cluster, here: s
     assert hammered["attempts"] > 20
     assert hammered["failures"] == []
     assert lease(pair)["leaseTransitions"] == transitions + 1
-    taken, given = lease(pair)["acquireTime"], stamp(pair, first, "the lease is given back")
+    taken, given = lease(pair)["acquireTime"], stamp(pair, first, "lease released")
     print(f"planned: the lease was free at {given}, and taken at {taken}")
     assert applied(pair, "before--http")[other_than(first)] == 0, "what is right is not written again"
 

@@ -1,4 +1,4 @@
-"""The DaemonSet that runs the agent: whether the agent ends for good on this node."""
+"""Watch the DaemonSet that runs the agent, to know if the agent is being uninstalled."""
 
 import asyncio
 import contextlib
@@ -8,13 +8,13 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import DAEMON_SETS, JsonObject
 
-_LOOK_S = 3.0
+_REQUEST_TIMEOUT_S = 3.0
 
 
 class OwnDaemonSet:
-    """Follows one DaemonSet in ``run``.
+    """Watches one DaemonSet in ``run``.
 
-    Helm deletes the agent's rights along with its DaemonSet; so an agent that first asks as it ends may get no answer.
+    Helm deletes the agent's permissions along with its DaemonSet, so a request on exit alone may be forbidden.
     """
 
     def __init__(self, kube: Kube, namespace: str, name: str) -> None:
@@ -24,16 +24,16 @@ class OwnDaemonSet:
         self._deleted = False
 
     async def run(self) -> None:
-        """Follow it, for ever."""
+        """Watch it until cancelled."""
         handlers = Handlers.for_one(self._update)
         await list_and_watch(
             self._kube, DAEMON_SETS, handlers, namespace=self._namespace, field_selector=self._selector
         )
 
     async def is_deleted(self) -> bool:
-        """Whether there is no such DaemonSet any more, or it is about to go; while that is in doubt, it is not."""
+        """Return True if the DaemonSet is deleted or being deleted, as far as known."""
         with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError, TimeoutError):
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 listing = await self._kube.list(DAEMON_SETS, self._namespace, field_selector=self._selector)
                 self._update(next(iter(listing.items), None))
         return self._deleted

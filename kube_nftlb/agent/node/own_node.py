@@ -1,4 +1,4 @@
-"""The Node that the agent runs on, as the API server has it, kept up to date by a watch."""
+"""Watch the Node object of this agent."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ _log = structlog.get_logger()
 
 
 class OwnNode:
-    """Holds the latest state of one Node.
+    """The latest state of one Node.
 
-    ``current`` is None where there is no such Node, and before the API server was heard; ``known`` tells these apart.
+    ``current`` is None if the Node does not exist, and before the first list, when ``known`` is False.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,11 +26,11 @@ class OwnNode:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        """Have ``on_change`` called after each change of what a CoreNode has of the Node, and not for other changes."""
+        """Call ``on_change`` after each change of a field that CoreNode has."""
         self._listeners.append(on_change)
 
     def update(self, node: CoreNode | None) -> None:
-        """The API server has told of the Node, or that there is none."""
+        """Set the state; None if the Node does not exist."""
         news = not self.known or node != self.current
         self.known = True
         self.current = node
@@ -40,7 +40,7 @@ class OwnNode:
 
 
 async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:
-    """Keep the Node up to date, for ever. While the API server is away it stays as it was."""
+    """Keep ``own_node`` up to date until cancelled; while the API server is unreachable it stays as it was."""
 
     def update(raw: JsonObject | None) -> None:
         if raw is None:

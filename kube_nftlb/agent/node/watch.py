@@ -1,4 +1,4 @@
-"""What the agent follows besides farms: its own Node, the node's addresses, the cluster's ranges for Services."""
+"""Watch what decisions need besides farms: this Node, its addresses, and the ServiceCIDRs."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from kube_nftlb.kube.resources import SERVICE_CIDRS, JsonObject
 from kube_nftlb.settings import AgentSettings
 
 _ADDRESSES_EVERY_S = 10
-"""How often the node's addresses are read, where node ports depend on them."""
+"""How often the node's addresses are read, if node ports depend on them."""
 
 _log = structlog.get_logger()
 
 
-class Surroundings:
-    """Tells the reconciler of everything but farms that its decisions depend on, once all of it is known."""
+class NodeWatch:
+    """Passes facts about the node and the cluster to the reconciler, once all are known."""
 
     def __init__(self, kube: Kube, reconciler: Reconciler, own_node: OwnNode, settings: AgentSettings) -> None:
         self._kube = kube
@@ -37,13 +37,13 @@ class Surroundings:
         own_node.subscribe(self._tell)
 
     async def run(self) -> None:
-        """Follow all, for ever."""
+        """Watch everything until cancelled."""
         await asyncio.gather(
             watch_own_node(self._kube, self._own_node), self._watch_service_cidrs(), self._watch_addresses()
         )
 
     def health_check_hosts(self) -> tuple[str, ...]:
-        """Where healthCheckNodePorts are listened on: where node ports are; everywhere while no such place is known."""
+        """Return the addresses for healthCheckNodePorts: those of node ports, or all while none is known."""
         return tuple(ip for ips in self._facts().port_ips.values() for ip in ips) or (ALL_ADDRESSES,)
 
     def _tell(self) -> None:

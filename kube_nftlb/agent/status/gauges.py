@@ -1,4 +1,4 @@
-"""What the agent's gauges say at the moment at which they are read."""
+"""Set the agent's gauges when they are read."""
 
 import time
 from collections import Counter
@@ -11,14 +11,14 @@ from kube_nftlb.nftlb import objects
 
 
 class Gauges:
-    """Counts what changed since the last time, and no more: there may be a quarter of a million backends."""
+    """Counts only the farms that changed since the last time: there may be a quarter of a million backends."""
 
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
         self._counted: dict[str, tuple[objects.Farm, Counter[str]]] = {}
 
     def refresh(self) -> None:
-        """Set them all."""
+        """Set all gauges."""
         progress, backlog = self._reconciler.progress, self._reconciler.progress.backlog
         now = time.monotonic()
         metrics.set_states(metrics.NODE_FARMS, self._reconciler.states(), get_args(FarmState))

@@ -1,4 +1,4 @@
-"""Events on the Node: what keeps this node from serving, once it lasts, and that it is over."""
+"""Report lasting problems of this node, and their end, in Events on the Node."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from kube_nftlb.reasons import EventReason
 
 LOOK_EVERY_S = 1.0
 LASTS_S = 5.0
-"""What is over sooner is not told: nftlb is away for a moment whenever it is started anew."""
+"""Shorter problems are not reported: nftlb is unreachable for a moment at every restart."""
 
 _OVER: dict[EventReason, tuple[EventReason, str]] = {
     "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
@@ -20,7 +20,7 @@ _OVER: dict[EventReason, tuple[EventReason, str]] = {
 
 
 def troubles(progress: Progress, node: str) -> list[Lasting]:
-    """What is wrong on a node."""
+    """Return the current problems of a node."""
     found = []
     if progress.nftlb_error:
         sentence = "changes of Services wait until it is back, what was programmed goes on working; see the logs of the"
@@ -29,7 +29,7 @@ def troubles(progress: Progress, node: str) -> list[Lasting]:
                 "NftlbUnreachable", f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.nftlb_error})"
             )
         )
-    # A spec with a part that has no effect is for the farm's condition: everything is programmed.
+    # Warnings belong into the farm's status: everything is programmed.
     failed = {key: problem for key, problem in progress.problems.items() if not problem.harmless}
     if failed:
         key, problem = min(failed.items())
@@ -43,7 +43,7 @@ def troubles(progress: Progress, node: str) -> list[Lasting]:
 
 
 class NodeEvents:
-    """Tells of an agent's progress on its Node."""
+    """Reports an agent's progress on its Node."""
 
     def __init__(self, events: Events, own_node: OwnNode, progress: Progress) -> None:
         self._events = events
@@ -53,13 +53,13 @@ class NodeEvents:
         self._told: set[EventReason] = set()
 
     async def run(self) -> None:
-        """Look and tell until cancelled."""
+        """Report until cancelled."""
         while True:
             self.look(time.monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self, now: float) -> None:
-        """Tell what has lasted, and what that was told is over."""
+        """Report the problems that last, and those reported ones that are resolved."""
         node = self._own_node.current
         if node is None:
             return

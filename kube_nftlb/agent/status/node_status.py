@@ -1,4 +1,4 @@
-"""Progress of the loop -> the NftlbNode's status. No I/O."""
+"""The status of the NftlbNode, from the progress of the loop. No I/O."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ _ERROR_MAX = 1024
 _MESSAGE_MAX = 512
 
 _GENERATION = 1
-"""Of every NftlbNode, since it has no spec. ``kubectl wait`` takes no condition that is of an earlier generation."""
+"""The generation of every NftlbNode, since it has no spec. ``kubectl wait`` ignores conditions of an earlier one."""
 
 _Said = tuple[str, NodeReason, str]
 
@@ -26,7 +26,7 @@ def node_status(
     before: NodeStatus | None,
     now: datetime,
 ) -> NodeStatus:
-    """What to report; a condition keeps the time of its last change from the status ``before``."""
+    """Return the status to write. Conditions keep the time of their last transition from ``before``."""
     reachable = not progress.nftlb_error
     ready: _Said
     nftlb: _Said
@@ -47,7 +47,7 @@ def node_status(
     known = {condition.type: condition for condition in before.conditions} if before else {}
     stamp = timestamps.seconds(now)
     return NodeStatus(
-        # A failed farm that is not listed would count as programmed.
+        # A failed farm missing from failedFarms would count as programmed.
         watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
         policy_watermark=str(progress.policy_watermark),
         farms=len(present),

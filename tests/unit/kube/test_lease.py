@@ -114,7 +114,7 @@ async def test_a_leader_whose_lease_is_anothers_ends(kube: FakeKube) -> None:
     async with running(one) as [task]:
         await until(one.leading.is_set)
         touch(kube, holderIdentity="thief")
-        with pytest.raises(errors.LeaseLostError, match="no longer ours but 'thief'"):
+        with pytest.raises(errors.LeaseLostError, match="was taken by 'thief'"):
             await asyncio.wait_for(asyncio.shield(task), 10)
     await one.release()
     assert holder(kube) == "thief", "what is another's is not given back"

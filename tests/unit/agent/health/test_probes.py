@@ -137,7 +137,7 @@ async def test_a_port_that_is_taken_is_told_stops_no_other_and_is_tried_again(ag
         agent.ports.put(balanced(free, LOCAL, name="api--http", owner="api"))
         await agent.until_status(free, 200)
         (told,) = agent.events.problems["web"]
-        assert told.startswith("FailedToStartServiceHealthcheck: node node-1 cannot answer on the health")
+        assert told.startswith("FailedToStartServiceHealthcheck: node node-1 cannot listen on the health")
         assert f"{port}: Address already in use" in told
         assert "api" not in agent.events.problems
     await agent.until_status(port, 200)
@@ -150,7 +150,7 @@ async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
     agent.ports.put(balanced(port, LOCAL))
     assert (await agent.until_status(port, 200))["service"]["name"] == "api"
     await until(lambda: "web" in agent.events.problems)
-    assert "the port of the Service default/api" in agent.events.problems["web"][0]
+    assert "the Service default/api has the same port" in agent.events.problems["web"][0]
     agent.ports.remove(FarmKey("default", "api--http"))
     await until(lambda: agent.events.problems["web"] == [])
     assert (await agent.ask(port))[1]["service"]["name"] == "web"
@@ -165,7 +165,7 @@ async def test_so_many_ports_are_opened_that_files_are_left_for_nftlb(
     await agent.until_status(first, 200)
     agent.ports.put(balanced(second, LOCAL, name="api--http", owner="api"))
     await until(lambda: "api" in agent.events.problems)
-    assert "1 such ports at most" in agent.events.problems["api"][0]
+    assert "the limit of 1 ports" in agent.events.problems["api"][0]
     assert await agent.ask(second) == (0, {})
 
 
