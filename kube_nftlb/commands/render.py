@@ -87,7 +87,7 @@ def _farms(manifests: Manifests) -> Rendered:
         slices = cache.slices_of(key)
         todo = diff(
             service,
-            build(service, slices, lambda pod, namespace=key.namespace: cache.asked_by(namespace, pod)),  # type: ignore[misc]  # bound now
+            build(service, slices, lambda pod, namespace=key.namespace: cache.options_of_pod(namespace, pod)),  # type: ignore[misc]  # bound now
             cache.farms_of(key),
             contenders=cache.contenders,
             farm_at=cache.farms.get,

@@ -1,13 +1,13 @@
-"""What the operator's gauges say at the moment at which they are read."""
+"""Set the operator's gauges when they are read."""
 
 from kube_nftlb import metrics
 from kube_nftlb.operator.sync.reconciler import Reconciler
 
 
 def refresh(reconciler: Reconciler, *, leads: bool) -> None:
-    """Set them all. It takes a millisecond with thousands of farms.
+    """Set all gauges, in a millisecond with thousands of farms.
 
-    A replica that stands by has no figures of the cluster: those of the leader would count twice.
+    Only the leader sets them: figures of the cluster would count twice.
     """
     if not leads:
         return

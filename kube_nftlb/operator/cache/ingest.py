@@ -13,7 +13,7 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache, CachedSlice, Dirty
-from kube_nftlb.operator.cache.newest import Table
+from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.pending_changes import PendingChange, PendingChanges
 from kube_nftlb.operator.cache.records import parse_farm, parse_node
 from kube_nftlb.operator.cache.slices import ServiceKey, parse_slice
@@ -26,7 +26,7 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 
 
 class _Kind(NamedTuple):
-    table: Table[Any, Any]
+    table: Newest[Any, Any]
     key: Callable[[JsonObject], ObjectKey]
     put: Callable[[JsonObject], Dirty]
     remove: Callable[[ObjectKey, int], Dirty]

@@ -1,8 +1,7 @@
-"""EndpointSlices, farms and what nodes report, from the API server to the cache.
+"""List and watch EndpointSlices, farms and nodes into the cache.
 
-There is one slice and more for each Service, and three events of a farm, which the operator writes itself, for each
-change of one: on each of them kopf spends a millisecond, a task and a copy. So not kopf, but the project's own
-reflector, which looks at an object's resourceVersion and leaves it there where it is known.
+Not with kopf, which spends a millisecond, a task and a copy on each event: every Service has slices, and every change
+of a farm causes three events. The project's own reflector skips objects with a known resourceVersion.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _log = structlog.get_logger()
 
 
 class Informers:
-    """Keeps the cache up to date in ``run``; ``on_change`` is told what each change touches."""
+    """Keeps the cache up to date in ``run``; ``on_change`` gets what each change makes out of date."""
 
     def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Dirty], None]) -> None:
         self._kube = kube
@@ -30,12 +29,12 @@ class Informers:
         self._listed = {resource: asyncio.Event() for resource in WATCHED}
 
     async def until_listed(self) -> None:
-        """Return once all are known: before that a farm might be taken for one that there is not."""
+        """Wait until all kinds are listed: before that, an existing farm might seem missing."""
         for event in self._listed.values():
             await event.wait()
 
     async def run(self, resource: Resource) -> None:
-        """List and watch one of WATCHED, for ever."""
+        """List and watch one of WATCHED until cancelled."""
         handlers = Handlers(
             replace=lambda listing: self._replace(resource, listing),
             put=lambda raw: self._change(resource, raw, self._writer.put),
@@ -44,7 +43,7 @@ class Informers:
         await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
 
     def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
-        """Take in an object of a list at once, so that no more than a page of them is ever there; its name is kept."""
+        """Cache an object of a list at once and keep its name alone, so that memory holds no more than a page."""
         self._change(resource, raw, self._writer.put)
         return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
 
@@ -59,7 +58,7 @@ class Informers:
         try:
             dirty = change(resource, raw)
         except Exception:
-            # An object that nobody thought of must not end the service of all others.
-            _log.exception("an object cannot be read", resource=resource.plural, name=raw["metadata"]["name"])
+            # One malformed object must not stop all others.
+            _log.exception("cannot parse object, ignored", resource=resource.plural, name=raw["metadata"]["name"])
         else:
             self._on_change(dirty)

@@ -1,12 +1,12 @@
-"""Which kinds the operator watches, and how. No I/O."""
+"""The kinds that the operator watches. No I/O."""
 
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVICES
 
 BY_KOPF = (SERVICES,)
-"""What kopf watches."""
+"""Watched by kopf."""
 
 WATCHED = (ENDPOINT_SLICES, FARMS, NFTLB_NODES)
-"""What the ``reflector`` watches: what belongs to a Service, what the operator writes, what agents report."""
+"""Watched by ``Informers``."""
 
 KINDS = (*BY_KOPF, *WATCHED)
-"""All kinds that the operator lists and watches, except Pods."""
+"""All kinds that the operator lists again, to repair the cache: all but Pods."""

@@ -1,8 +1,7 @@
-"""The Pods that have annotations of ours, from the API server to the cache.
+"""List and watch the Pods with annotations of kube-nftlb into the cache.
 
-A cluster has tens of thousands of Pods, which change all the time, and few have such annotations. So not kopf, which
-keeps a task, a queue and the whole of every object, but the project's own reflector, with the metadata of the Pods
-alone; of those without an annotation nothing is kept. It has no gap between list and watch, and so needs no later list.
+Not with kopf, which keeps a task, a queue and a copy of every object: a cluster has tens of thousands of Pods that
+change all the time, and few have such annotations. Only metadata is watched, and nothing is kept of other Pods.
 """
 
 import asyncio
@@ -19,28 +18,28 @@ from kube_nftlb.operator.model.rejections import Rejection
 
 
 class PodInformer:
-    """Keeps the cache's Pods up to date in ``run``; ``on_change`` is told what each change touches."""
+    """Keeps the Pods up to date in ``run``; ``on_change`` gets what each change makes out of date."""
 
     def __init__(self, kube: Kube, writer: CacheWriter, events: Events, on_change: Callable[[Dirty], None]) -> None:
         self.listed = asyncio.Event()
-        """Set once all Pods are known: before that a farm might be written without what they ask for."""
+        """Set once all Pods are listed: before that, farms might be written without their options."""
         self._kube = kube
         self._writer = writer
         self._cache = writer.cache
         self._events = events
         self._on_change = on_change
-        self._tells = False
+        self._reports = False
 
     async def run(self) -> None:
-        """List and watch, for ever."""
+        """List and watch until cancelled."""
         handlers = Handlers(self._replace, self._put, self._remove)
         await list_and_watch(self._kube, PODS, handlers, metadata_only=True, transform=slim)
 
-    def tell_all(self) -> None:
-        """From now on write Events on what is wrong with Pods; first on all that is. Before, another replica does."""
-        self._tells = True
+    def start_reporting(self) -> None:
+        """Report problems of Pods in Events from now on, and all existing ones: this replica became the leader."""
+        self._reports = True
         for key, pod in self._cache.pods.items():
-            self._tell(key, pod.uid, (), pod.problems)
+            self._report(key, pod.uid, (), pod.problems)
 
     def _replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
@@ -66,15 +65,16 @@ class PodInformer:
         known = self._cache.pods.get(key)
         self._on_change(self._writer.put(PODS, kept))
         if (pod := self._cache.pods.get(key)) is not None:
-            self._tell(key, pod.uid, known.problems if known is not None and known.uid == pod.uid else (), pod.problems)
+            before = known.problems if known is not None and known.uid == pod.uid else ()
+            self._report(key, pod.uid, before, pod.problems)
 
     def _forget(self, raw: JsonObject) -> Dirty:
         if (known := self._cache.pods.get(pod_key(raw))) is None:
             return NOTHING
-        self._tell(pod_key(raw), known.uid, known.problems, ())
+        self._report(pod_key(raw), known.uid, known.problems, ())
         return self._writer.remove(PODS, raw)
 
-    def _tell(self, key: PodKey, uid: str, before: tuple[Rejection, ...], now: tuple[Rejection, ...]) -> None:
-        # A Pod changes often, and its annotations hardly ever.
-        if self._tells and now != before:
+    def _report(self, key: PodKey, uid: str, before: tuple[Rejection, ...], now: tuple[Rejection, ...]) -> None:
+        # Pods change often, their annotations hardly ever.
+        if self._reports and now != before:
             self._events.report(Subject(PODS, *key, uid), now)

@@ -1,4 +1,4 @@
-"""Why something was not done as asked: one vocabulary for logs, Events and conditions."""
+"""What the operator rejects of an object, for logs, Events and conditions."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from kube_nftlb.reasons import OperatorEvent
 
 
 class Rejection(NamedTuple):
-    """Something that a person should know of an object: a word in CamelCase, and a sentence that says what to do."""
+    """Why a part of an object is not used as written: a reason in CamelCase, and a message that says what to do."""
 
     reason: OperatorEvent
     message: str

@@ -1,4 +1,4 @@
-"""From what is wanted of a Service's farms and what there is to the writes that are needed."""
+"""Compare the farms that a Service needs with those that exist. No I/O."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ DeleteReason = Literal["ServiceGone", "ServiceNotServed", "PortGone"]
 
 
 class Apply(NamedTuple):
-    """A farm to write; ``uid`` is that of the farm that is there, "" where none is."""
+    """A farm to write; ``uid`` is that of the existing farm, ``""`` without one."""
 
     key: FarmKey
     wanted: Wanted
@@ -26,7 +26,7 @@ class Apply(NamedTuple):
     uid: str
     reason: ApplyReason
     foreign_owner: bool = False
-    """Whether the farm that is there calls another object its controller: an earlier Service, or a forged one."""
+    """True if the existing farm has another controller: an earlier Service, or a forged one."""
 
 
 class Delete(NamedTuple):
@@ -37,9 +37,9 @@ class Delete(NamedTuple):
 
 
 class Writes(NamedTuple):
-    """The writes for one Service: deletions come last, for an address may go from one farm to another.
+    """The writes for one Service. Deletions come last, since an address may move from one farm to another.
 
-    The older farm has it until it is deleted; nodes then give it at once to the new one, which they must know by then.
+    The old farm owns it until it is deleted; nodes then give it to the new farm, which they must know by then.
     """
 
     applies: tuple[Apply, ...]
@@ -56,10 +56,10 @@ def diff(
     farm_at: Callable[[FarmKey], FarmRecord | None],
     made_at: datetime | None = None,
 ) -> Writes:
-    """What to write so that a Service (None: there is none) has the farms that were built from it, and no others.
+    """Return the writes after which a Service (None: deleted) has exactly the farms that were built from it.
 
-    ``existing`` are the farms made from that Service so far; ``farm_at`` finds any farm.
-    ``made_at`` is when the oldest change that this follows was made in the cluster; farms that change are told it.
+    ``existing`` are the farms of that Service; ``farm_at`` finds any farm. ``made_at`` is when the oldest change behind
+    this was made in the cluster; it is written into farms that change.
     """
     if service is None:
         return Writes((), _deletes(existing, "ServiceGone", kept=set()), ())
@@ -76,13 +76,11 @@ def diff(
             farm = farm_at(FarmKey(port.namespace, name))
             if farm is None or farm.port == port:
                 return False
-            # One that this very Service controls has lost its labels by hand: it gets them back.
+            # A farm of this very Service whose labels were removed by hand gets them back.
             return farm.port is not None or farm.owner_uid != service.metadata.uid
 
         if (name := farm_name(port, owned.get(port, []), contenders(port), taken)) is None:
-            sentence = (
-                f"port {port.port or 'default'} has no farm: others are named {port.plain_name} and as its substitute"
-            )
+            sentence = f"port {port.port or 'default'} has no farm: {port.plain_name} and its substitute are taken"
             problems.append(Rejection("FarmNameTaken", sentence))
             continue
         key = FarmKey(port.namespace, name)
@@ -92,7 +90,7 @@ def diff(
             uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
             foreign = owner_uid not in ("", service.metadata.uid)
             applies.append(Apply(key, wanted, _body(service, key, wanted, uid, made_at), uid, reason, foreign))
-    # Where one farm becomes two, the new one gets its addresses at the moment at which the other leaves them.
+    # If one farm becomes two, the new one gets its addresses when the other gives them up.
     applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
     return Writes(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
@@ -136,6 +134,6 @@ def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str, made_at: dat
     if made_at is not None:
         metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: timestamps.micros(made_at)}
     if uid:
-        # The API server refuses the write should the farm have become another one meanwhile.
+        # The API server rejects the write if the farm was replaced meanwhile.
         metadata["uid"] = uid
     return {"metadata": metadata, "spec": wanted.spec}

@@ -1,4 +1,4 @@
-"""Writing farms: one write each, its outcome told by a value, its answer put into the cache at once."""
+"""Write farms to the API server, and its answers into the cache."""
 
 from enum import Enum
 
@@ -19,17 +19,17 @@ _log = structlog.get_logger()
 
 
 class Outcome(Enum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     DONE = "done"
     RETRY = "retry"
-    """It failed in a way that passes: the API server is away, overloaded, or has another state than we know."""
+    """It failed for now: the API server is unreachable, overloaded, or has a newer state."""
     OBSOLETE = "obsolete"
-    """There is nothing to write to any more: the namespace is going, or the CustomResourceDefinition has gone."""
+    """There is nothing left to write to: the namespace is terminating, or the CustomResourceDefinition is deleted."""
 
 
 class FarmRefusedError(errors.KubeNftlbError):
-    """The API server refused a farm, and will again; the message is its own."""
+    """The API server rejects a farm, and will again; the message is the API server's."""
 
 
 class FarmWriter:
@@ -45,7 +45,7 @@ class FarmWriter:
             dirty = self._writer.put(FARMS, await self._apply(apply))
             record = self._writer.cache.farms.get(apply.key)
             if record is not None and record.uid and record.digest != apply.wanted.digest:
-                # Server-side apply leaves what other managers added to a list; this takes it out.
+                # Server-side apply keeps what other managers added to a list; this removes it.
                 answer = await self._kube.patch(
                     FARMS, apply.key.name, {"spec": blanks(apply.wanted.spec)}, apply.key.namespace
                 )
@@ -60,14 +60,14 @@ class FarmWriter:
         try:
             return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
         except errors.KubeError as error:
-            # The API server takes no second controller, and the first may be one that we did not put there.
+            # The API server rejects a second controller, and the first may not be ours.
             if error.status != 422 or not apply.foreign_owner:
                 raise
         await self._take_controller(apply.key)
         return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
 
     async def disown(self, farm: FarmRecord) -> tuple[Outcome, Dirty]:
-        """Leave a farm no controller. Raises FarmRefusedError."""
+        """Remove the controller of a farm. Raises FarmRefusedError."""
         try:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
@@ -81,7 +81,7 @@ class FarmWriter:
         return await self._kube.patch(FARMS, key.name, {"metadata": changes}, key.namespace)
 
     async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
-        """Delete a farm, if it is still the one that was meant. Raises FarmRefusedError."""
+        """Delete a farm, if it was not replaced. Raises FarmRefusedError."""
         farm = delete.farm
         try:
             await self._kube.delete(FARMS, farm.key.name, farm.key.namespace, uid=farm.uid)
@@ -114,22 +114,22 @@ class FarmWriter:
 
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
-    """What a failed write means. Raises FarmRefusedError for one that is useless to repeat as it is."""
+    """Return the outcome of a failed write. Raises FarmRefusedError if a retry is useless."""
     if isinstance(error, errors.KubeUnreachableError):
         return Outcome.RETRY
     if error.status >= 500 and not _too_large(error):
-        _log.warning("write failed", error=str(error))
+        _log.warning("write failed, retrying", error=str(error))
         return Outcome.RETRY
     if error.status in (409, 429):
         return Outcome.RETRY
-    # 403 also has this cause; the message is all that Kube keeps of it.
+    # A 403 may have this cause too; only the message says so.
     if isinstance(error, errors.NotFoundError) or (error.status == 403 and "is being terminated" in error.message):
         return Outcome.OBSOLETE
     raise FarmRefusedError(error.message or str(error)) from error
 
 
 def _too_large(error: errors.KubeError) -> bool:
-    """Whether etcd refuses an object for its size, which the API server tells as an error of its own."""
+    """Return True if etcd rejects an object for its size, which the API server reports as an internal error."""
     return "request is too large" in error.message or "message larger than max" in error.message
 
 

@@ -1,4 +1,4 @@
-"""The workers: each takes a Service or a farm from a queue and makes the API server agree with the cache."""
+"""Workers that reconcile Services and the statuses of farms."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from kube_nftlb.operator.cache.records import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.farms.builder import Built, PortKey, Profile, build
 from kube_nftlb.operator.model.rejections import Rejection
-from kube_nftlb.operator.status.farm_status import decide, forged, troubles
+from kube_nftlb.operator.status.farm_status import decide, forged, problems_of_farm
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 
@@ -32,22 +32,22 @@ _FIRST_SLICE_S = 0.05
 _STATUS_DELAY_S = 0.2
 _STATUS_DELAY_EACH_S = 0.01
 _STATUS_DELAY_MAX_S = 10.0
-"""How much longer for each status that waits: when thousands of farms change, most are programmed by then, and their
-status is written once instead of twice. The API server's work for them is more than all of ours."""
+"""Added for each waiting status: when thousands of farms change, most are programmed by then, and their status is
+written once instead of twice. Writes cost the API server more than the operator."""
 _STATUS_INTERVAL_S = 1.0
 _STATUS_PATIENCE_S = 1.0
 _NODES_PATIENCE_S = 2.0
-"""How long a changed farm's status waits for its nodes, which tell within 1.4 s that they have it: so it is written
-once, and not first without them. To the API server a status is as much work as the farm itself."""
+"""How long the status of a changed farm waits for its nodes, which report within 1.4 s: so it is written once. A status
+costs the API server as much as the farm itself."""
 _NODES_PATIENCE_EACH_S = 0.03
 _NODES_PATIENCE_MAX_S = 60.0
-"""How much longer for each farm that waits so: when thousands change, the nodes take some 30 ms for each."""
+"""Added for each waiting farm: when thousands change, nodes need some 30 ms for each."""
 
 _log = structlog.get_logger()
 
 
 class Reconciler:
-    """Both queues, and what their workers do. ``clock`` tells the time in seconds, ``now`` the date."""
+    """Both queues and their workers. ``clock`` returns seconds, ``now`` the date."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Reconciler:
         self.cache = writer.cache
         self.changes = writer.changes
         self._writer = writer
-        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes, attrgetter("namespace"))
+        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._farm_writer = farm_writer
         self._events = events
@@ -74,41 +74,41 @@ class Reconciler:
         self._deciding = asyncio.Lock()
 
     def mark(self, dirty: Dirty) -> None:
-        """Have everything that may be out of date looked at."""
+        """Queue everything that may be out of date."""
         for key in dirty.services:
             self.services.add(key, self._patience(key))
         self._mark_statuses(dirty)
 
-    def _comes_or_goes(self, key: ServiceKey) -> bool:
-        """Whether a Service is not served yet, or is gone: somebody waits for it, more than for one endpoint more."""
+    def _is_urgent(self, key: ServiceKey) -> bool:
+        """Return True for a Service that has no farms yet or is deleted: clients wait for it."""
         return self.cache.services.get(key) is None or not self.cache.farms_of(key)
 
     def _patience(self, key: ServiceKey) -> float:
-        """How long to wait for the first EndpointSlice of a new Service, which comes a few milliseconds behind it.
+        """Return the seconds to wait for the first EndpointSlice of a new Service, which follows within milliseconds.
 
-        Otherwise every node would program a farm without backends, and then the farm that was meant.
+        Otherwise every node would program a farm without backends first.
         """
         service = self.cache.services.get(key)
         awaited = service is not None and service.spec.selector
         return _FIRST_SLICE_S if awaited and not self.cache.slices_of(key) and not self.cache.farms_of(key) else 0
 
     def _mark_statuses(self, dirty: Dirty) -> None:
-        """Statuses are for people, and can wait until the nodes have had their turn."""
+        """Queue statuses, with a delay: they are for people, and nodes come first."""
         delay_s = min(_STATUS_DELAY_S + len(self.statuses) * _STATUS_DELAY_EACH_S, _STATUS_DELAY_MAX_S)
         for key in dirty.farms:
             farm = self.cache.farms.get(key)
-            self.statuses.add(key, 0 if farm is not None and farm.poses_as_ours else delay_s)
+            self.statuses.add(key, 0 if farm is not None and farm.is_forged else delay_s)
 
     async def work_on_services(self) -> None:
-        """One worker's life."""
+        """Reconcile Services until cancelled."""
         while True:
             key = await self.services.get()
             started = self._clock()
             try:
                 delay_s = await self._reconcile(key)
             except Exception:
-                # A defect met by one Service must not stop the others.
-                _log.exception("reconciling failed", namespace=key.namespace, service=key.name)
+                # A defect with one Service must not stop the others.
+                _log.exception("cannot reconcile Service", namespace=key.namespace, service=key.name)
                 delay_s = _REFUSED_RETRY_S
             finally:
                 self.services.done(key)
@@ -117,7 +117,7 @@ class Reconciler:
                 self.services.add(key, delay_s)
 
     async def work_on_statuses(self) -> None:
-        """One worker's life; it gives way to the farms, though not for ever."""
+        """Write statuses of farms until cancelled; Services come first, for a while."""
         while True:
             key = await self.statuses.get()
             try:
@@ -128,7 +128,7 @@ class Reconciler:
             try:
                 delay_s = await self._report(key)
             except Exception:
-                _log.exception("reporting failed", namespace=key.namespace, farm=key.name)
+                _log.exception("cannot reconcile farm status", namespace=key.namespace, farm=key.name)
                 delay_s = _REFUSED_RETRY_S
             finally:
                 self.statuses.done(key)
@@ -136,9 +136,9 @@ class Reconciler:
                 self.statuses.add(key, delay_s)
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
-        """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
+        """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
         async with self._deciding:
-            # A plan may take half a second. What the API server and the kubelet say is heard between two of them.
+            # A diff may take half a second: let events and probes in between.
             await asyncio.sleep(0)
             service = self.cache.services.get(key)
             todo = self._diff(key, service, self.changes.begin(key).made_at)
@@ -148,7 +148,7 @@ class Reconciler:
         awaited: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
         for write in writes:
-            # Its addresses go to a farm that is not there yet; where that is refused, it is better than none.
+            # Its addresses move to a farm that does not exist yet. If that is rejected, the old farm stays.
             if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
                 continue
             if isinstance(write, Apply) and write.reason != "Created" and _whole(write.wanted.port) in awaited:
@@ -170,7 +170,7 @@ class Reconciler:
             return self._backoff(key)
         self.changes.done(key)
         self._failures.pop(key, None)
-        # Where not the namespace but the CustomResourceDefinition has gone, it may come back.
+        # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
         waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
@@ -178,7 +178,7 @@ class Reconciler:
         cache = self.cache
         built = Built((), ())
         if service is not None:
-            pods = lambda pod: cache.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
+            pods = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
             built = build(service, cache.slices_of(key), pods, self._profile)
         return diff(
             service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get, made_at=made_at
@@ -189,22 +189,22 @@ class Reconciler:
             outcome, dirty = await self._farm_writer.delete(write)
         else:
             outcome, dirty = await self._farm_writer.apply(write)
-        # The Service itself is in our hands: its farm's answer is no reason to look at it again.
+        # The Service is being reconciled: the answer for its farm is no reason to do it again.
         self._mark_statuses(dirty)
         return outcome
 
     async def _report(self, key: FarmKey) -> float | None:
-        """Make a farm's status what it should be; the seconds after which to try again, None where all is done."""
+        """Reconcile the status of a farm; return the seconds until a retry, or None if all is done."""
         farm = self.cache.farms.get(key)
         if farm is None or farm.terminating:
             for known in (self._status_written, self._failures, self._awaited):
                 known.pop(key, None)
             return None
-        if farm.owner is not None and farm.poses_as_ours:
-            return await self._judge_owner(farm, farm.owner)
+        if farm.owner is not None and farm.is_forged:
+            return await self._disown(farm, farm.owner)
         loss = self.cache.claims.winner_over(key)
         status = decide(farm, loss, self.cache.nodes.values(), timestamps.seconds(self._now()))
-        self._tell(farm, troubles(loss, status))
+        self._report_problems(farm, problems_of_farm(loss, status))
         accepted = not farm.invalid and loss is None
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         self._writer.set_progress(key, accepted=accepted, unfinished_since=farm.since if unfinished else None)
@@ -219,7 +219,7 @@ class Reconciler:
         try:
             outcome, dirty = await self._farm_writer.write_status(farm, status.model_dump(mode="json", by_alias=True))
         except FarmRefusedError as error:
-            _log.warning("status refused", namespace=key.namespace, farm=key.name, message=str(error))
+            _log.warning("API server rejects status", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
         self.services.add_all(dirty.services)
         if outcome is Outcome.RETRY:
@@ -228,7 +228,7 @@ class Reconciler:
         return None
 
     def _wait_for_nodes_s(self, farm: FarmRecord, status: FarmStatus) -> float:
-        """For how many more seconds the nodes may tell that they have a new generation, before it is said of them."""
+        """Return the seconds to wait for the nodes' reports about a new generation; 0 or less to write now."""
         pending = any(condition.reason == "Pending" for condition in status.conditions)
         if not pending or farm.status.observed_generation == farm.generation:
             self._awaited.pop(farm.key, None)
@@ -239,8 +239,8 @@ class Reconciler:
         patience_s = min(_NODES_PATIENCE_S + len(self._awaited) * _NODES_PATIENCE_EACH_S, _NODES_PATIENCE_MAX_S)
         return since + patience_s - self._clock()
 
-    def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
-        """Those who look at the Service must not need to know of farms to learn of their problems."""
+    def _report_problems(self, farm: FarmRecord, problems: list[Lasting]) -> None:
+        """Report the problems of a farm in Events, on its Service too, where users look."""
         self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
         service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
         if service is not None and farm.owner_uid == service.metadata.uid:
@@ -248,8 +248,8 @@ class Reconciler:
             told = [Lasting(problem.reason, f"farm {name}: {problem.message}") for problem in problems]
             self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
 
-    async def _judge_owner(self, farm: FarmRecord, owner: Owner) -> float | None:
-        """Take its rank from a farm that claims to be a Service's, unless that Service is about to label it anew."""
+    async def _disown(self, farm: FarmRecord, owner: Owner) -> float | None:
+        """Remove a forged controller from a farm, unless its Service is about to restore the labels."""
         key = ServiceKey(farm.key.namespace, owner.name)
         if any(apply.key == farm.key for apply in self._diff(key, self.cache.services.get(key)).applies):
             self.services.add(key)
@@ -258,7 +258,12 @@ class Reconciler:
         try:
             outcome, dirty = await self._farm_writer.disown(farm)
         except FarmRefusedError as error:
-            _log.warning("owner refused", namespace=farm.key.namespace, farm=farm.key.name, message=str(error))
+            _log.warning(
+                "API server rejects owner",
+                namespace=farm.key.namespace,
+                farm=farm.key.name,
+                message=str(error),
+            )
             return _REFUSED_RETRY_S
         self._mark_statuses(dirty)
         if outcome is Outcome.RETRY:
@@ -271,5 +276,5 @@ class Reconciler:
 
 
 def _whole(port: PortKey | None) -> PortKey | None:
-    """What the one or two farms of a Service port have in common."""
+    """Return what both farms of a Service port have in common."""
     return port and port._replace(external=False)

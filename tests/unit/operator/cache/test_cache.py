@@ -4,7 +4,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVICES
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.newest import Table
+from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.slices import ServiceKey
 from tests.unit.operator.objects import endpoint, raw_farm, raw_node, raw_service, raw_slice
 
@@ -36,7 +36,7 @@ def writer(cache):
     ],
 )
 def test_the_newest_state_stays(steps, expected):
-    table = Table(int)
+    table = Newest(int)
     for step, version in steps:
         if step == "put":
             table.put("x", version)

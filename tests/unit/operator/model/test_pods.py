@@ -140,10 +140,10 @@ def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache):
     assert cache.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
     assert cache.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
     assert cache.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
-    assert cache.asked_by("default", "a")[0][1].ipv4 == 4
+    assert cache.options_of_pod("default", "a")[0][1].ipv4 == 4
     assert cache.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
     assert cache.remove_pod(A, 8) == dirty
-    assert cache.asked_by("default", "a") == ()
+    assert cache.options_of_pod("default", "a") == ()
 
 
 def test_a_pod_is_found_in_all_slices_that_have_it_now(cache):
@@ -174,7 +174,7 @@ async def watched(kube, cache):
     """The Services that changes made dirty, and what was told of Pods."""
     changes, told = [], Told()
     watch = PodInformer(kube, CacheWriter(cache), told, lambda dirty: changes.append(set(dirty.services)))
-    watch.tell_all()
+    watch.start_reporting()
     task = asyncio.create_task(watch.run())
     await kube.delivered()
     assert watch.listed.is_set()
