@@ -1,7 +1,7 @@
 """A small HTTP server for probes and metrics: one answer per connection, whatever the method.
 
-It listens on addresses that anybody in the cluster can reach, and shares its process with work that matters more. So
-a request must be there in seconds, and when there are too many connections, the oldest goes.
+It listens on addresses that anyone in the cluster can reach, in a process with more important work. So a request must
+arrive within seconds, and with too many connections, the oldest is closed.
 
 Not aiohttp.web (3.14): it leaves silent connections open (200 of 200 after 6 s; here none) and has no limit of their
 number, and it takes 1.8 MiB, 30 ms at the start and up to half as much CPU again per request.
@@ -20,7 +20,7 @@ from kube_nftlb import errors
 from kube_nftlb.settings import ListenAddress
 
 ALL_ADDRESSES = "::"
-"""As a host: all addresses of both families."""
+"""The host for all addresses of both families."""
 
 _REQUEST_MAX = 16 * 1024
 _PATIENCE_S = 5
@@ -28,14 +28,14 @@ _CONNECTIONS_MAX = 64
 
 
 class Text(NamedTuple):
-    """A body that is not JSON, and its Content-Type."""
+    """A body other than JSON, and its Content-Type."""
 
     content_type: str
     content: bytes
 
 
 class Answer(NamedTuple):
-    """The status, the body (JSON where it is a mapping), and headers besides the usual ones."""
+    """The status, the body (JSON if it is a mapping), and further headers."""
 
     status: int
     body: Mapping[str, object] | Text
@@ -43,26 +43,26 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """Answers with ``answer(path)``, which must neither block nor raise."""
+    """Serves ``answer(path)``, which must neither block nor raise."""
 
     _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
-    """Those of all servers: it is the process that has only so many."""
+    """The connections of all servers: the limit is that of the process."""
 
     def __init__(self, answer: Callable[[str], Answer]) -> None:
         self._answer = answer
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, hosts: Iterable[str], port: int) -> None:
-        """Begin to answer, on all of the hosts' addresses or on none. Raises OSError."""
+        """Listen on all hosts, or on none. Raises OSError."""
         with contextlib.ExitStack() as opened:
             sockets = [opened.enter_context(_listener(host, port)) for host in hosts]
             for listener in sockets:
                 self._servers.append(await asyncio.start_server(self._serve, sock=listener, limit=_REQUEST_MAX))
-            # From here on they are the servers' to close.
+            # From here on the servers close them.
             opened.pop_all()
 
     def close(self) -> None:
-        """Stop listening, and drop the connections that are open."""
+        """Stop listening, and drop open connections."""
         for listener in self._servers:
             listener.close()
         self._servers = []
@@ -75,7 +75,7 @@ class HttpServer:
         if len(self._connections) > _CONNECTIONS_MAX:
             next(iter(self._connections)).transport.abort()
         try:
-            # Errors are the client's, which has gone or takes too long: nobody is there to be told.
+            # The client is gone or too slow: there is nobody to send an error to.
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(_PATIENCE_S):
                     writer.write(await self._response(reader))
@@ -93,7 +93,7 @@ class HttpServer:
             return _encode(Answer(431, {"error": f"the request is longer than {_REQUEST_MAX} bytes"}))
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _encode(Answer(400, {"error": "this is not a request of HTTP/1"}))
+            return _encode(Answer(400, {"error": "not an HTTP/1 request"}))
         method, target, _ = words
         try:
             path = urlsplit(target).path
@@ -103,7 +103,7 @@ class HttpServer:
 
 
 async def serve(answer: Callable[[str], Answer], address: ListenAddress, what: str = "health") -> HttpServer:
-    """A server at an address from the settings, that of ``what``. Raises UsageError where it cannot be listened on."""
+    """Serve at an address from the settings; ``what`` names it in errors. Raises UsageError if listening fails."""
     server = HttpServer(answer)
     try:
         await server.listen([address.host], address.port)

@@ -12,7 +12,7 @@ from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.records import FarmRecord
 from kube_nftlb.operator.farms.builder import PortKey
-from kube_nftlb.operator.farms.spec import blanks
+from kube_nftlb.operator.farms.spec import merge_patch
 from kube_nftlb.operator.sync.diff import Apply, Delete
 
 _log = structlog.get_logger()
@@ -47,7 +47,7 @@ class FarmWriter:
             if record is not None and record.uid and record.digest != apply.wanted.digest:
                 # Server-side apply keeps what other managers added to a list; this removes it.
                 answer = await self._kube.patch(
-                    FARMS, apply.key.name, {"spec": blanks(apply.wanted.spec)}, apply.key.namespace
+                    FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
                 )
                 dirty = _join(dirty, self._writer.put(FARMS, answer))
         except (errors.KubeError, errors.KubeUnreachableError) as error:

@@ -106,7 +106,7 @@ def test_of_thousands_of_unknown_annotations_the_first_are_told():
 def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it():
     found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
     assert [backend.get("mark") for backend in found.farms[0].spec["backends"]] == [16, None]
-    assert ["a and b both ask for 16; a has it" in problem.message for problem in found.problems] == [True]
+    assert ["a and b both ask for 16; a gets it" in problem.message for problem in found.problems] == [True]
 
 
 def test_an_address_is_for_backends_of_its_family():
