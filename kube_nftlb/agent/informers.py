@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kube_nftlb.agent.health.probes import HealthCheckPorts
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.policies import raw_references

@@ -10,7 +10,8 @@ from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.dsr.pod_addresses import Segment
 from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
-from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts, serve_health
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
+from kube_nftlb.agent.health.probes import AgentHealth, serve_health
 from kube_nftlb.agent.informers import watch_farms, watch_policies
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode

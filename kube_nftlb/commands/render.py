@@ -19,9 +19,10 @@ from kube_nftlb.commands.manifests import Manifests
 from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.records import parse_farm
-from kube_nftlb.operator.farms.builder import build, serves
+from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
 from kube_nftlb.operator.status.farm_status import accept
 from kube_nftlb.operator.sync.diff import diff

@@ -18,6 +18,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from kube_nftlb import errors, metrics
+from kube_nftlb.kube import responses
 from kube_nftlb.kube.resources import JsonObject, Resource
 
 Transform = Callable[[JsonObject], JsonObject | None]
@@ -123,7 +124,7 @@ class Kube:
             response = await self._send(
                 "GET", resource.path(namespace), query=query, accept=accept, timeout_s=_LIST_TIMEOUT_S
             )
-            page = _PAGES.decode(await _read(response))
+            page = _PAGES.decode(await responses.read(response))
             for number, raw in enumerate(page.items or (), 1):
                 if (kept := transform(msgspec.json.decode(raw))) is not None:
                     items.append(kept)
@@ -170,11 +171,11 @@ class Kube:
         )
         try:
             if response.status != 200:
-                raise _error(response.status, await response.read())
-            async for line in _lines(response.content.iter_any()):
+                raise responses.error(response.status, await response.read())
+            async for line in responses.lines(response.content.iter_any()):
                 event = msgspec.json.decode(line)
                 if event["type"] == "ERROR":
-                    raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
+                    raise responses.error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             # A ValueError is a truncated line.
@@ -253,7 +254,7 @@ class Kube:
         response = await self._send(
             method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
         )
-        answer: JsonObject = msgspec.json.decode(await _read(response))
+        answer: JsonObject = msgspec.json.decode(await responses.read(response))
         return answer
 
     async def _send(
@@ -299,42 +300,6 @@ async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int 
     return await call()
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    try:
-        data = await response.read()
-    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {error!r}") from error
-    if response.status >= 300:
-        raise _error(response.status, data)
-    return data
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split chunks into lines. aiohttp's own reader fails on lines over 128 KiB, and objects are larger."""
-    parts: list[bytes] = []
-    async for chunk in chunks:
-        *lines, rest = chunk.split(b"\n")
-        for line in lines:
-            yield b"".join((*parts, line))
-            parts = []
-        if rest:
-            parts.append(rest)
-    if parts:
-        yield b"".join(parts)
-
-
 def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
     pairs = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {key: value for key, value in pairs.items() if value is not None}
-
-
-def _error(status: int, data: bytes) -> errors.KubeError:
-    try:
-        answer = msgspec.json.decode(data)
-        reason, message = answer.get("reason", ""), answer.get("message", "")
-    except ValueError:
-        reason, message = "", data.decode(errors="replace")[:500]
-    kind = {404: errors.NotFoundError, 409: errors.ConflictError, 410: errors.ExpiredError}.get(
-        status, errors.KubeError
-    )
-    return kind(status, reason, message)

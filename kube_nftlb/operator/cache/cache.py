@@ -11,12 +11,13 @@ from kube_nftlb.api.conflicts import Claims, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
-from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.slices import ServiceKey, Slice
 from kube_nftlb.operator.cache.version_index import VersionIndex
-from kube_nftlb.operator.farms.builder import PortKey, port_keys
 from kube_nftlb.operator.farms.naming import Contender
+from kube_nftlb.operator.farms.ports import PortKey, port_keys
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 

@@ -13,9 +13,10 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache, CachedSlice, Dirty
+from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChange, PendingChanges
-from kube_nftlb.operator.cache.records import parse_farm, parse_node
 from kube_nftlb.operator.cache.slices import ServiceKey, parse_slice
 from kube_nftlb.operator.model.pods import parse_pod, pod_key
 

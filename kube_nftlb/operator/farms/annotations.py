@@ -22,6 +22,7 @@ from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import Mode, Ports, expand_ports
 from kube_nftlb.operator.model import annotation_options
 from kube_nftlb.operator.model.annotation_options import FARM_OPTIONS, Fields, Given, Incompatible
+from kube_nftlb.operator.model.option_text import split
 from kube_nftlb.operator.model.rejections import Rejection
 
 ALL: Final = "All"
@@ -210,7 +211,7 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) 
 
 def _ports(own: int, text: str) -> str:
     """Return the Service's own port and those of a text. Raises ValueError with a message for users."""
-    more = ",".join(annotation_options.split(text))
+    more = ",".join(split(text))
     if annotation_options.shown(more) != more or not more:
         raise ValueError(f"{annotation_options.shown(more)!r} is not a list of 1 to 100 characters")
     return _PORTS_TYPE.validate_python(more if own in expand_ports(more) else f"{own},{more}")

@@ -4,22 +4,21 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from kube_nftlb import names
-from kube_nftlb.api.base import FAMILIES, Family
+from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX
-from kube_nftlb.api.kubernetes.service import Service, ServicePort
+from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.values import Mode
-from kube_nftlb.operator.cache.slices import Slice, canonical_ip
-from kube_nftlb.operator.farms.annotations import ALL, Listen, ServiceOptions, invalid, service_options
+from kube_nftlb.operator.cache.slices import Slice
+from kube_nftlb.operator.farms.annotations import ALL, ServiceOptions, invalid, service_options
 from kube_nftlb.operator.farms.backends import by_port, distinguish, join
 from kube_nftlb.operator.farms.external_addresses import (
     ALL_IPS,
-    External,
     external_addresses,
     external_policy,
     fitting,
     internal_policy,
 )
+from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, farm_ports
 from kube_nftlb.operator.farms.spec import Spec, complete, digest, fitting_backends
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Incompatible, fit, instead, problem
 from kube_nftlb.operator.model.rejections import Rejection
@@ -34,22 +33,6 @@ BACKENDS_OF_SERVICE_MAX = 100_000
 """The limit of backends in all farms of a Service: every other Service waits while they are built."""
 ENDPOINTS_OF_SERVICE_MAX = 200_000
 """The limit of endpoints to examine for them, each counted once per port."""
-
-
-class PortKey(NamedTuple):
-    """The identity of what a farm is built from: a Service port (``""`` without a name) in one family."""
-
-    namespace: str
-    service: str
-    port: str
-    family: Family
-    external: bool = False
-    """True for the second farm of a port: that of the addresses reached from outside the cluster."""
-
-    @property
-    def plain_name(self) -> str:
-        """The name of its farm, unless that is taken."""
-        return names.farm_name(self.service, self.port, self.family, external=self.external)
 
 
 class Profile(NamedTuple):
@@ -116,7 +99,7 @@ def build(
     kinds: dict[tuple[Family, str], _Kind] = {}
     farms: list[Wanted] = []
     room, looks = BACKENDS_OF_SERVICE_MAX, ENDPOINTS_OF_SERVICE_MAX
-    for key, port, named in _ports(service, addresses, outside, options.listen):
+    for key, port, named in farm_ports(service, addresses, outside, options.listen):
         where = f"port {key.port or port.port}"
         protocol = ALL if options.listen.all_ports else port.protocol
         kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, options, pods, profile)
@@ -157,58 +140,6 @@ def build(
         farms.append(Wanted(key, spec, digest(spec)))
     problems.extend(_refusals(kinds.values(), options))
     return Built(tuple(farms), tuple(problems))
-
-
-def port_keys(service: Service) -> tuple[PortKey, ...]:
-    """Return the keys of a Service's farms, without its endpoints."""
-    return tuple(key for key, _, _ in _ports(service, cluster_ips(service), external_addresses(service), Listen()))
-
-
-def serves(service: Service) -> bool:
-    """Return True if the Service is ours: it has a cluster IP and no label for another proxy."""
-    labels = service.metadata.labels
-    if names.LABEL_PROXY_NAME in labels or names.LABEL_HEADLESS in labels:
-        return False
-    return service.spec.type != "ExternalName" and service.spec.cluster_ip not in ("", "None")
-
-
-def cluster_ips(service: Service) -> dict[Family, str]:
-    """Return the Service's cluster IP of each family; none if it is not ours."""
-    if not serves(service):
-        return {}
-    addresses: dict[Family, str] = {}
-    for text in service.spec.cluster_ips or (service.spec.cluster_ip,):
-        for family in FAMILIES:
-            if (ip := canonical_ip(text, family)) is not None:
-                addresses.setdefault(family, ip)
-    return addresses
-
-
-def _ports(
-    service: Service, addresses: dict[Family, str], outside: External, listen: Listen
-) -> Iterator[tuple[PortKey, ServicePort, list[Spec]]]:
-    """Yield the key, port and addresses of each farm of a Service.
-
-    A port has a second farm for the addresses reached from outside if a traffic policy is Local: clients get other
-    backends there, and these sessions must not count inside. Also if one of them is an external IP, which may conflict:
-    a farm is accepted or rejected as a whole. With session affinity alone, all addresses are in one farm, so that a
-    client gets the same backend at each.
-    """
-    namespace, name = service.metadata.namespace, service.metadata.name
-    local = "Local" in (internal_policy(service), external_policy(service))
-    sticky = service.spec.session_affinity == "ClientIP"
-    for port in service.spec.ports:
-        for family, ip in addresses.items():
-            key = PortKey(namespace, name, port.name or "", family)
-            ports = "" if listen.all_ports else listen.ports or str(port.port)
-            inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
-            outer = outside.of(family, port, ports)
-            chosen = any(address["type"] == "ExternalIP" for address in outer)
-            if outer and (local or (chosen and not sticky)):
-                yield key, port, [inner]
-                yield key._replace(external=True), port, outer
-            else:
-                yield key, port, [inner, *outer]
 
 
 def _health_check(service: Service, addresses: list[Spec]) -> Spec:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kube_nftlb import names
-from kube_nftlb.operator.farms.builder import PortKey
+from kube_nftlb.operator.farms.ports import PortKey
 
 
 class Contender(NamedTuple):

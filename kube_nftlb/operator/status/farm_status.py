@@ -7,7 +7,8 @@ from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Claim, FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.events import Lasting
-from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord, Owner
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.reasons import ConditionReason
 

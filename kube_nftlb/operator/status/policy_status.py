@@ -16,7 +16,7 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import POLICIES
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.records import NodeRecord
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.status.farm_status import NO_NODES, Verdict, waiting_for
 
 _INTERVAL_S = 0.5

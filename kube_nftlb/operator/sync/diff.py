@@ -8,9 +8,10 @@ from kube_nftlb import names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube import timestamps
-from kube_nftlb.operator.cache.records import FarmRecord
-from kube_nftlb.operator.farms.builder import Built, PortKey, Wanted, serves
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.farms.builder import Built, Wanted
 from kube_nftlb.operator.farms.naming import Contender, farm_name
+from kube_nftlb.operator.farms.ports import PortKey, serves
 from kube_nftlb.operator.model.rejections import Rejection
 
 ApplyReason = Literal["Created", "SpecChanged", "OwnerChanged"]

@@ -9,9 +9,9 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
 from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.records import FarmRecord
-from kube_nftlb.operator.farms.builder import PortKey
+from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import merge_patch
 from kube_nftlb.operator.sync.diff import Apply, Delete
 

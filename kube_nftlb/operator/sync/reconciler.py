@@ -16,10 +16,11 @@ from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.records import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.farms.builder import Built, PortKey, Profile, build
+from kube_nftlb.operator.farms.builder import Built, Profile, build
+from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_status import decide, forged, problems_of_farm
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff

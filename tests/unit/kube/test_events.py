@@ -1,6 +1,7 @@
 from datetime import UTC, datetime
 
-from kube_nftlb.kube.events import EventDraft, Lasting, Limiter, Memory, Source, Subject, event
+from kube_nftlb.kube.event_limits import Limiter, Memory
+from kube_nftlb.kube.events import EventDraft, Lasting, Source, Subject, event
 from kube_nftlb.kube.resources import NODES, SERVICES
 from kube_nftlb.operator.model.rejections import Rejection
 

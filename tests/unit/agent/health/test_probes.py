@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.health import probes
-from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts
+from kube_nftlb.agent.health import health_check_ports, probes
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
+from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
@@ -65,7 +66,8 @@ class Agent:
 
 @pytest.fixture
 async def agent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
-    monkeypatch.setattr(probes, "SETTLE_S", 0.005)
+    monkeypatch.setattr(health_check_ports, "SETTLE_S", 0.005)
+    monkeypatch.setattr(health_check_ports, "RETRY_S", 0.02)
     monkeypatch.setattr(probes, "RETRY_S", 0.02)
     agent = Agent()
     agent.progress.backlog.advanced(1, 0, time.monotonic(), pending=False)
@@ -159,7 +161,7 @@ async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
 async def test_so_many_ports_are_opened_that_files_are_left_for_nftlb(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "_servers_max", lambda: 1)
+    monkeypatch.setattr(health_check_ports, "_servers_max", lambda: 1)
     first, second = free_port(), free_port()
     agent.ports.put(balanced(first, LOCAL))
     await agent.until_status(first, 200)

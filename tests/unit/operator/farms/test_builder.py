@@ -7,7 +7,8 @@ from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.cache.slices import parse_slice
 from kube_nftlb.operator.farms import builder as build_module
 from kube_nftlb.operator.farms.backends import by_port, join
-from kube_nftlb.operator.farms.builder import build, port_keys
+from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.ports import port_keys
 from kube_nftlb.operator.farms.spec import count_backends, digest, fitting_backends, merge_patch
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 

@@ -3,10 +3,11 @@ import pytest
 from kube_nftlb import names
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.records import parse_farm
-from kube_nftlb.operator.farms.builder import Built, PortKey, build
+from kube_nftlb.operator.farms.builder import Built, build
 from kube_nftlb.operator.farms.naming import Contender, farm_name
+from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.sync.diff import diff
 from tests.unit.operator.objects import a_slice, endpoint, raw_farm, raw_service, service
 

@@ -1,4 +1,4 @@
-"""Farms and nodes in the cache: what decisions need, without whole specs and statuses."""
+"""Farms in the cache: what decisions need, without whole specs and statuses."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
-from kube_nftlb.operator.cache.sanitize import sanitized_spec, sanitized_status
-from kube_nftlb.operator.farms.builder import PortKey
+from kube_nftlb.operator.cache.sanitize import sanitized_spec
+from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import count_backends, digest
 
 Json = dict[str, Any]
@@ -77,18 +77,6 @@ class FarmRecord(NamedTuple):
         return self.port is None and self.owner is not None and self.owner.is_service
 
 
-class NodeRecord(NamedTuple):
-    """The report of a node's agent."""
-
-    name: str
-    resource_version: int
-    watermark: int
-    policy_watermark: int
-    ready: bool
-    failed: dict[tuple[FarmKey, int], str]
-    """Reason and message of the farms that failed on the node, by key and generation."""
-
-
 def status_digest(status: FarmStatus) -> bytes:
     """Return a digest, equal for equal statuses."""
     dumped = json.dumps(status.model_dump(mode="json", by_alias=True), sort_keys=True)
@@ -135,36 +123,12 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     return record, farm
 
 
-def parse_node(raw: Json) -> NodeRecord:
-    """Return an NftlbNode's record. What an agent of another version does not write counts as not done."""
-    raw = {**raw, "status": sanitized_status(raw.get("status"))}
-    metadata, status = raw["metadata"], raw.get("status") or {}
-    failed = {
-        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
-            text for text in (entry.get("reason"), entry.get("message")) if text
-        )
-        for entry in status.get("failedFarms") or ()
-    }
-    return NodeRecord(
-        name=metadata["name"],
-        resource_version=int(metadata["resourceVersion"]),
-        watermark=_number(status.get("watermark")),
-        policy_watermark=_number(status.get("policyWatermark")),
-        ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
-        failed=failed,
-    )
-
-
 def _owner(references: Iterable[Json]) -> Owner | None:
     for each in references:
         reference = OwnerReference.model_validate(each)
         if reference.controller:
             return Owner(reference.name, reference.uid, reference.controls_as_service)
     return None
-
-
-def _number(text: object) -> int:
-    return int(text) if isinstance(text, str) and text.isdecimal() else 0
 
 
 def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:

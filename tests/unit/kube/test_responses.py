@@ -1,10 +1,10 @@
-"""The API server's lists and watches."""
+"""The API server's answers."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from kube_nftlb.kube import client
+from kube_nftlb.kube import responses
 
 
 @pytest.mark.parametrize("size", [1, 3, 64, 1_000_000])
@@ -16,4 +16,4 @@ async def test_events_are_told_apart_whatever_their_length_and_that_of_the_packe
         for start in range(0, len(stream), size):
             yield stream[start : start + size]
 
-    assert [line async for line in client._lines(packets())] == lines  # noqa: SLF001 - what the watch is made of
+    assert [line async for line in responses.lines(packets())] == lines
