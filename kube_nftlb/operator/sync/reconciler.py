@@ -9,7 +9,6 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.events import Events, Lasting, Subject
@@ -25,24 +24,15 @@ from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_status import decide, forged, problems_of_farm
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
+from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
 _FIRST_SLICE_S = 0.05
-_STATUS_DELAY_S = 0.2
-_STATUS_DELAY_EACH_S = 0.01
-_STATUS_DELAY_MAX_S = 10.0
-"""Added for each waiting status: when thousands of farms change, most are programmed by then, and their status is
-written once instead of twice. Writes cost the API server more than the operator."""
-_STATUS_INTERVAL_S = 1.0
+_OWNER_RETRY_S = 1.0
 _STATUS_PATIENCE_S = 1.0
-_NODES_PATIENCE_S = 2.0
-"""How long the status of a changed farm waits for its nodes, which report within 1.4 s: so it is written once. A status
-costs the API server as much as the farm itself."""
-_NODES_PATIENCE_EACH_S = 0.03
-_NODES_PATIENCE_MAX_S = 60.0
-"""Added for each waiting farm: when thousands change, nodes need some 30 ms for each."""
+"""How long a status waits for Services to be reconciled first."""
 
 _log = structlog.get_logger()
 
@@ -58,6 +48,7 @@ class Reconciler:
         clock: Callable[[], float],
         profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
     ) -> None:
         self.cache = writer.cache
         self.changes = writer.changes
@@ -70,8 +61,7 @@ class Reconciler:
         self._profile = profile
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
-        self._status_written: dict[FarmKey, float] = {}
-        self._awaited: dict[FarmKey, tuple[int, float]] = {}
+        self._pacing = StatusPacing(timing)
         self._deciding = asyncio.Lock()
 
     def mark(self, dirty: Dirty) -> None:
@@ -94,8 +84,7 @@ class Reconciler:
         return _FIRST_SLICE_S if awaited and not self.cache.slices_of(key) and not self.cache.farms_of(key) else 0
 
     def _mark_statuses(self, dirty: Dirty) -> None:
-        """Queue statuses, with a delay: they are for people, and nodes come first."""
-        delay_s = min(_STATUS_DELAY_S + len(self.statuses) * _STATUS_DELAY_EACH_S, _STATUS_DELAY_MAX_S)
+        delay_s = self._pacing.delay_s(len(self.statuses))
         for key in dirty.farms:
             farm = self.cache.farms.get(key)
             self.statuses.add(key, 0 if farm is not None and farm.is_forged else delay_s)
@@ -198,8 +187,8 @@ class Reconciler:
         """Reconcile the status of a farm; return the seconds until a retry, or None if all is done."""
         farm = self.cache.farms.get(key)
         if farm is None or farm.terminating:
-            for known in (self._status_written, self._failures, self._awaited):
-                known.pop(key, None)
+            self._failures.pop(key, None)
+            self._pacing.forget(key)
             return None
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
@@ -211,12 +200,9 @@ class Reconciler:
         self._writer.set_progress(key, accepted=accepted, unfinished_since=farm.since if unfinished else None)
         if status_digest(status) == farm.status.digest:
             return None
-        if (wait_s := self._wait_for_nodes_s(farm, status)) > 0:
+        if (wait_s := self._pacing.wait_s(farm, status, self._clock())) > 0:
             return wait_s
-        if (wait_s := self._status_written.get(key, 0) + _STATUS_INTERVAL_S - self._clock()) > 0:
-            return wait_s
-        self._status_written[key] = self._clock()
-        self._awaited.pop(key, None)
+        self._pacing.written(key, self._clock())
         try:
             outcome, dirty = await self._farm_writer.write_status(farm, status.model_dump(mode="json", by_alias=True))
         except FarmRefusedError as error:
@@ -227,18 +213,6 @@ class Reconciler:
             return self._backoff(key)
         self._failures.pop(key, None)
         return None
-
-    def _wait_for_nodes_s(self, farm: FarmRecord, status: FarmStatus) -> float:
-        """Return the seconds to wait for the nodes' reports about a new generation; 0 or less to write now."""
-        pending = any(condition.reason == "Pending" for condition in status.conditions)
-        if not pending or farm.status.observed_generation == farm.generation:
-            self._awaited.pop(farm.key, None)
-            return 0
-        if self._awaited.get(farm.key, (0, 0.0))[0] != farm.generation:
-            self._awaited[farm.key] = farm.generation, self._clock()
-        _, since = self._awaited[farm.key]
-        patience_s = min(_NODES_PATIENCE_S + len(self._awaited) * _NODES_PATIENCE_EACH_S, _NODES_PATIENCE_MAX_S)
-        return since + patience_s - self._clock()
 
     def _report_problems(self, farm: FarmRecord, problems: list[Lasting]) -> None:
         """Report the problems of a farm in Events, on its Service too, where users look."""
@@ -254,7 +228,7 @@ class Reconciler:
         key = ServiceKey(farm.key.namespace, owner.name)
         if any(apply.key == farm.key for apply in self._diff(key, self.cache.services.get(key)).applies):
             self.services.add(key)
-            return _STATUS_INTERVAL_S
+            return _OWNER_RETRY_S
         self._events.report(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
         try:
             outcome, dirty = await self._farm_writer.disown(farm)

@@ -16,9 +16,13 @@ from kube_nftlb.operator.sync import reconciler
 from kube_nftlb.operator.sync.diff import Apply, Delete
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.status_pacing import StatusTiming
 from tests.unit.operator.objects import raw_farm, raw_node, raw_service
 
 Json = dict[str, Any]
+
+
+TIMING = StatusTiming(delay_s=0, interval_s=0, nodes_s=0.3)
 
 
 class _FarmWriter:
@@ -56,7 +60,7 @@ class Operator:
         self.writer = CacheWriter(cache)
         self.farm_writer = _FarmWriter(self.writer)
         clock = asyncio.get_running_loop().time
-        self.loop = Reconciler(self.writer, self.farm_writer, _Events(), clock)  # type: ignore[arg-type] # fakes
+        self.loop = Reconciler(self.writer, self.farm_writer, _Events(), clock, timing=TIMING)  # type: ignore[arg-type] # fakes
 
     def take(self, resource: Any, raw: Json) -> None:
         self.loop.mark(self.writer.put(resource, raw))
@@ -66,10 +70,7 @@ class Operator:
 
 
 @pytest.fixture
-async def operator(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operator]:
-    monkeypatch.setattr(reconciler, "_STATUS_DELAY_S", 0.0)
-    monkeypatch.setattr(reconciler, "_STATUS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(reconciler, "_NODES_PATIENCE_S", 0.3)
+async def operator() -> AsyncIterator[Operator]:
     operator = Operator()
     worker = asyncio.create_task(operator.loop.work_on_statuses())
     for name in ("n1", "n2"):
@@ -208,9 +209,3 @@ async def test_farms_come_back_with_their_custom_resource_definition(
     await asyncio.sleep(0.1)
     worker.cancel()
     assert len(operator.farm_writer.writes) == tried
-
-
-async def test_farms_that_are_long_told_of_do_not_delay_the_others(operator: Operator) -> None:
-    await asyncio.sleep(0.4)
-    assert operator.programmed() == ["0/2"]
-    assert operator.loop._awaited == {}  # noqa: SLF001 - seen from outside only with hundreds of farms
