@@ -14,32 +14,35 @@ from kube_nftlb.agent.health import health_check_ports, probes
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
-from kube_nftlb.kube.events import Subject
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Source, Subject
 from kube_nftlb.settings import ListenAddress
 from tests.builders import farm, raw_backend
+from tests.fakes.kube import FakeKube
 
 KEY = FarmKey("default", "web--http")
 
 
-class FakeEvents:
+class FakeEvents(Events):
     """Remembers the problems that each object has."""
 
     def __init__(self) -> None:
+        super().__init__(FakeKube(), Source("agent"))
         self.problems: dict[str, list[str]] = {}
 
-    def report(self, subject: Subject, problems: Iterable[Problem]) -> None:
-        self.problems[subject.name] = [f"{problem.reason}: {problem.message}" for problem in problems]
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
+        self.problems[subject.name] = [f"{finding.reason}: {finding.message}" for finding in findings]
 
 
 class Agent:
     def __init__(self) -> None:
         self.events, self.progress = FakeEvents(), Progress()
         state = AgentHealth(self.progress, OwnNode("node-1"), 60)
-        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: ("127.0.0.1",))  # type: ignore[arg-type]  # a fake
+        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: ("127.0.0.1",))
         self.task = asyncio.create_task(self.ports.run())
 
     async def ask(self, port: int) -> tuple[int, dict[str, Any]]:

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
+from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.sync import reconciler
 from kube_nftlb.operator.sync.diff import Apply, Delete
-from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, Outcome
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.status_pacing import StatusTiming
+from tests.fakes.kube import FakeKube
 from tests.unit.operator.objects import raw_farm, raw_node, raw_service
 
 Json = dict[str, Any]
@@ -25,7 +27,7 @@ Json = dict[str, Any]
 TIMING = StatusTiming(delay_s=0, interval_s=0, nodes_s=0.3)
 
 
-class _FarmWriter:
+class _FarmWriter(FarmWriter):
     """Writes into the cache, as the API server's answer would."""
 
     def __init__(self, writer: CacheWriter) -> None:
@@ -49,18 +51,14 @@ class _FarmWriter:
         return Outcome.DONE, self.writer.put(FARMS, raw)
 
 
-class _Events:
-    def report(self, *_: object, **__: object) -> None:
-        pass
-
-
 class Operator:
     def __init__(self) -> None:
         cache = Cache()
         self.writer = CacheWriter(cache)
         self.farm_writer = _FarmWriter(self.writer)
         clock = asyncio.get_running_loop().time
-        self.loop = Reconciler(self.writer, self.farm_writer, _Events(), clock, timing=TIMING)  # type: ignore[arg-type] # fakes
+        events = Events(FakeKube(), Source("operator"))
+        self.loop = Reconciler(self.writer, self.farm_writer, events, clock, timing=TIMING)
 
     def take(self, resource: Any, raw: Json) -> None:
         self.loop.mark(self.writer.put(resource, raw))
