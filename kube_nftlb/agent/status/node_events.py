@@ -13,23 +13,23 @@ LOOK_EVERY_S = 1.0
 LASTS_S = 5.0
 """Shorter problems are not reported: nftlb is unreachable for a moment at every restart."""
 
-_OVER: dict[EventReason, tuple[EventReason, str]] = {
+_RESOLVED: dict[EventReason, tuple[EventReason, str]] = {
     "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
     "FarmsFailed": ("FarmsProgrammed", "all farms are programmed again"),
 }
 
 
-def troubles(progress: Progress, node: str) -> list[Lasting]:
+def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
     """Return the current problems of a node."""
     found = []
     if progress.nftlb_error:
-        sentence = "changes of Services wait until it is back, what was programmed goes on working; see the logs of the"
+        sentence = "changes wait until it is back, programmed farms keep working; see the logs of the"
         found.append(
             Lasting(
                 "NftlbUnreachable", f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.nftlb_error})"
             )
         )
-    # Warnings belong into the farm's status: everything is programmed.
+    # Warnings are for the farm's status: everything is programmed.
     failed = {key: problem for key, problem in progress.problems.items() if not problem.harmless}
     if failed:
         key, problem = min(failed.items())
@@ -50,7 +50,7 @@ class NodeEvents:
         self._own_node = own_node
         self._progress = progress
         self._since: dict[EventReason, float] = {}
-        self._told: set[EventReason] = set()
+        self._reported: set[EventReason] = set()
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -64,10 +64,10 @@ class NodeEvents:
         if node is None:
             return
         subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
-        found = {trouble.reason: trouble for trouble in troubles(self._progress, node.metadata.name)}
+        found = {problem.reason: problem for problem in problems_of_node(self._progress, node.metadata.name)}
         self._since = {reason: self._since.get(reason, now) for reason in found}
         lasting = [found[reason] for reason, since in self._since.items() if now - since >= LASTS_S]
         self._events.report(subject, lasting)
-        for reason in self._told - found.keys():
-            self._events.report_resolved(subject, *_OVER[reason])
-        self._told = (self._told & found.keys()) | {trouble.reason for trouble in lasting}
+        for reason in self._reported - found.keys():
+            self._events.report_resolved(subject, *_RESOLVED[reason])
+        self._reported = (self._reported & found.keys()) | {problem.reason for problem in lasting}

@@ -35,15 +35,15 @@ def node_status(
         ready = ("True", "AgentReady", "the agent programs nftlb")
         nftlb = ("True", "Reachable", "nftlb answers")
     else:
-        sentence = f"nftlb does not answer, see its log on this node: {progress.nftlb_error}"
+        sentence = f"nftlb does not answer, see its logs on this node: {progress.nftlb_error}"
         ready = ("False", "NftlbUnreachable", sentence)
         nftlb = ("False", "Unreachable", sentence)
     if progress.pending:
         in_sync = ("False", "Pending", "changes are being programmed")
     elif progress.problems:
-        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed: status.failedFarms says why")
+        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed, see status.failedFarms")
     else:
-        in_sync = ("True", "InSync", "every farm is in the kernel")
+        in_sync = ("True", "InSync", "all farms are programmed")
     known = {condition.type: condition for condition in before.conditions} if before else {}
     stamp = timestamps.seconds(now)
     return NodeStatus(
