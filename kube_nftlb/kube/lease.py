@@ -1,4 +1,9 @@
-"""Holding the Lease (coordination.k8s.io) that says which replica of the operator writes."""
+"""Hold the Lease (coordination.k8s.io) that makes one replica of the operator the leader.
+
+Not kubernetes.aio.leaderelection (37.0.2): it has no timeout around a renewal, so a leader whose API server hangs
+leads beyond its deadline; a refused connection ends it; it measures by the wall clock, does not release the Lease on
+exit, and polls it where this watches.
+"""
 
 import asyncio
 import contextlib
@@ -11,9 +16,9 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.kube import leader_election
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.leader_election import NO_LEASE, RENEW_DEADLINE_S, RETRY_S, Record, Seen
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import LEASES, JsonObject
 
 _ATTEMPT_S = RENEW_DEADLINE_S / 2
@@ -23,12 +28,12 @@ _log = structlog.get_logger()
 
 
 def new_identity() -> str:
-    """This process among all that may lead: the pod's name, and what sets it apart from others on the same machine."""
+    """Return an identity for this process: the pod's name and a random suffix."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 class Lease:
-    """One replica's part in the election. ``clock`` tells seconds that never go back, ``now`` the date."""
+    """One replica in the election. ``clock`` returns monotonic seconds, ``now`` the date."""
 
     def __init__(
         self,
@@ -40,7 +45,7 @@ class Lease:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.leading = asyncio.Event()
-        """Set while this replica leads."""
+        """Set while this replica is the leader."""
         self._kube = kube
         self._namespace = namespace
         self._name = name
@@ -52,7 +57,7 @@ class Lease:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Become the leader, then stay it. Raises LeaseLostError when that comes to an end."""
+        """Acquire the Lease, then renew it. Raises LeaseLostError when it is lost."""
         watch = asyncio.create_task(self._watch())
         try:
             await self._acquire()
@@ -60,20 +65,20 @@ class Lease:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
         self.leading.set()
-        _log.info("this replica leads", identity=self._me)
+        _log.info("became the leader", identity=self._me)
         try:
             await self._keep()
         finally:
             self.leading.clear()
 
     async def release(self) -> None:
-        """Give the Lease back, if this replica has it; nobody is told where that fails, for it ends by itself."""
+        """Release the Lease if this replica holds it. A failure is ignored: the Lease expires."""
         if self._seen.record.holder != self._me:
             return
         with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
                 await self._write(leader_election.released(self._seen.record, self._now()))
-                _log.info("the lease is given back", identity=self._me)
+                _log.info("lease released", identity=self._me)
 
     async def _acquire(self) -> None:
         while True:
@@ -84,10 +89,10 @@ class Lease:
                     async with asyncio.timeout(_ATTEMPT_S):
                         await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
                 except errors.ConflictError:
-                    # Another one was faster; the watch tells which.
+                    # Another replica was faster; the watch will deliver its record.
                     patience_s = RETRY_S
                 except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
-                    _log.warning("cannot get the lease", lease=self._name, error=str(error) or repr(error))
+                    _log.warning("cannot acquire lease, retrying", lease=self._name, error=str(error) or repr(error))
                     patience_s = RETRY_S
                 else:
                     return
@@ -105,10 +110,10 @@ class Lease:
                     await self._renew()
                 renewed_at = began_at
             except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
-                _log.warning("cannot renew the lease", lease=self._name, error=str(error) or repr(error))
+                _log.warning("cannot renew lease, retrying", lease=self._name, error=str(error) or repr(error))
             if self._seen.record.holder != self._me:
                 raise errors.LeaseLostError(
-                    f"the lease {self._namespace}/{self._name} is no longer ours but {self._seen.record.holder!r}'s"
+                    f"the lease {self._namespace}/{self._name} was taken by {self._seen.record.holder!r}"
                 )
             if self._clock() - renewed_at >= RENEW_DEADLINE_S:
                 raise errors.LeaseLostError(
@@ -119,7 +124,7 @@ class Lease:
         try:
             await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
         except (errors.ConflictError, errors.NotFoundError):
-            # Somebody has touched it, or deleted it; what it says now decides.
+            # Changed or deleted by someone else: its current state decides.
             try:
                 raw = await self._kube.get(LEASES, self._name, self._namespace)
             except errors.NotFoundError:
@@ -132,7 +137,7 @@ class Lease:
     async def _write(self, spec: JsonObject) -> None:
         version = self._seen.record.version
         if version:
-            # A version in a patch makes the API server refuse it where there is another by now.
+            # The API server rejects a patch with an outdated resourceVersion.
             body = {"metadata": {"resourceVersion": version}, "spec": spec}
             raw = await self._kube.patch(LEASES, self._name, body, self._namespace)
         else:
@@ -140,28 +145,12 @@ class Lease:
         self._see(leader_election.parse(raw))
 
     async def _watch(self) -> None:
-        def on_list(listing: Listing) -> None:
-            self._see(leader_election.parse(listing.items[0]) if listing.items else NO_LEASE)
-
-        def on_event(event: WatchEvent) -> None:
-            if event.type == "DELETED":
-                self._see(NO_LEASE)
-            elif event.type != "BOOKMARK":
-                self._see(leader_election.parse(event.object))
-
-        def on_trouble(error: errors.KubeNftlbError) -> None:
-            _log.warning("cannot watch the lease", lease=self._name, error=str(error))
+        def update(raw: JsonObject | None) -> None:
+            self._see(leader_election.parse(raw) if raw is not None else NO_LEASE)
 
         selector = f"metadata.name={self._name}"
-        await follow(
-            self._kube,
-            LEASES,
-            namespace=self._namespace,
-            field_selector=selector,
-            on_list=on_list,
-            on_event=on_event,
-            on_trouble=on_trouble,
-        )
+        handlers = Handlers.for_one(update)
+        await list_and_watch(self._kube, LEASES, handlers, namespace=self._namespace, field_selector=selector)
 
     def _see(self, record: Record) -> None:
         if record != self._seen.record or not self._known:

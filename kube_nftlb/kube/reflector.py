@@ -1,36 +1,70 @@
-"""List and watch one kind of object for as long as the program runs, as client-go's reflector does."""
+"""List and watch one kind of object for as long as the program runs, as client-go's Reflector does.
+
+Not kubernetes.informer (37.0.2): it needs a thread per kind, keeps every object, and decodes into generated models.
+kubernetes.aio has a watch alone, without list or backoff, that decodes likewise.
+"""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import structlog
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.kube.client import Kube, Listing, Transform, WatchEvent
-from kube_nftlb.kube.resources import Resource
+from kube_nftlb.kube.client import Kube, Listing, Transform
+from kube_nftlb.kube.resources import JsonObject, Resource
+
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 5.0
+
+_log = structlog.get_logger()
 
 
-async def follow(
+@dataclass(frozen=True)
+class Handlers:
+    """What ``list_and_watch`` calls."""
+
+    replace: Callable[[Listing], None]
+    """Gets the complete state at the start, and again after each loss of continuity."""
+    put: Callable[[JsonObject], None]
+    """Gets an object that was created or changed."""
+    remove: Callable[[JsonObject], None]
+    """Gets the last state of an object that was deleted."""
+    seen: Callable[[int], None] = lambda _: None
+    """Gets the resourceVersion of each event after it was handled, of bookmarks too."""
+    failed: Callable[[errors.KubeNftlbError], None] | None = None
+    """Gets each failure; None logs it."""
+
+    @classmethod
+    def for_one(cls, update: Callable[[JsonObject | None], None]) -> Self:
+        """Return handlers for a selector that matches one object: ``update`` gets it, or None if it does not exist."""
+        return cls(
+            replace=lambda listing: update(next(iter(listing.items), None)),
+            put=update,
+            remove=lambda _: update(None),
+        )
+
+
+async def list_and_watch(
     kube: Kube,
     resource: Resource,
+    handlers: Handlers,
     *,
-    on_list: Callable[[Listing], None],
-    on_event: Callable[[WatchEvent], None],
-    on_trouble: Callable[[errors.KubeNftlbError], None],
     namespace: str | None = None,
     label_selector: str | None = None,
     field_selector: str | None = None,
     metadata_only: bool = False,
     transform: Transform = lambda item: item,
 ) -> None:
-    """List, then watch, for ever (a reflector, as Kubernetes' client libraries call it).
+    """List objects, then watch them, until cancelled. Failures are retried, with pauses that double up to 5 s.
 
-    ``on_list`` gets the whole state, at the start and whenever continuity was lost, each object as ``transform`` left
-    it; ``on_event`` what happens after it, bookmarks included, as it is; ``on_trouble`` each failure, after which it
-    tries again, more slowly each time, up to 5 s. With ``metadata_only`` objects have nothing but their metadata.
+    ``transform`` applies to the objects of lists alone. With ``metadata_only`` objects have only their metadata.
 
-    Custom resources are listed from the API server's memory: what is older there than elsewhere, as it may be after a
-    start, comes later as events; but never is what was told already taken back.
+    Custom resources are listed from the API server's memory. That list may be older than etcd, but never older than
+    what the handlers have got: events bring the rest.
     """
-    delay_s = 0.1
+    delay_s = _RETRY_FIRST_S
     resource_version: str | None = None
     not_older_than: str | None = "0"
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
@@ -46,21 +80,28 @@ async def follow(
                     not_older_than=not_older_than if resource.custom else None,
                 )
                 resource_version = listing.resource_version
-                on_list(listing)
+                handlers.replace(listing)
             async for event in kube.watch(
                 resource, resource_version, namespace=namespace, **selectors, metadata_only=metadata_only
             ):
                 resource_version = event.object["metadata"]["resourceVersion"]
-                on_event(event)
-                delay_s = 0.1
+                if event.type == "DELETED":
+                    handlers.remove(event.object)
+                elif event.type != "BOOKMARK":
+                    handlers.put(event.object)
+                handlers.seen(int(resource_version))
+                delay_s = _RETRY_FIRST_S
         except errors.ExpiredError:
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
             not_older_than, resource_version = resource_version, None
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
             if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:
-                # There is no such version: etcd was set back to a backup.
+                # No such resourceVersion: etcd was restored from a backup.
                 not_older_than = None
-            on_trouble(error)
+            if handlers.failed is not None:
+                handlers.failed(error)
+            else:
+                _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
             await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, 5)
+            delay_s = min(delay_s * 2, _RETRY_MAX_S)

@@ -8,7 +8,7 @@ JsonObject = dict[str, Any]
 
 
 class Resource(NamedTuple):
-    """A kind of object at the API server; the group of the core is empty."""
+    """A kind of object at the API server. The core group is ``""``."""
 
     group: str
     version: str
@@ -18,16 +18,16 @@ class Resource(NamedTuple):
 
     @property
     def custom(self) -> bool:
-        """Whether a CustomResourceDefinition defines it."""
+        """True for kube-nftlb's own custom resources."""
         return self.group == names.GROUP
 
     @property
     def api_version(self) -> str:
-        """What stands in an object's ``apiVersion``."""
+        """The ``apiVersion`` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL path of one object, or of the collection where no name is given."""
+        """Return the URL path of one object, or of the collection if ``name`` is None."""
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if self.namespaced and namespace is not None:
             parts.append(f"namespaces/{namespace}")

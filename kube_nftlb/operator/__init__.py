@@ -2,11 +2,12 @@
 
 ::
 
-    handlers, relist ──► store ──► queue ──► reconcile ──► publish   (farms)
-       (kopf, lists)     (what       │      (build, naming,   (writes)
-                          is seen)   └────► status)
+    informers ──► cache ──► sync (queue, diff) ──► farm_writer
+                              │     ▲
+                              │   farms (builder, naming, annotations)
+                              └──► status
 
-``annotations``, ``slices``, ``specs``, ``records``, ``build``, ``naming``, ``plan`` and ``status`` are pure decisions;
-``store`` and ``workqueue`` are state without I/O; the others are thin shells around them. Nothing is ever written to a
-Service or an EndpointSlice.
+Read in this order: ``informers`` list and watch into the ``cache``; ``farms`` build what a Service needs; ``sync``
+compares that with what exists and writes the difference; ``status`` reports. ``cache``, ``farms`` and ``model`` are
+pure. Nothing is ever written to a Service or an EndpointSlice.
 """

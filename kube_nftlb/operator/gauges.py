@@ -1,29 +1,29 @@
-"""What the operator's gauges say at the moment at which they are read."""
+"""Set the operator's gauges when they are read."""
 
 from kube_nftlb import metrics
 from kube_nftlb.operator.sync.reconciler import Reconciler
 
 
 def refresh(reconciler: Reconciler, *, leads: bool) -> None:
-    """Set them all. It takes a millisecond with thousands of farms.
+    """Set all gauges, in a millisecond with thousands of farms.
 
-    A replica that stands by has no figures of the cluster: those of the leader would count twice.
+    Only the leader sets them: figures of the cluster would count twice.
     """
     if not leads:
         return
-    store = reconciler.store
-    pending = store.changes.pending()
+    cache = reconciler.cache
+    pending = reconciler.changes.pending()
     metrics.SERVICE_CHANGES_PENDING.set(pending.services)
     metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(pending.slices)
     farms, ready, total = 0, 0, 0
-    for farm in store.farms.values():
+    for farm in cache.farms.values():
         farms, ready, total = farms + 1, ready + farm.ready, total + farm.total
-    unfinished, refused = len(store.unfinished), len(store.refused)
+    unfinished, refused = len(cache.unfinished), len(cache.refused)
     states = {"programmed": farms - unfinished - refused, "pending": unfinished, "refused": refused}
     metrics.set_states(metrics.FARMS, states, states)
     backends = {"ready": ready, "not_ready": total - ready}
     metrics.set_states(metrics.BACKENDS, backends, backends)
-    nodes = [node.ready for node in store.nodes.values()]
+    nodes = [node.ready for node in cache.nodes.values()]
     metrics.set_states(
         metrics.NODES, {"ready": sum(nodes), "not_ready": len(nodes) - sum(nodes)}, ("ready", "not_ready")
     )

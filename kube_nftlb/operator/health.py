@@ -1,21 +1,23 @@
-"""What the operator answers to probes. No I/O."""
+"""Decide the answers to probes of the operator. No I/O."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kube_nftlb.http_server import Answer
+from kube_nftlb.kube import timestamps
 
 STALLED_S = 300.0
-"""Workers that have work and finish none for so long hang: each waits 30 s at most for an answer, of which a Service
-with many ports needs several."""
+"""Workers that finish nothing for longer hang: each answer takes 30 s at most, and a Service with many ports needs
+several."""
 
 
 def answer(path: str, *, now: datetime, stalled_s: float, listed: bool, leads: bool = True) -> Answer:
-    """``stalled_s`` is for how long no worker has got on with its work, ``listed`` whether the first lists are done.
+    """Answer a probe.
 
-    Whether this replica ``leads`` is told, and makes no difference: one that stands by is ready to.
+    ``stalled_s`` are the seconds since a worker made progress; ``listed`` is True once the first lists are done.
+    ``leads`` is shown, and does not matter: a standby replica is ready too.
     """
     healthy = stalled_s <= STALLED_S
-    time = {"currentTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    time = {"currentTime": timestamps.micros(now)}
     if path in ("/healthz", "/livez"):
         return Answer(200 if healthy else 503, {**time, "healthy": healthy})
     if path == "/readyz":

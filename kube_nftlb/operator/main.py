@@ -1,4 +1,4 @@
-"""The operator as a program: lists, then watches, and keeps the farms right until it is told to end."""
+"""Run the operator: list, watch and reconcile until SIGTERM."""
 
 import asyncio
 import logging
@@ -19,16 +19,17 @@ from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator import gauges, health
-from kube_nftlb.operator.cache.store import Dirty, Store
+from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.informers import handlers
-from kube_nftlb.operator.informers.ingest import BY_KOPF, FOLLOWED, KINDS, Intake
-from kube_nftlb.operator.informers.pods import PodWatch
-from kube_nftlb.operator.informers.reflector import Reflector
+from kube_nftlb.operator.informers.informers import Informers
+from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
+from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
-from kube_nftlb.operator.sync.writer import Publisher
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
@@ -36,7 +37,7 @@ _LEASE = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
 _FIRST_RELIST_S = 10.0
-"""After each start of the watches: what is deleted between our list and kopf's is told by neither."""
+"""The delay of a list after each start of the watches: deletions between our list and kopf's are in neither."""
 _RESTART_DELAY_S = 1.0
 _END_PATIENCE_S = 1.5
 
@@ -46,8 +47,8 @@ _log = structlog.get_logger()
 def main(settings: OperatorSettings) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises UsageError where the metrics or health address cannot be listened on, and LeaseLostError when another replica
-    may lead from now on.
+    Raises UsageError if listening on the metrics or health address fails, and LeaseLostError when another replica may
+    lead.
     """
     logs.configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf._cogs.clients.watching").addFilter(handlers.OncePerOutage(time.monotonic))
@@ -67,8 +68,8 @@ async def _run(settings: OperatorSettings) -> None:
         ended = asyncio.create_task(stop.wait())
         _log.info("operator started", relist_s=settings.relist_s)
         await asyncio.wait([session, ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        _log.info("operator ends")
-        # Before anything else: the next leader need not wait for the rest.
+        _log.info("operator stopping")
+        # First of all, so that the next leader need not wait for the rest.
         for writer in writers:
             writer.cancel()
         await asyncio.wait(writers)
@@ -90,57 +91,57 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 
 class _Operator:
-    """The parts, put together."""
+    """All parts of the operator, connected."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
-        store = Store()
+        cache = Cache()
         self._stop = stop
         self._identity = new_identity()
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
         self._listed_anew = asyncio.Event()
         self._filled = asyncio.Event()
-        self._works = asyncio.Event()
-        self._intake = Intake(store, datetime.now(UTC))
+        self._active = asyncio.Event()
+        self._writer = CacheWriter(cache, datetime.now(UTC))
         self._events = Events(kube, Source(_COMPONENT))
-        self._lister = Lister(kube, self._intake)
-        self._policies = PolicyStatuses(kube, store)
+        self._lister = Lister(kube, self._writer)
+        self._policies = PolicyStatuses(kube, cache)
         profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
         clock = asyncio.get_running_loop().time
-        self._reconciler = Reconciler(store, Publisher(kube, store), self._events, clock, profile)
-        self._pods = PodWatch(kube, store, self._events, self._mark)
-        self._reflector = Reflector(kube, self._intake, self._mark)
+        self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
+        self._pods = PodInformer(kube, self._writer, self._events, self._mark)
+        self._informers = Informers(kube, self._writer, self._mark)
         self._lease: Lease | None = None
         if settings.leader_election:
             self._lease = Lease(kube, settings.namespace, _LEASE, clock, self._identity)
         metrics.LEADER.set_function(lambda: self._leads)
         self.metrics_page = metrics.Page(
-            "operator", lambda: gauges.refresh(self._reconciler, leads=self._works.is_set())
+            "operator", lambda: gauges.refresh(self._reconciler, leads=self._active.is_set())
         )
 
     def readers(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs beside the watches; it must be started before them, for kopf cancels tasks younger than itself."""
-        followed = (self._reflector.run(resource) for resource in FOLLOWED)
+        """Return what runs beside kopf's watches. Start it before them: kopf cancels tasks younger than itself."""
+        followed = (self._informers.run(resource) for resource in WATCHED)
         return [self._pods.run(), *followed, self._relist(), self._policies.watch()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
-        """The election, and what writes once it is won; to be started before the watches likewise."""
+        """Return the election and what writes once it is won. Start it before kopf's watches too."""
         return [
             *([self._lease.run()] if self._lease is not None else []),
             self._begin(),
-            self._when_it_works(self._events.run),
-            self._when_it_works(lambda: self._policies.write(self._filled)),
-            *(self._when_it_works(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
-            *(self._when_it_works(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
+            self._when_leading(self._events.run),
+            self._when_leading(lambda: self._policies.write(self._filled)),
+            *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
+            *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
         ]
 
     async def resign(self) -> None:
-        """Let another replica lead at once, when all writers have ended."""
+        """Release leadership, once all writers have ended."""
         if self._lease is not None:
             await self._lease.release()
 
     def probe(self, path: str) -> Answer:
-        """What is answered to a probe; a replica that stands by is as healthy and ready as the leader."""
+        """Answer a probe. A standby replica is as healthy and ready as the leader."""
         stalled_s = max(self._reconciler.services.stalled_s(), self._reconciler.statuses.stalled_s())
         answer = health.answer(
             path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._filled.is_set(), leads=self._leads
@@ -154,37 +155,37 @@ class _Operator:
         return self._lease is None or self._lease.leading.is_set()
 
     async def _begin(self) -> None:
-        """Once all is listed and the election is won: look at everything, and from then on at what changes.
+        """Reconcile everything once all is listed and the election is won, and from then on what changes.
 
-        A replica that stands by knows as much as the leader, so that it need not list first when its time comes.
+        A standby replica watches as the leader does, so it need not list everything when it takes over.
         """
         await self._filled.wait()
         if self._lease is not None:
             await self._lease.leading.wait()
             await self._lister.fill_services()
-        self._works.set()
-        self._reconciler.store.changes.forget()
-        self._reconciler.mark(self._reconciler.store.everything())
-        self._pods.tell_all()
+        self._active.set()
+        self._writer.changes.forget()
+        self._reconciler.mark(self._reconciler.cache.everything())
+        self._pods.start_reporting()
         await asyncio.Event().wait()
 
-    async def _when_it_works(self, work: Callable[[], Awaitable[None]]) -> None:
-        await self._works.wait()
+    async def _when_leading(self, work: Callable[[], Awaitable[None]]) -> None:
+        await self._active.wait()
         await work()
 
     async def session(self) -> None:
-        """List, then decide and watch; all over again where kopf fails, as it does when a watch tells of an error."""
+        """List and watch until stopped; again if kopf fails, as it does after an error event of a watch."""
         while True:
             self._mark(await self._lister.fill())
             await self._pods.listed.wait()
-            await self._reflector.until_listed()
+            await self._informers.until_listed()
             self._begun.set()
             self._listed_anew.set()
             self._filled.set()
             try:
                 await self._watch()
             except Exception as error:
-                _log.exception("the watches failed and begin anew", error=repr(error))
+                _log.exception("watches failed, restarting", error=repr(error))
             if self._stop.is_set():
                 return
             metrics.WATCH_RESTARTS.inc()
@@ -197,26 +198,27 @@ class _Operator:
             settings=handlers.settings(),
             clusterwide=True,
             standalone=True,
-            # Without one kopf asks for the user's name, and in a container the user has none.
+            # Without one, kopf looks up the name of the user, who has none in a container.
             identity=self._identity,  # type: ignore[arg-type]  # its type is a str that kopf does not export
             stop_flag=self._stop,
         )
-        # kopf has just put its own in their place.
+        # kopf has just replaced them.
         _stop_on_signals(self._stop)
         await kopf.run_tasks(tasks, ignored=others)
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
         if event_type is None:
-            # kopf lists anew where the API server has ended a watch, and does not tell what was deleted meanwhile.
+            # kopf lists again after the end of a watch, and does not report what was deleted meanwhile.
             self._listed_anew.set()
-        self._mark(self._intake.take(resource, event_type, raw))
+        change = self._writer.remove if event_type == "DELETED" else self._writer.put
+        self._mark(change(resource, raw))
 
     def _mark(self, dirty: Dirty) -> None:
-        # Until there is something to decide nothing waits for it, and then everything is looked at.
-        if self._works.is_set():
+        # Until this replica writes nothing has to wait: everything is reconciled then.
+        if self._active.is_set():
             self._reconciler.mark(dirty)
         else:
-            self._reconciler.store.changes.forget()
+            self._writer.changes.forget()
 
     async def _relist(self) -> None:
         await self._begun.wait()
@@ -236,4 +238,4 @@ class _Operator:
                 if kinds is KINDS:
                     metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
-                _log.warning("the periodic list failed", error=str(error))
+                _log.warning("periodic list failed", error=str(error))

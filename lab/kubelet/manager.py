@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube_nftlb import errors
-from kube_nftlb.kube import client, reflector, resources
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
+from kube_nftlb.kube import client, resources
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import JsonObject
 from lab import addresses, namespaces
 from lab.addresses import NodePlan
@@ -39,14 +40,12 @@ class Manager:
         """Register the nodes and serve until cancelled."""
         await asyncio.gather(*(self._register(plan) for plan in self._plans.values()))
         async with asyncio.TaskGroup() as group:
-            for resource, on_list, on_event in (
-                (resources.NODES, self._on_nodes, self._on_node),
-                (resources.PODS, self._on_pods, self._on_pod),
+            for resource, replace, put, remove in (
+                (resources.NODES, self._replace_nodes, self._put_node, self._remove_node),
+                (resources.PODS, self._replace_pods, self._see, self._remove_pod),
             ):
-                trouble = reflector.follow(
-                    self._kube, resource, on_list=on_list, on_event=on_event, on_trouble=lambda e: log.warning("%s", e)
-                )
-                group.create_task(trouble)
+                handlers = Handlers(replace, put, remove, failed=lambda error: log.warning("%s", error))
+                group.create_task(list_and_watch(self._kube, resource, handlers))
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a ``ready`` request. Raises LabError if there is no such pod."""
@@ -72,16 +71,16 @@ class Manager:
         status = {"status": objects.node_status(plan, datetime.now(UTC))}
         await self._kube.patch(resources.NODES, plan.name, status, subresource="status")
 
-    def _on_nodes(self, listing: Listing) -> None:
+    def _replace_nodes(self, listing: Listing) -> None:
         self._nodes = {item["metadata"]["name"]: item for item in listing.items}
 
-    def _on_node(self, event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            self._nodes.pop(event.object["metadata"]["name"], None)
-        elif event.type != "BOOKMARK":
-            self._nodes[event.object["metadata"]["name"]] = event.object
+    def _put_node(self, body: JsonObject) -> None:
+        self._nodes[body["metadata"]["name"]] = body
 
-    def _on_pods(self, listing: Listing) -> None:
+    def _remove_node(self, body: JsonObject) -> None:
+        self._nodes.pop(body["metadata"]["name"], None)
+
+    def _replace_pods(self, listing: Listing) -> None:
         there = {item["metadata"]["uid"] for item in listing.items}
         for uid, pod in list(self._pods.items()):
             if uid not in there:
@@ -96,12 +95,9 @@ class Manager:
         for path in set(self._files.netns.glob("*.*")) - known:
             namespaces.remove_network(path)
 
-    def _on_pod(self, event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            if pod := self._pods.get(event.object["metadata"]["uid"]):
-                pod.vanish()
-        elif event.type != "BOOKMARK":
-            self._see(event.object)
+    def _remove_pod(self, body: JsonObject) -> None:
+        if pod := self._pods.get(body["metadata"]["uid"]):
+            pod.vanish()
 
     def _see(self, body: JsonObject) -> None:
         uid = body["metadata"]["uid"]

@@ -1,9 +1,10 @@
 """Kubernetes objects written by the kubelet stand-in. Computation only."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
 from lab.addresses import NodePlan
 
@@ -50,7 +51,7 @@ def binding(pod: JsonObject, node_name: str) -> JsonObject:
 def pod_status(pod: JsonObject, plan: NodePlan, ips: list[str], *, ready: bool, now: datetime) -> JsonObject:
     """Return the status of a running pod; ``ips`` starts with the IPv4 address."""
     earlier = pod.get("status", {})
-    start = earlier.get("startTime") or _text(now)
+    start = earlier.get("startTime") or timestamps.seconds(now)
     reason = None if ready else MADE_UNREADY
     truths = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
     return {
@@ -98,11 +99,11 @@ def ports(pod: JsonObject) -> list[tuple[int, str]]:
 
 def grace_left_s(metadata: JsonObject, now: datetime) -> float | None:
     """Return the seconds until a deleted pod has to stop, or None if it is not being deleted."""
-    if (deadline := metadata.get("deletionTimestamp")) is None:
+    if (deadline := timestamps.parse(metadata.get("deletionTimestamp"))) is None:
         return None
     grace: float = metadata.get("deletionGracePeriodSeconds") or 0
-    # The API server truncates to seconds, so the stored time may be up to a second early.
-    left = (datetime.fromisoformat(deadline) - now).total_seconds() + 1
+    # The API server cuts off fractions of a second, so the time written may be up to a second early.
+    left = (deadline - now).total_seconds() + 1
     return max(0.0, min(grace, left))
 
 
@@ -118,14 +119,14 @@ def warning(pod: JsonObject, reason: str, message: str, now: datetime) -> JsonOb
         "reason": reason,
         "message": message,
         "source": {"component": "kube-nftlb-lab"},
-        "firstTimestamp": _text(now),
-        "lastTimestamp": _text(now),
+        "firstTimestamp": timestamps.seconds(now),
+        "lastTimestamp": timestamps.seconds(now),
         "count": 1,
     }
 
 
 def _condition(kind: str, truth: bool, reason: str | None, now: datetime) -> dict[str, Any]:
-    condition = {"type": kind, "status": str(truth), "lastTransitionTime": _text(now)}
+    condition = {"type": kind, "status": str(truth), "lastTransitionTime": timestamps.seconds(now)}
     return {**condition, "reason": reason} if reason else condition
 
 
@@ -134,7 +135,3 @@ def _carried_over(earlier: Iterable[JsonObject], condition: JsonObject) -> JsonO
         if entry["type"] == condition["type"] and entry["status"] == condition["status"]:
             return {**condition, "lastTransitionTime": entry["lastTransitionTime"] or condition["lastTransitionTime"]}
     return condition
-
-
-def _text(now: datetime) -> str:
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -58,7 +58,7 @@ def test_a_node_tells_that_its_nftlb_is_away_and_that_it_is_back(cluster: Cluste
         nftlbnode = cluster.get("nftlbnode", node)["status"]["conditions"]
         ready = next(each for each in nftlbnode if each["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "NftlbUnreachable")
-        assert "see its log on this node" in ready["message"]
+        assert "see its logs on this node" in ready["message"]
     finally:
         cluster.lab.start("nftlb", node)
     eventually(lambda: "NftlbReachable" in told(cluster, "Node", node, "default"), "the Node tells that it is over", 40)

@@ -106,7 +106,7 @@ def test_a_leader_that_is_asked_to_end_hands_over_at_once(pair: Cluster, here: s
     assert hammered["attempts"] > 20
     assert hammered["failures"] == []
     assert lease(pair)["leaseTransitions"] == transitions + 1
-    taken, given = lease(pair)["acquireTime"], stamp(pair, first, "the lease is given back")
+    taken, given = lease(pair)["acquireTime"], stamp(pair, first, "lease released")
     print(f"planned: the lease was free at {given}, and taken at {taken}")
     assert applied(pair, "before--http")[other_than(first)] == 0, "what is right is not written again"
 
@@ -135,7 +135,7 @@ def test_a_leader_that_loses_its_lease_ends_with_a_sentence_and_stands_by(pair: 
     first, entries = leader(pair), {entry["component"]: entry["restarts"] for entry in pair.lab.status()}
     patch = json.dumps({"spec": {"holderIdentity": "somebody"}})
     pair.kubectl("patch", "lease", "kube-nftlb-operator", "-n", NAMESPACE, "--type=merge", "-p", patch)
-    sentence = f"kube-nftlb: the lease {NAMESPACE}/kube-nftlb-operator is no longer ours but 'somebody''s"
+    sentence = f"kube-nftlb: the lease {NAMESPACE}/kube-nftlb-operator was taken by 'somebody'"
     eventually(lambda: sentence in log_lines(pair, first), "it says why it ends")
     assert lease(pair)["holderIdentity"] == "somebody"
     serves(pair, here, "later")

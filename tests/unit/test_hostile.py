@@ -29,7 +29,8 @@ from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
 from kube_nftlb.netfilter.transaction import State, changes, combined, creation
 from kube_nftlb.nftlb import layout, objects
-from kube_nftlb.operator.cache.records import parse_farm, parse_node
+from kube_nftlb.operator.cache.farm_record import parse_farm
+from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.farms.builder import build
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
 from tests.unit.operator.objects import a_slice, endpoint, service

@@ -1,1 +1,1 @@
-"""The answers to probes: of the kubelet, of load balancers, and on the health check ports of farms."""
+"""Answers to health probes: of the kubelet, of load balancers, and on healthCheckNodePorts."""

@@ -1,4 +1,4 @@
-"""Which ports answer whether this node has endpoints of a Service (healthCheckNodePort), and what. No I/O."""
+"""Decide the answers on healthCheckNodePorts: if this node has endpoints of a Service. No I/O."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,39 +11,39 @@ from kube_nftlb.kube.events import Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 
 
-class Claim(NamedTuple):
-    """One farm's wish to have a port answered."""
+class PortRequest(NamedTuple):
+    """The healthCheckNodePort of a farm."""
 
     port: int
     created: float
     subject: Subject
-    """The Service that the farm was made from; the farm itself where somebody wrote it by hand."""
+    """The Service of the farm, or the farm itself if it was written by hand."""
     family: Family
     local_ips: frozenset[str]
     """The addresses of the backends on this node that get new connections."""
 
 
 class Check(NamedTuple):
-    """What is answered on a port."""
+    """The health check on a port."""
 
     subject: Subject
     local_endpoints: int
 
 
-class Refused(NamedTuple):
-    """A port that an object does not get, because it is another one's."""
+class PortConflict(NamedTuple):
+    """A port that an object does not get, because another object owns it."""
 
     subject: Subject
     port: int
-    holder: Subject
+    owner: Subject
 
 
-def claim(farm: Farm, node: str) -> Claim | None:
-    """A farm's claim on the node of that name; None where it has no healthCheckNodePort."""
+def port_request(farm: Farm, node: str) -> PortRequest | None:
+    """Return the request of a farm on a node; None if the farm has no healthCheckNodePort."""
     if farm.spec.health_check_node_port is None:
         return None
     created = farm.metadata.creation_timestamp
-    return Claim(
+    return PortRequest(
         farm.spec.health_check_node_port,
         created.timestamp() if created is not None else 0,
         _subject(farm),
@@ -56,25 +56,25 @@ def claim(farm: Farm, node: str) -> Claim | None:
     )
 
 
-def decide(claims: Iterable[Claim]) -> tuple[dict[int, Check], list[Refused]]:
-    """What is answered on each port: for all farms of a Service together.
+def decide(requests: Iterable[PortRequest]) -> tuple[dict[int, Check], list[PortConflict]]:
+    """Return the check on each port, for all farms of a Service together, and the conflicts.
 
-    Of two Services the older one has it, and any Service before a farm that somebody wrote by hand.
+    Of two Services the older one gets the port, and any Service before a farm written by hand.
     """
-    by_port: defaultdict[int, list[Claim]] = defaultdict(list)
-    for entry in claims:
+    by_port: defaultdict[int, list[PortRequest]] = defaultdict(list)
+    for entry in requests:
         by_port[entry.port].append(entry)
-    checks, refused = dict[int, Check](), list[Refused]()
+    checks, conflicts = dict[int, Check](), list[PortConflict]()
     for port, wanted in by_port.items():
-        holder = min(wanted, key=_rank).subject
-        checks[port] = Check(holder, _count(entry for entry in wanted if entry.subject == holder))
-        losers = {entry.subject for entry in wanted} - {holder}
-        refused.extend(Refused(loser, port, holder) for loser in sorted(losers))
-    return checks, refused
+        owner = min(wanted, key=_rank).subject
+        checks[port] = Check(owner, _count(entry for entry in wanted if entry.subject == owner))
+        losers = {entry.subject for entry in wanted} - {owner}
+        conflicts.extend(PortConflict(loser, port, owner) for loser in sorted(losers))
+    return checks, conflicts
 
 
 def answer(check: Check, *, proxy_healthy: bool) -> Answer:
-    """200 where the node has a ready endpoint of its own, and its agent is healthy."""
+    """Answer 200 if the node has a ready local endpoint and its agent is healthy."""
     return Answer(
         200 if check.local_endpoints and proxy_healthy else 503,
         {
@@ -93,13 +93,13 @@ def _subject(farm: Farm) -> Subject:
     return Subject(FARMS, metadata.namespace, metadata.name, metadata.uid)
 
 
-def _rank(entry: Claim) -> tuple[bool, float, Subject]:
+def _rank(entry: PortRequest) -> tuple[bool, float, Subject]:
     return entry.subject.resource != SERVICES, entry.created, entry.subject
 
 
-def _count(claims: Iterable[Claim]) -> int:
-    """A pod counts once, however many ports and families it serves."""
+def _count(requests: Iterable[PortRequest]) -> int:
+    """Return the number of pods; each counts once, whatever its ports and families."""
     ips: defaultdict[Family, set[str]] = defaultdict(set)
-    for entry in claims:
+    for entry in requests:
         ips[entry.family] |= entry.local_ips
     return max(len(family) for family in ips.values())

@@ -1,4 +1,4 @@
-"""What decisions need to know of the node that the agent runs on. No I/O."""
+"""The facts about this node that decisions need. No I/O."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """The node's name and zone, the addresses that node ports are listened on, and the ranges of its pods."""
+    """The node's name and zone, the addresses that node ports listen on, and the ranges of its pods."""
 
     name: str = ""
     zone: str = ""
@@ -24,7 +24,7 @@ class NodeFacts:
 
 
 def family_of(ip: IpAddress | IpNetwork) -> Family:
-    """The family as a farm has it."""
+    """Return the family of an address or network."""
     return "ipv6" if ip.version == 6 else "ipv4"
 
 
@@ -36,10 +36,10 @@ def gather(
     port_ranges: Iterable[IpNetwork] | None = None,
     local_ips: Iterable[str] = (),
 ) -> NodeFacts:
-    """The facts, out of the Node object (None: not seen yet) and what the administrator has set.
+    """Combine the Node object (None: not seen yet) with the settings.
 
-    ``pod_cidrs`` take the place of the Node's own. ``port_ranges`` are kube-proxy's nodePortAddresses: of all that the
-    node has, ``local_ips``, those in these ranges; a family without a range has them all. None: the Node's InternalIPs.
+    ``pod_cidrs`` replace the Node's own. ``port_ranges`` are kube-proxy's nodePortAddresses: node ports listen on those
+    of ``local_ips`` in these ranges, or on all of a family without a range; None: on the Node's InternalIPs.
     """
     if node is None:
         return NodeFacts(name)
@@ -58,7 +58,7 @@ def gather(
 
 
 def _usable(texts: Iterable[str]) -> list[IpAddress]:
-    """Those that somebody else can connect to."""
+    """Return the addresses that other hosts can connect to."""
     ips = (_parse(text) for text in texts)
     return [ip for ip in ips if ip is not None and not (ip.is_loopback or ip.is_link_local or ip.is_unspecified)]
 

@@ -1,25 +1,23 @@
-"""The Node that the agent runs on, as the API server has it, kept up to date by a watch."""
+"""Watch the Node object of this agent."""
 
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import errors
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.kubernetes.node import CoreNode
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
-from kube_nftlb.kube.resources import NODES
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import NODES, JsonObject
 
 _log = structlog.get_logger()
 
 
 class OwnNode:
-    """Holds the latest state of one Node.
+    """The latest state of one Node.
 
-    ``current`` is None where there is no such Node, and before the API server was heard; ``known`` tells these apart.
+    ``current`` is None if the Node does not exist, and before the first list, when ``known`` is False.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,11 +27,11 @@ class OwnNode:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        """Have ``on_change`` called after each change of what a CoreNode has of the Node, and not for other changes."""
+        """Call ``on_change`` after each change of a field that CoreNode has."""
         self._listeners.append(on_change)
 
     def update(self, node: CoreNode | None) -> None:
-        """The API server has told of the Node, or that there is none."""
+        """Set the state; None if the Node does not exist."""
         news = not self.known or node != self.current
         self.known = True
         self.current = node
@@ -43,35 +41,16 @@ class OwnNode:
 
 
 async def watch_own_node(kube: Kube, own_node: OwnNode) -> None:
-    """Keep the Node up to date, for ever. While the API server is away it stays as it was."""
+    """Keep ``own_node`` up to date until cancelled; while the API server is unreachable it stays as it was."""
 
-    def take(raw: dict[str, Any]) -> None:
+    def update(raw: JsonObject | None) -> None:
+        if raw is None:
+            _log.warning("Node object of this agent not found", name=own_node.name)
+            own_node.update(None)
+            return
         try:
             own_node.update(CoreNode.model_validate(raw))
         except ValidationError as error:
-            _log.warning("cannot read the own node", error=first_error(error))
+            _log.warning("invalid Node object of this agent, keeping the last one", error=first_error(error))
 
-    def on_list(listing: Listing) -> None:
-        if not listing.items:
-            _log.warning("the own node is not there")
-            own_node.update(None)
-        for raw in listing.items:
-            take(raw)
-
-    def on_event(event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            own_node.update(None)
-        elif event.type != "BOOKMARK":
-            take(event.object)
-
-    def on_trouble(error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch the own node", error=str(error))
-
-    await follow(
-        kube,
-        NODES,
-        on_list=on_list,
-        on_event=on_event,
-        on_trouble=on_trouble,
-        field_selector=f"metadata.name={own_node.name}",
-    )
+    await list_and_watch(kube, NODES, Handlers.for_one(update), field_selector=f"metadata.name={own_node.name}")

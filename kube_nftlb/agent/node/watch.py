@@ -1,9 +1,8 @@
-"""What the agent follows besides farms: its own Node, the node's addresses, the cluster's ranges for Services."""
+"""Watch what decisions need besides farms: this Node, its addresses, and the ServiceCIDRs."""
 
 import asyncio
 import contextlib
 import ipaddress
-from typing import Any
 
 import structlog
 from pyroute2 import IPRoute
@@ -14,19 +13,19 @@ from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.api.base import Family
 from kube_nftlb.http_server import ALL_ADDRESSES
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
-from kube_nftlb.kube.resources import SERVICE_CIDRS
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import SERVICE_CIDRS, JsonObject
 from kube_nftlb.settings import AgentSettings
 
 _ADDRESSES_EVERY_S = 10
-"""How often the node's addresses are read, where node ports depend on them."""
+"""How often the node's addresses are read, if node ports depend on them."""
 
 _log = structlog.get_logger()
 
 
-class Surroundings:
-    """Tells the reconciler of everything but farms that its decisions depend on, once all of it is known."""
+class NodeWatch:
+    """Passes facts about the node and the cluster to the reconciler, once all are known."""
 
     def __init__(self, kube: Kube, inputs: Inputs, own_node: OwnNode, settings: AgentSettings) -> None:
         self._kube = kube
@@ -38,13 +37,13 @@ class Surroundings:
         own_node.subscribe(self._tell)
 
     async def run(self) -> None:
-        """Follow all, for ever."""
+        """Watch everything until cancelled."""
         await asyncio.gather(
             watch_own_node(self._kube, self._own_node), self._watch_service_cidrs(), self._watch_addresses()
         )
 
     def health_check_hosts(self) -> tuple[str, ...]:
-        """Where healthCheckNodePorts are listened on: where node ports are; everywhere while no such place is known."""
+        """Return the addresses for healthCheckNodePorts: those of node ports, or all while none is known."""
         return tuple(ip for ips in self._facts().port_ips.values() for ip in ips) or (ALL_ADDRESSES,)
 
     def _tell(self) -> None:
@@ -68,29 +67,27 @@ class Surroundings:
         )
 
     async def _watch_service_cidrs(self) -> None:
-        def on_list(listing: Listing) -> None:
+        def replace(listing: Listing) -> None:
             self._service_cidrs = {raw["metadata"]["name"]: _cidrs(raw) for raw in listing.items}
             self._tell()
 
-        def on_event(event: WatchEvent) -> None:
-            known = self._service_cidrs or {}
-            name = event.object["metadata"].get("name", "")
-            if event.type == "DELETED":
-                known.pop(name, None)
-            elif event.type != "BOOKMARK":
-                known[name] = _cidrs(event.object)
-            self._service_cidrs = known
+        def put(raw: JsonObject) -> None:
+            self._service_cidrs = {**(self._service_cidrs or {}), raw["metadata"]["name"]: _cidrs(raw)}
             self._tell()
 
-        def on_trouble(error: errors.KubeNftlbError) -> None:
+        def remove(raw: JsonObject) -> None:
+            (self._service_cidrs or {}).pop(raw["metadata"]["name"], None)
+            self._tell()
+
+        def failed(error: errors.KubeNftlbError) -> None:
             if isinstance(error, errors.NotFoundError) and self._service_cidrs is None:
-                # Kubernetes before 1.33 does not tell the ranges: connections to unknown ports are not refused there.
+                # Before Kubernetes 1.33 there are no ServiceCIDRs: connections to unknown ports are not rejected there.
                 self._service_cidrs = {}
                 self._tell()
             else:
-                _log.warning("cannot watch the ranges for Services", error=str(error))
+                _log.warning("cannot watch ServiceCIDRs", error=str(error))
 
-        await follow(self._kube, SERVICE_CIDRS, on_list=on_list, on_event=on_event, on_trouble=on_trouble)
+        await list_and_watch(self._kube, SERVICE_CIDRS, Handlers(replace, put, remove, failed=failed))
 
     async def _watch_addresses(self) -> None:
         while self._settings.node_port_addresses is not None:
@@ -102,7 +99,7 @@ class Surroundings:
             await asyncio.sleep(_ADDRESSES_EVERY_S)
 
 
-def _cidrs(raw: dict[str, Any]) -> tuple[str, ...]:
+def _cidrs(raw: JsonObject) -> tuple[str, ...]:
     return tuple(raw.get("spec", {}).get("cidrs") or ())
 
 

@@ -1,4 +1,4 @@
-"""What the agent's gauges say at the moment at which they are read."""
+"""Set the agent's gauges when they are read."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ class Gauges:
         self._reconciler = reconciler
 
     def refresh(self) -> None:
-        """Set them all."""
+        """Set all gauges."""
         progress, lag = self._reconciler.progress, self._reconciler.progress.lag
         now = time.monotonic()
         metrics.set_states(metrics.NODE_FARMS, self._reconciler.states(), get_args(FarmState))

@@ -1,4 +1,4 @@
-"""Events on the Node: what keeps this node from serving, once it lasts, and that it is over."""
+"""Report lasting problems of this node, and their end, in Events on the Node."""
 
 import asyncio
 import time
@@ -11,26 +11,26 @@ from kube_nftlb.reasons import EventReason
 
 LOOK_EVERY_S = 1.0
 LASTS_S = 5.0
-"""What is over sooner is not told: nftlb is away for a moment whenever it is started anew."""
+"""Shorter problems are not reported: nftlb is unreachable for a moment at every restart."""
 
-_OVER: dict[EventReason, tuple[EventReason, str]] = {
+_RESOLVED: dict[EventReason, tuple[EventReason, str]] = {
     "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
     "FarmsFailed": ("FarmsProgrammed", "all farms are programmed again"),
 }
 
 
-def troubles(progress: Progress, node: str) -> list[Lasting]:
-    """What is wrong on a node."""
+def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
+    """Return the current problems of a node."""
     found = []
     if progress.engine_error:
-        sentence = "changes of Services wait until it is back, what was programmed goes on working; see the logs of the"
+        sentence = "changes wait until it is back, programmed farms keep working; see the logs of the"
         found.append(
             Lasting(
                 "NftlbUnreachable",
                 f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.engine_error})",
             )
         )
-    # A spec with a part that has no effect is for the farm's condition: everything is programmed.
+    # Warnings are for the farm's status: everything is programmed.
     failed = {key: problem for key, problem in progress.problems.items() if not problem.harmless}
     if failed:
         key, problem = min(failed.items())
@@ -44,31 +44,31 @@ def troubles(progress: Progress, node: str) -> list[Lasting]:
 
 
 class NodeEvents:
-    """Tells of an agent's progress on its Node."""
+    """Reports an agent's progress on its Node."""
 
     def __init__(self, events: Events, own_node: OwnNode, progress: Progress) -> None:
         self._events = events
         self._own_node = own_node
         self._progress = progress
         self._since: dict[EventReason, float] = {}
-        self._told: set[EventReason] = set()
+        self._reported: set[EventReason] = set()
 
     async def run(self) -> None:
-        """Look and tell until cancelled."""
+        """Report until cancelled."""
         while True:
             self.look(time.monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self, now: float) -> None:
-        """Tell what has lasted, and what that was told is over."""
+        """Report the problems that last, and those reported ones that are resolved."""
         node = self._own_node.current
         if node is None:
             return
         subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
-        found = {trouble.reason: trouble for trouble in troubles(self._progress, node.metadata.name)}
+        found = {problem.reason: problem for problem in problems_of_node(self._progress, node.metadata.name)}
         self._since = {reason: self._since.get(reason, now) for reason in found}
         lasting = [found[reason] for reason, since in self._since.items() if now - since >= LASTS_S]
-        self._events.tell(subject, lasting)
-        for reason in self._told - found.keys():
-            self._events.tell_good(subject, *_OVER[reason])
-        self._told = (self._told & found.keys()) | {trouble.reason for trouble in lasting}
+        self._events.report(subject, lasting)
+        for reason in self._reported - found.keys():
+            self._events.report_resolved(subject, *_RESOLVED[reason])
+        self._reported = (self._reported & found.keys()) | {problem.reason for problem in lasting}

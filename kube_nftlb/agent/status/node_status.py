@@ -1,19 +1,20 @@
-"""Progress of the loop -> the NftlbNode's status. No I/O."""
+"""The status of the NftlbNode, from the progress of the loop. No I/O."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
+from kube_nftlb.kube import timestamps
 from kube_nftlb.reasons import NodeReason
 
 _ERROR_MAX = 1024
 _MESSAGE_MAX = 512
 
 _GENERATION = 1
-"""Of every NftlbNode, since it has no spec. ``kubectl wait`` takes no condition that is of an earlier generation."""
+"""The generation of every NftlbNode, since it has no spec. ``kubectl wait`` ignores conditions of an earlier one."""
 
 _Said = tuple[str, NodeReason, str]
 
@@ -25,7 +26,7 @@ def node_status(
     before: NodeStatus | None,
     now: datetime,
 ) -> NodeStatus:
-    """What to report; a condition keeps the time of its last change from the status ``before``."""
+    """Return the status to write. Conditions keep the time of their last transition from ``before``."""
     reachable = not progress.engine_error
     ready: _Said
     nftlb: _Said
@@ -34,19 +35,19 @@ def node_status(
         ready = ("True", "AgentReady", "the agent programs nftlb")
         nftlb = ("True", "Reachable", "nftlb answers")
     else:
-        sentence = f"nftlb does not answer, see its log on this node: {progress.engine_error}"
+        sentence = f"nftlb does not answer, see its logs on this node: {progress.engine_error}"
         ready = ("False", "NftlbUnreachable", sentence)
         nftlb = ("False", "Unreachable", sentence)
     if progress.pending:
         in_sync = ("False", "Pending", "changes are being programmed")
     elif progress.problems:
-        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed: status.failedFarms says why")
+        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed, see status.failedFarms")
     else:
-        in_sync = ("True", "InSync", "every farm is in the kernel")
+        in_sync = ("True", "InSync", "all farms are programmed")
     known = {condition.type: condition for condition in before.conditions} if before else {}
-    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = timestamps.seconds(now)
     return NodeStatus(
-        # A failed farm that is not listed would count as programmed.
+        # A failed farm missing from failedFarms would count as programmed.
         watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
         policy_watermark=str(progress.policy_watermark),
         farms=len(programmed),

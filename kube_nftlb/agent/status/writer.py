@@ -1,4 +1,4 @@
-"""Writing the node's NftlbNode, once a second at most, and only when there is something new to say."""
+"""Write the status of the NftlbNode, once a second at most, and only if it changed."""
 
 import asyncio
 import platform
@@ -17,11 +17,11 @@ from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
 _log = structlog.get_logger()
 
 INTERVAL_S = 1.0
-"""The least time between two writes."""
+"""The minimum time between two writes."""
 SETTLE_S = 0.2
-"""How long after a change it is told."""
+"""The delay between a change and its write, so that traffic comes first."""
 HEARTBEAT_S = 30.0
-"""A watermark that alone has moved is written this often: farms' statuses move it too, and would move by it."""
+"""How often a status is written if only a watermark moved: statuses of farms move it as well."""
 
 
 class NodeReporter:
@@ -35,11 +35,11 @@ class NodeReporter:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """There may be something new to say."""
+        """Note that the status may have changed."""
         self._changed.set()
 
     async def run(self, reconciler: Reconciler) -> None:
-        """Write until cancelled; a failure is logged, and tried again."""
+        """Write until cancelled; failures are logged and retried."""
         loop = asyncio.get_running_loop()
         written_at = 0.0
         while True:
@@ -47,7 +47,6 @@ class NodeReporter:
                 await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
             except TimeoutError:
                 written_at = 0.0
-            # First the traffic, then the news of it.
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
             status = node_status(
@@ -59,7 +58,7 @@ class NodeReporter:
                 await self._write(status)
                 written_at = loop.time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
-                _log.warning("cannot write the node's status", error=str(error))
+                _log.warning("cannot write NftlbNode status, retrying", error=str(error))
                 self._written = None
                 self._changed.set()
             await asyncio.sleep(INTERVAL_S)
@@ -89,7 +88,7 @@ class NodeReporter:
         self._written = status
 
     async def _ensure_object(self) -> NodeStatus:
-        """Create the NftlbNode where there is none, owned by the Node, so that it goes when the Node goes."""
+        """Create the NftlbNode if needed, owned by the Node so that both are deleted together; return its status."""
         node = await self._kube.get(NODES, self._name)
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": node["metadata"]["uid"]}
         body: JsonObject = {"metadata": {"name": self._name, "ownerReferences": [owner]}}

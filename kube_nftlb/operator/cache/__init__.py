@@ -1,1 +1,1 @@
-"""Everything the operator has seen, in memory. Pure: no I/O in any module here."""
+"""The operator's cache of objects. Pure: no I/O in any module here."""

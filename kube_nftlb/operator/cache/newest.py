@@ -1,7 +1,7 @@
-"""The newest state of each object of one kind, whatever the order in which states are heard of."""
+"""The newest state of each object of one kind, in whatever order the states arrive."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, ItemsView, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterator, ValuesView
 from typing import Generic, TypeVar
 
 _GONE_MAX = 10_000
@@ -10,11 +10,11 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Table(Generic[K, V]):
-    """Objects by key. States come from watches, lists and answers to writes, and an older one never replaces a newer.
+class Newest(Generic[K, V]):
+    """Objects by key. States come from watches, lists and answers to writes; an older one never replaces a newer one.
 
-    What is newer is told by metadata.resourceVersion as an integer. Deletions are remembered (the last 10,000), so
-    that a late answer or list does not bring an object back.
+    States are ordered by metadata.resourceVersion as an integer. The last 10,000 deletions are remembered, so that a
+    late answer or list does not bring an object back.
     """
 
     def __init__(self, version: Callable[[V], int]) -> None:
@@ -23,24 +23,28 @@ class Table(Generic[K, V]):
         self._gone: OrderedDict[K, int] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """The newest state, or None for an object that does not exist."""
+        """Return the newest state, or None if the object does not exist."""
         return self._values.get(key)
 
     def items(self) -> ItemsView[K, V]:
-        """All objects with their keys."""
+        """Return all keys and objects."""
         return self._values.items()
 
     def values(self) -> ValuesView[V]:
-        """All objects."""
+        """Return all objects."""
         return self._values.values()
 
+    def versions(self) -> Iterator[tuple[K, int]]:
+        """Yield all keys with the resourceVersion of their newest state."""
+        return ((key, self._version(value)) for key, value in self._values.items())
+
     def is_news(self, key: K, version: int) -> bool:
-        """Whether a state of that resourceVersion would be taken in."""
+        """Return True if a state with this resourceVersion is newer than the known one."""
         value = self._values.get(key)
         return version > (self._version(value) if value is not None else self._gone.get(key, -1))
 
     def put(self, key: K, value: V) -> bool:
-        """Take a state in; False for one that is not newer than what is known."""
+        """Put in a state; return False if it is not newer than the known one."""
         if not self.is_news(key, self._version(value)):
             return False
         self._values[key] = value
@@ -48,7 +52,7 @@ class Table(Generic[K, V]):
         return True
 
     def remove(self, key: K, version: int) -> V | None:
-        """Take in that the object was deleted at a resourceVersion; what it was, or None where that is no news."""
+        """Remove an object that was deleted at a resourceVersion; return its last state, or None if that is no news."""
         value = self._values.get(key)
         if value is not None and self._version(value) > version:
             return None

@@ -1,4 +1,4 @@
-"""EndpointSlices in the compact form in which a quarter of a million endpoints fit into memory."""
+"""EndpointSlices in a compact form: a quarter of a million endpoints have to fit into memory."""
 
 import functools
 import ipaddress
@@ -13,7 +13,7 @@ from kube_nftlb.api.kubernetes.endpointslice import Endpoint, EndpointSlice, Hin
 INVALID_SHOWN_MAX = 5
 
 _IPS_MAX = 1 << 16
-"""How many IPv6 addresses are remembered: a change of one endpoint brings all of its slice's once more."""
+"""How many parsed IPv6 addresses are cached: each change of a slice brings all of its addresses again."""
 
 _ANY, _BROADCAST = bytes(4), b"\xff" * 4
 _MULTICAST = range(224, 240)
@@ -31,7 +31,7 @@ class ServiceKey(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """One endpoint: a canonical IP, and the pod's name and the node's, "" where unknown."""
+    """An endpoint: its canonical IP, and the names of its pod and node, ``""`` if unknown."""
 
     ip: str
     pod: str
@@ -44,7 +44,7 @@ class Peer(NamedTuple):
 
 
 class SlicePort(NamedTuple):
-    """A port of all of a slice's endpoints; ``name`` is "" where nil."""
+    """A port of all endpoints of a slice; ``name`` is ``""`` if it has none."""
 
     name: str
     protocol: str
@@ -52,7 +52,7 @@ class SlicePort(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """One EndpointSlice of a Service; ``invalid`` has the first addresses that are none, as written."""
+    """An EndpointSlice of a Service; ``invalid`` are the first of its addresses that are invalid."""
 
     namespace: str
     name: str
@@ -64,10 +64,10 @@ class Slice(NamedTuple):
 
 
 def parse_slice(raw: dict[str, Any]) -> Slice | None:
-    """The compact form of an EndpointSlice object, or None for one that no farm is made of.
+    """Return the compact form of an EndpointSlice object, or None if no farm needs it.
 
-    That is one without a Service, of another proxy or of a headless Service, or with names instead of addresses (FQDN).
-    Ports without a number and all but an endpoint's first address are left out, as kube-proxy does.
+    No farm needs slices without a Service, of headless Services, for another proxy, or of the address type FQDN. Ports
+    without a number, and all but the first address of an endpoint, are ignored, as by kube-proxy.
     """
     labels = raw["metadata"].get("labels") or {}
     service = labels.get(names.LABEL_SLICE_SERVICE)
@@ -96,7 +96,7 @@ def parse_slice(raw: dict[str, Any]) -> Slice | None:
 
 
 def canonical_ip(text: str, family: Family) -> str | None:
-    """An address as the farm's schema wants it written, or None where it is no address a connection can be made to."""
+    """Return an address in the form that the farm's schema needs, or None if nothing can connect to it."""
     if family == "ipv4":
         try:
             octets = socket.inet_pton(socket.AF_INET, text)
@@ -112,7 +112,7 @@ def _canonical_ipv6(text: str) -> str | None:
         address = ipaddress.IPv6Address(text)
     except ValueError:
         return None
-    # ipaddress writes an IPv4-mapped address unlike Kubernetes, and nothing listens on a zone's address cluster-wide.
+    # ipaddress formats IPv4-mapped addresses unlike Kubernetes, and an address with a zone is valid on one host only.
     if address.is_unspecified or address.is_multicast or address.scope_id or address.ipv4_mapped:
         return None
     return str(address)

@@ -1,4 +1,4 @@
-"""Keys in the order of the resourceVersion since which something holds of them. No I/O."""
+"""Keys ordered by resourceVersion. No I/O."""
 
 import bisect
 from typing import Any, Generic, TypeVar
@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 K = TypeVar("K", bound=tuple[Any, ...])
 
 
-class Since(Generic[K]):
-    """Keys with a resourceVersion each, of which those between two versions are found without a look at the others."""
+class VersionIndex(Generic[K]):
+    """Finds the keys between two resourceVersions without a scan of all."""
 
     def __init__(self) -> None:
         self._since: dict[K, int] = {}
@@ -17,18 +17,18 @@ class Since(Generic[K]):
         return len(self._since)
 
     def add(self, key: K, since: int) -> None:
-        """Put a key in, or at another place."""
+        """Add a key, or move it to another resourceVersion."""
         if self._since.get(key) != since:
             self.discard(key)
             self._since[key] = since
             bisect.insort(self._ordered, (since, key))
 
     def discard(self, key: K) -> None:
-        """Take a key out, if it is there."""
+        """Remove a key, if present."""
         if (since := self._since.pop(key, None)) is not None:
             del self._ordered[bisect.bisect_left(self._ordered, (since, key))]
 
     def within(self, above: int, upto: int) -> list[K]:
-        """Those behind one version, up to another."""
+        """Return the keys after one resourceVersion, up to and including another."""
         first, last = (bisect.bisect_right(self._ordered, at, key=lambda entry: entry[0]) for at in (above, upto))
         return [key for _, key in self._ordered[first:last]]

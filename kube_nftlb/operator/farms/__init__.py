@@ -1,1 +1,1 @@
-"""Service and annotations in, NftlbFarms out. Pure: no I/O in any module here."""
+"""Build NftlbFarms from a Service, its EndpointSlices and annotations. Pure: no I/O in any module here."""

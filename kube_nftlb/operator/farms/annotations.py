@@ -1,13 +1,13 @@
-"""What a Service's annotations and session affinity ask of its farms. No I/O.
+"""Read the options of a Service: its annotations and session affinity. No I/O.
 
-Beside the fields that the models mark (``options``), ``protocol: all`` and ``ports`` say what is listened on:
+Besides the fields that the models mark (``annotation_options``), two annotations select the listeners:
 
-- ``protocol: all``: every port of the VIP, for TCP, UDP and SCTP, and the port that the client asked for is kept.
-- ``ports: 8000-8100,9000``: these ports beside the Service's own. Where the Service's targetPort is its port, the port
-  that the client asked for is kept; else every port goes to the targetPort.
+- ``protocol: all``: all ports of the VIP, for TCP, UDP and SCTP. The destination port is kept.
+- ``ports: 8000-8100,9000``: these ports besides the Service's own. If the targetPort equals the Service's port, the
+  destination port is kept; else all ports are forwarded to the targetPort.
 
-Both are for a Service with one port. A scheduler under the key ``persistence``, as the project's ancestor once
-documented, is taken for the scheduler that it is, and told of.
+Both need a Service with one port. A scheduler under the key ``persistence``, as the project's predecessor documented,
+is used as the scheduler, and reported.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,8 +21,9 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import Mode, Ports, expand_ports
 from kube_nftlb.operator.model import annotation_options
-from kube_nftlb.operator.model.annotation_options import FARM_OPTIONS, Fields, Given, Refusal
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.annotation_options import FARM_OPTIONS, Fields, Given, Incompatible
+from kube_nftlb.operator.model.option_text import split
+from kube_nftlb.operator.model.rejections import Rejection
 
 ALL: Final = "All"
 """The protocol of a farm that listens on every port."""
@@ -36,67 +37,69 @@ _PROTOCOL, _PORTS, _SCHEDULER, _SCHED_PARAM, _PERSISTENCE = (
 )
 _OPTIONS: Final = {option.key: option for option in FARM_OPTIONS if option.key != _PROTOCOL}
 KEYS: Final = (_PROTOCOL, _PORTS, *_OPTIONS)
-"""All keys of annotations on a Service, without their prefix."""
+"""All annotation keys of Services, without the prefix."""
 
 _SCHEDULERS: Final[tuple[str, ...]] = tuple(FarmSpec.model_json_schema()["properties"]["scheduler"]["enum"])
 _HASH = "hash-"
-"""What the ancestor's hash schedulers begin with; the fields that are hashed follow."""
+"""The prefix of the predecessor's hash schedulers, before the hashed fields."""
 
 _CLIENT_IP_TIMEOUT_S = 10800
-"""What the Service API says of sessionAffinity ClientIP without a timeout."""
+"""The Service API's default timeout of sessionAffinity ClientIP."""
 
 _LOG_PREFIX_MAX = 40
 _SAMPLE: Final[dict[Family, str]] = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
-"""What stands for the addresses of a farm where its other fields are looked at."""
+"""Stands for the addresses of a farm while its other fields are validated."""
 _PORTS_TYPE: Final[TypeAdapter[str]] = TypeAdapter(Ports)
 
 
 class Listen(NamedTuple):
-    """What the one port of a Service is asked to be; without a wish, the port as it is."""
+    """The listeners that annotations select; by default the Service's port."""
 
     all_ports: bool = False
     ports: str = ""
-    """The ports, the Service's own among them; "" where there is no such wish."""
+    """The ports, including the Service's own; ``""`` without the annotation."""
     keeps_port: bool = False
-    """Whether a backend gets the port that the client asked for."""
+    """True if connections keep their destination port."""
 
 
-class Wishes(NamedTuple):
-    """What a Service asks for, and what of it is refused for all of its farms."""
+class ServiceOptions(NamedTuple):
+    """The options of a Service, and what is rejected for all of its farms."""
 
     service: str
     affinity: Fields
     given: Given
     listen: Listen
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
     def of(
         self, family: Family, protocol: str = "TCP", also: Callable[[Fields], str | None] = lambda _: None
-    ) -> tuple[Fields, list[Refusal]]:
-        """The fields of a farm of this family and protocol that are not the defaults, and what does not go with it.
+    ) -> tuple[Fields, list[Incompatible]]:
+        """Return the fields of a farm of this family and protocol, except defaults, and the options it cannot have.
 
-        ``also`` says what else there is against fields.
+        ``also`` returns a further validation error for fields, or None.
         """
         fields, refused = annotation_options.fit(
-            self.given, family, self.affinity, lambda attempt: also(attempt) or complaint(family, protocol, attempt)
+            self.given,
+            family,
+            self.affinity,
+            lambda attempt: also(attempt) or invalid(family, protocol, attempt),
         )
         if fields.get("log", "none") != "none" and "logPrefix" not in fields:
             fields = {**fields, "logPrefix": self.service[:_LOG_PREFIX_MAX]}
         return fields, refused
 
 
-def wishes(service: Service, families: Iterable[Family], mode: Mode = "snat") -> Wishes:
-    """Read a Service's annotations and session affinity; ``families`` are those that it has addresses of.
+def service_options(service: Service, families: Iterable[Family], mode: Mode = "snat") -> ServiceOptions:
+    """Read a Service's annotations and session affinity.
 
-    ``mode`` is that of a Service that asks for none.
-
-    A refused value or an unknown key leaves the default in its place, and is a problem. An annotation wins over the
-    session affinity, and ``sched-param`` over the parameter inside a scheduler such as ``hash-srcip``.
+    ``families`` are those of its addresses; ``mode`` is the default mode. An invalid value or unknown key leaves the
+    default, and is a problem. Annotations override the session affinity, and ``sched-param`` the parameter inside a
+    scheduler such as ``hash-srcip``.
     """
     texts = annotation_options.annotations(service.metadata.annotations)
     affinity = {**_affinity(service), **({"mode": mode} if mode != "snat" else {})}
     if not texts:
-        return Wishes(service.metadata.name, affinity, (), Listen(), ())
+        return ServiceOptions(service.metadata.name, affinity, (), Listen(), ())
     problems = annotation_options.unknown(texts, KEYS, "Service")
     problems.extend(_unfold_schedulers(texts))
     listen = _listen(service, texts, problems)
@@ -109,14 +112,15 @@ def wishes(service: Service, families: Iterable[Family], mode: Mode = "snat") ->
         if all(value.of(family) is None for family in families):
             problems.append(
                 annotation_options.problem(
-                    option.key, f"{annotation_options.shown(texts[option.key])!r} is of no family that the Service has"
+                    option.key,
+                    f"{annotation_options.shown(texts[option.key])!r} is of no family of the Service",
                 )
             )
-    return Wishes(service.metadata.name, affinity, given, listen, tuple(problems))
+    return ServiceOptions(service.metadata.name, affinity, given, listen, tuple(problems))
 
 
-def complaint(family: Family, protocol: str, fields: Fields, backends: tuple[Fields, ...] = ()) -> str | None:
-    """What the model says against a farm with these fields; None where it takes them."""
+def invalid(family: Family, protocol: str, fields: Fields, backends: tuple[Fields, ...] = ()) -> str | None:
+    """Return why a farm cannot have these fields, or None if it can."""
     ports = "" if protocol == ALL else "1"
     spec: dict[str, Any] = {
         **fields,
@@ -133,7 +137,7 @@ def complaint(family: Family, protocol: str, fields: Fields, backends: tuple[Fie
 
 
 def _affinity(service: Service) -> Fields:
-    """What a Service's own fields say of persistence."""
+    """Return the persistence from a Service's own fields."""
     config = service.spec.session_affinity_config
     timeout_s = config.client_ip.timeout_seconds if config is not None and config.client_ip is not None else None
     if service.spec.session_affinity == "ClientIP":
@@ -141,17 +145,17 @@ def _affinity(service: Service) -> Fields:
     return {"persistTTL": timeout_s} if timeout_s else {}
 
 
-def _unfold_schedulers(texts: dict[str, str]) -> list[Problem]:
-    """Put a scheduler under its key, and the fields inside it under theirs."""
+def _unfold_schedulers(texts: dict[str, str]) -> list[Rejection]:
+    """Move a scheduler under its own key, and the hashed fields inside it under theirs."""
     problems = []
     persistence = texts.get(_PERSISTENCE, "")
     if persistence in _SCHEDULERS or _hashed(persistence):
         del texts[_PERSISTENCE]
         sentence = f"{persistence!r} is a scheduler: write it under the key {_SCHEDULER}"
         if _SCHEDULER in texts:
-            sentence += ", which says something else; it is left out"
+            sentence += ", which has another value; it is ignored"
         else:
-            sentence += "; it is taken for that"
+            sentence += "; it is used as the scheduler"
             texts[_SCHEDULER] = persistence
         problems.append(annotation_options.problem(_PERSISTENCE, sentence))
     if param := _hashed(texts.get(_SCHEDULER, "")):
@@ -162,28 +166,28 @@ def _unfold_schedulers(texts: dict[str, str]) -> list[Problem]:
 
 @lru_cache(maxsize=64)
 def _hashed(scheduler: str) -> str:
-    """The fields that one of the ancestor's schedulers hashes, such as srcip of hash-srcip; "" for any other."""
+    """Return the fields that a scheduler of the predecessor hashes, such as srcip of hash-srcip; ``""`` for others."""
     if not scheduler.startswith(_HASH):
         return ""
     try:
         param = _OPTIONS[_SCHED_PARAM].parse(scheduler.removeprefix(_HASH))
-    except annotation_options.RefusedError:
+    except annotation_options.InvalidValueError:
         return ""
     return param.ipv4 if param is not None and param.ipv4 != "none" else ""
 
 
-def _listen(service: Service, texts: dict[str, str], problems: list[Problem]) -> Listen:
+def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) -> Listen:
     protocol, ports = texts.get(_PROTOCOL), texts.get(_PORTS)
     if protocol is None and ports is None:
         return Listen()
     if protocol not in (None, "all"):
         sentence = (
-            f"{annotation_options.shown(protocol or '')!r} is not all; else the protocol is that of the Service's port"
+            f"{annotation_options.shown(protocol or '')!r} is not all; the protocol of the Service's port is used"
         )
         problems.append(annotation_options.problem(_PROTOCOL, sentence))
         protocol = None
     if len(service.spec.ports) != 1:
-        sentence = f"it is for a Service with one port, and this one has {len(service.spec.ports)}; it is left out"
+        sentence = f"it needs a Service with one port, and this one has {len(service.spec.ports)}; it is ignored"
         problems.extend(
             annotation_options.problem(key, sentence)
             for key, text in ((_PROTOCOL, protocol), (_PORTS, ports))
@@ -192,7 +196,7 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Problem]) ->
         return Listen()
     if protocol is not None:
         if ports is not None:
-            problems.append(annotation_options.problem(_PORTS, "protocol all has every port already; it is left out"))
+            problems.append(annotation_options.problem(_PORTS, "protocol all includes every port; it is ignored"))
         return Listen(all_ports=True, keeps_port=True)
     if ports is None:
         return Listen()
@@ -201,13 +205,13 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Problem]) ->
         return Listen(ports=_ports(port.port, ports), keeps_port=_same_target(port))
     except ValueError as error:
         sentence = first_message(error) if isinstance(error, ValidationError) else str(error)
-        problems.append(annotation_options.problem(_PORTS, f"{sentence}; port {port.port} alone is used"))
+        problems.append(annotation_options.problem(_PORTS, f"{sentence}; only port {port.port} is used"))
         return Listen()
 
 
 def _ports(own: int, text: str) -> str:
-    """The Service's own port and those of the text. Raises ValueError with a sentence."""
-    more = ",".join(annotation_options.split(text))
+    """Return the Service's own port and those of a text. Raises ValueError with a message for users."""
+    more = ",".join(split(text))
     if annotation_options.shown(more) != more or not more:
         raise ValueError(f"{annotation_options.shown(more)!r} is not a list of 1 to 100 characters")
     return _PORTS_TYPE.validate_python(more if own in expand_ports(more) else f"{own},{more}")

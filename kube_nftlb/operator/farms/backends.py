@@ -1,4 +1,4 @@
-"""The endpoints of one Service port, joined over all of its EndpointSlices, as a farm's backends."""
+"""Join the endpoints of a Service port from all of its EndpointSlices into a farm's backends."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.operator.cache.slices import Peer, Slice
 from kube_nftlb.operator.model import annotation_options
 from kube_nftlb.operator.model.annotation_options import Fields
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 _NAME_MAX = 253
 _HASH_CHARACTERS = 10
@@ -20,18 +20,18 @@ _VALID_NAME = re.compile(BACKEND_NAME_PATTERN)
 
 
 Served = tuple[Slice, int]
-"""A slice, and the number that a Service port has in it."""
+"""A slice, and the number of a Service port in it."""
 
 
 class Joined(NamedTuple):
-    """The backends of a Service port, by name, and how many there would be without a limit."""
+    """The backends of a Service port, sorted by name, and their number without a limit."""
 
     backends: list[dict[str, Any]]
     total: int
 
 
 def by_port(slices: Iterable[Slice]) -> dict[tuple[str, str], list[Served]]:
-    """The slices that serve a Service port, by its name ("" where nameless) and its protocol."""
+    """Group slices by the Service ports that they serve: name (``""`` without one) and protocol."""
     found: dict[tuple[str, str], list[Served]] = {}
     for each in slices:
         for entry in dict.fromkeys(each.ports):
@@ -43,14 +43,14 @@ def join(
     served: Iterable[Served],
     *,
     keeps_port: bool = False,
-    asked: Callable[[str], Fields] = lambda _: {},
+    options: Callable[[str], Fields] = lambda _: {},
     most: int = BACKENDS_MAX,
 ) -> Joined:
-    """The backends of a Service port, ``most`` of them, the ready ones first; all slices are of one family.
+    """Return up to ``most`` backends of a Service port, ready ones first. All slices are of one family.
 
-    An IP and port that several slices have (a pod on its way from one to another) is one backend, told by its best
-    entry: ready before serving before neither, then the one that knows its pod and node. With ``keeps_port`` backends
-    have no port, and so an IP is one backend. ``asked`` are the fields that a pod, by its name, asks for.
+    An IP and port in several slices (a pod that moves from one to another) is one backend, with the best entry: ready
+    before serving before neither, then one with a pod and node. With ``keeps_port`` backends have no port, so each IP
+    is one backend. ``options`` returns the fields that a pod's annotations set, by the pod's name.
     """
     found: dict[tuple[str, int], Peer] = {}
     for each, number in served:
@@ -58,27 +58,27 @@ def join(
             key = (peer.ip, 0 if keeps_port else number)
             if (other := found.get(key)) is None or _preference(peer) > _preference(other):
                 found[key] = peer
-    # Whatever is done for each of them is not done for those that are left out, of which there may be very many.
+    # Limited first: there may be very many more.
     chosen = sorted(found.items(), key=_choice)[:most] if len(found) > most else found.items()
     taken: set[str] = set()
     backends = []
     for (ip, number), peer in sorted(chosen):
         name = _name(ip, number, peer.pod, taken)
         taken.add(name)
-        backends.append({**_backend(name, ip, number, peer), **(asked(peer.pod) if peer.pod else {})})
+        backends.append({**_backend(name, ip, number, peer), **(options(peer.pod) if peer.pod else {})})
     backends.sort(key=lambda backend: str(backend["name"]))
     return Joined(backends, len(found))
 
 
-def distinguish(backends: list[dict[str, Any]]) -> list[Problem]:
-    """Take a mark from every backend but the first that asks for it: two of one mark would be one to the kernel."""
+def distinguish(backends: list[dict[str, Any]]) -> list[Rejection]:
+    """Remove duplicate marks from all but the first backend: to the kernel, both would be one."""
     having: dict[int, str] = {}
     problems = []
     for backend in backends:
         mark = backend.get("mark")
         if mark is not None and (first := having.setdefault(mark, backend["name"])) != backend["name"]:
             del backend["mark"]
-            sentence = f"the backends {first} and {backend['name']} both ask for {mark}; {first} has it"
+            sentence = f"backends {first} and {backend['name']} both ask for {mark}; {first} gets it"
             problems.append(annotation_options.problem("mark", sentence))
     return problems[:_PROBLEMS_MAX]
 
@@ -94,11 +94,11 @@ def _preference(peer: Peer) -> tuple[bool, bool, bool, str, str]:
 
 
 def _name(ip: str, port: int, pod: str, taken: set[str]) -> str:
-    """The pod's name, else the address; with a hash of the address where a backend of a lower address has that name.
+    """Return the pod's name, or the address; with a hash of the address if a backend has that name already.
 
-    The pod's name is not checked by the API server, so one that a farm may not have counts as none.
+    The API server does not validate the pod's name in a slice. One that a backend cannot have is not used.
     """
-    # The pattern's $ would take a line feed at the end.
+    # fullmatch: the $ of the pattern would match before a trailing newline.
     usable = pod and len(pod) <= _NAME_MAX and _VALID_NAME.fullmatch(pod)
     plain = pod if usable else re.sub("[.:]", "-", f"{ip}:{port}" if port else ip).strip("-")
     name, text = plain, f"{ip} {port}"

@@ -1,4 +1,4 @@
-"""The addresses of a Service that are reached from outside the cluster, and the traffic policies."""
+"""The external addresses of a Service, and its traffic policies."""
 
 import ipaddress
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.cache.slices import canonical_ip
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
@@ -17,22 +17,22 @@ _OUTSIDE_TYPES = ("NodePort", "LoadBalancer")
 
 
 class External(NamedTuple):
-    """A Service's external IPs and load balancer's IPs per family, and whether it has node ports."""
+    """A Service's external IPs and load balancer IPs per family, and if it has node ports."""
 
     ips: dict[Family, tuple[tuple[AddressType, str], ...]]
     node_ports: bool
     source_ranges: dict[Family, tuple[str, ...]]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Rejection, ...] = ()
 
     def of(self, family: Family, port: ServicePort, ports: str) -> list[dict[str, Any]]:
-        """What a farm of this port listens on for clients outside the cluster (NftlbFarm, spec.addresses).
+        """Return the external addresses of a farm of this port (NftlbFarm, spec.addresses).
 
-        ``ports`` are those of the cluster IP; with none, which means all, there is no node port among them.
+        ``ports`` are those of the cluster IP; ``""`` means all, without a node port.
         """
         listened: list[dict[str, Any]] = []
         for kind, ip in self.ips[family]:
-            guarded = {"sourceRanges": list(ranges)} if (ranges := self.source_ranges[family]) else {}
-            own = guarded if kind == "LoadBalancer" else {}
+            ranged = {"sourceRanges": list(ranges)} if (ranges := self.source_ranges[family]) else {}
+            own = ranged if kind == "LoadBalancer" else {}
             listened.append({"type": kind, "ip": ip, "ports": ports, **own})
         if self.node_ports and port.node_port and ports:
             listened.append({"type": "NodePort", "ip": "", "ports": str(port.node_port)})
@@ -40,10 +40,10 @@ class External(NamedTuple):
 
 
 def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IPS) -> External:
-    """What a Service is reached by from outside: spec.externalIPs in these ranges, status.loadBalancer, node ports.
+    """Return a Service's external addresses: spec.externalIPs in these ranges, status.loadBalancer, node ports.
 
-    An ingress IP whose ipMode is Proxy is left to the load balancer itself (KEP-1860). An address named twice counts
-    once, as what it is first: a load balancer's before an external IP, because that may be guarded by source ranges.
+    Ingress IPs with ipMode Proxy are left to the load balancer (KEP-1860). A duplicate address counts as a load
+    balancer IP rather than an external IP, since that may have source ranges.
     """
     found: dict[Family, dict[str, AddressType]] = {family: {} for family in FAMILIES}
     if service.spec.type == "LoadBalancer":
@@ -54,7 +54,7 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     problems = [_refused(text) for text in named if not _note(found, "ExternalIP", text, allowed)]
     own = set(service.spec.cluster_ips)
     ranges = _source_ranges(service)
-    problems.extend(_cut(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
+    problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
         service.spec.type in _OUTSIDE_TYPES,
@@ -64,7 +64,7 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
 
 
 def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As many of these as one farm may have, in their order: the cluster IP, node ports, and then the first others."""
+    """Return the addresses that fit into one farm, in their order: cluster IP and node ports before others."""
     kept: list[dict[str, Any]] = []
     room = LISTENERS_MAX
     for address in sorted(addresses, key=lambda each: each["type"] not in ("ClusterIP", "NodePort")):
@@ -76,14 +76,14 @@ def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _source_ranges(service: Service) -> dict[Family, tuple[str, ...]]:
-    """spec.loadBalancerSourceRanges by family, joined where they touch; nothing of a family that they let in whole."""
+    """Return spec.loadBalancerSourceRanges by family, collapsed; none for a family that is admitted as a whole."""
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
     for text in service.spec.load_balancer_source_ranges:
         try:
             network = ipaddress.ip_network(text.strip(), strict=False)
         except ValueError:
-            # The API server takes none that is not a range, and kube-proxy leaves it out as well.
+            # The API server admits no such text, and kube-proxy ignores it too.
             continue
         if isinstance(network, ipaddress.IPv6Network):
             six.add(network)
@@ -100,12 +100,12 @@ def _source_ranges(service: Service) -> dict[Family, tuple[str, ...]]:
 
 
 def internal_policy(service: Service) -> TrafficPolicy:
-    """spec.internalTrafficPolicy."""
+    """Return spec.internalTrafficPolicy."""
     return "Local" if service.spec.internal_traffic_policy == "Local" else "Cluster"
 
 
 def external_policy(service: Service) -> TrafficPolicy:
-    """spec.externalTrafficPolicy, which the API server leaves empty for a Service without addresses of the kind."""
+    """Return spec.externalTrafficPolicy, which is empty for a Service without external addresses."""
     return "Local" if service.spec.external_traffic_policy == "Local" else "Cluster"
 
 
@@ -122,15 +122,13 @@ def _note(
     return False
 
 
-def _cut(ranges: tuple[str, ...]) -> Problem:
-    sentence = (
-        f"spec.loadBalancerSourceRanges has {len(ranges)} ranges that do not touch, and {SOURCE_RANGES_MAX} are the"
-    )
-    return Problem(
-        "TooManySourceRanges", f"{sentence} most: clients of {ranges[SOURCE_RANGES_MAX]} and the rest are kept out"
+def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
+    sentence = f"spec.loadBalancerSourceRanges has {len(ranges)} ranges, and the limit is {SOURCE_RANGES_MAX}"
+    return Rejection(
+        "TooManySourceRanges", f"{sentence}: clients in {ranges[SOURCE_RANGES_MAX]} and later ones are not admitted"
     )
 
 
-def _refused(text: str) -> Problem:
-    sentence = "is not served: it is no address that can be, or in none of the ranges that the administrator allows"
-    return Problem("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")
+def _refused(text: str) -> Rejection:
+    sentence = "is not served: it is invalid, or in none of the ranges that the administrator allows"
+    return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")

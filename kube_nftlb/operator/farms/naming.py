@@ -1,14 +1,14 @@
-"""Which farm name a Service port gets."""
+"""Choose the farm name of a Service port."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kube_nftlb import names
-from kube_nftlb.operator.farms.builder import PortKey
+from kube_nftlb.operator.farms.ports import PortKey
 
 
 class Contender(NamedTuple):
-    """A Service port that would like a farm name; the lowest gets it: the oldest Service, then by name."""
+    """A Service port that needs a farm name. The lowest gets it: the oldest Service, then by name."""
 
     created: float
     port: PortKey
@@ -17,11 +17,11 @@ class Contender(NamedTuple):
 def farm_name(
     port: PortKey, owned: Iterable[str], contenders: Iterable[Contender], taken: Callable[[str], bool]
 ) -> str | None:
-    """The name of a Service port's farm, or None where even its second name is taken.
+    """Return the name of a Service port's farm, or None if its second name is taken too.
 
-    ``owned`` are the farms that it has already: it keeps one, so that no farm is renamed when an older Service goes.
-    ``contenders`` are all Service ports whose plain name is this one's, itself among them. ``taken`` tells whether a
-    farm of that name exists that is not this port's.
+    ``owned`` are its existing farms: one name is kept, so that no farm is renamed when an older Service is deleted.
+    ``contenders`` are all Service ports with this plain name, including this one. ``taken`` returns True if a farm with
+    a name exists that is not this port's.
     """
     plain = port.plain_name
     if kept := sorted(owned, key=lambda name: (name != plain, name)):

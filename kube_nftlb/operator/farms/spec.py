@@ -1,6 +1,6 @@
-"""The specs of farms as plain JSON objects, and a digest by which two are compared.
+"""Specs of farms as plain JSON objects, and their digests.
 
-A digest stands for a spec in memory: thousands of farms of dozens of backends do not fit as models.
+The cache keeps digests: the specs of thousands of farms with dozens of backends do not fit into memory.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from kube_nftlb.api.limits import Limits
 Spec = dict[str, Any]
 
 _STORED_BYTES_MAX = 1_450_000
-"""Of a farm as JSON: etcd takes requests of 1.5 MiB (its --max-request-bytes)."""
+"""The limit of a farm as JSON: etcd accepts requests of 1.5 MiB (its --max-request-bytes)."""
 _SURELY_FITTING = 400
-"""So many backends fit whatever their names are."""
+"""This many backends fit, whatever their names."""
 
 
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
@@ -41,16 +41,16 @@ _BACKEND_VALUES = itemgetter(*sorted(_BACKEND_DEFAULTS))
 
 
 def complete(fields: Spec) -> Spec:
-    """A spec with these fields and the default of every other that has one.
+    """Return a spec with these fields, and all defaults.
 
-    So the operator owns every field that says something, and an edit of any is undone.
+    So the operator owns every field, and reverts edits of any.
     """
     limits = {**_written(_LIMITS), **fields.get("limits", {})}
     return {**_written(_SPEC), "sessions": [], "policies": [], **fields, "limits": limits}
 
 
 def fitting_backends(spec: Spec) -> int:
-    """How many of a spec's backends fit into etcd with it, and with what the API server notes of fields' managers."""
+    """Return the number of a spec's backends that fit into etcd, together with metadata.managedFields."""
     backends = spec["backends"]
     if len(backends) <= _SURELY_FITTING:
         return len(backends)
@@ -61,7 +61,7 @@ def fitting_backends(spec: Spec) -> int:
 
 
 def _managed_bytes(backend: Spec) -> int:
-    # metadata.managedFields has "k:{\"name\":\"...\"}":{".":{},"f:ip":{},...}, of each (KEP-555).
+    # For each, metadata.managedFields has "k:{\"name\":\"...\"}":{".":{},"f:ip":{},...} (KEP-555).
     return len(backend["name"]) + 30 + sum(len(key) + 8 for key in backend)
 
 
@@ -69,8 +69,8 @@ def _bytes(value: Spec) -> int:
     return len(json.dumps(value, separators=(",", ":")))
 
 
-def blanks(spec: Spec) -> Spec:
-    """The spec as a merge patch that also takes out what a complete spec leaves out."""
+def merge_patch(spec: Spec) -> Spec:
+    """Return the spec as a merge patch that removes all other fields."""
     limits = {**dict.fromkeys(key for key, _ in _LIMITS), **spec["limits"]}
     return {**dict.fromkeys(key for key, _ in _SPEC), **spec, "limits": limits}
 
@@ -84,9 +84,9 @@ def _unordered(value: Any) -> Any:
 
 
 def digest(spec: Spec) -> bytes:
-    """The same for specs that say the same: whatever their order, with a default written out or left out.
+    """Return a digest, equal for equal specs: in any order, with or without defaults.
 
-    Fields that our models do not know are left aside: they belong to a newer version than this one.
+    Unknown fields are ignored: they are from a newer version.
     """
     parts = (
         [spec.get(key, default) for key, default in _SPEC],
@@ -106,6 +106,6 @@ def digest(spec: Spec) -> bytes:
 
 
 def count_backends(spec: Spec) -> tuple[int, int]:
-    """How many backends are ready, and how many there are."""
+    """Return the numbers of ready and of all backends."""
     backends = spec.get("backends") or ()
     return sum(1 for backend in backends if backend.get("ready", True)), len(backends)

@@ -1,1 +1,1 @@
-"""From the API server to the operator's cache."""
+"""List and watch objects into the operator's cache."""

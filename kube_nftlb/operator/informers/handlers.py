@@ -1,4 +1,4 @@
-"""kopf: low-level event handlers that do nothing but pass on, its settings, and its connection to the API server."""
+"""kopf: event handlers that pass events on, its settings, and its connection to the API server."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kube_nftlb.kube.resources import JsonObject, Resource
-from kube_nftlb.operator.informers.ingest import BY_KOPF
+from kube_nftlb.operator.informers.kinds import BY_KOPF
 from kube_nftlb.operator.informers.kopf_storage import NoDiffBase, NoProgress
 
 OnEvent = Callable[[Resource, str | None, JsonObject], None]
@@ -22,7 +22,7 @@ _SERVER_TIMEOUT_S = 600
 
 
 def registry(on_event: OnEvent) -> kopf.OperatorRegistry:
-    """A registry with one event handler per kind, which calls ``on_event(resource, type, object)``."""
+    """Return a registry with one event handler per kind, which calls ``on_event(resource, type, object)``."""
     handlers = kopf.OperatorRegistry()
     kopf.on.login(registry=handlers)(_login)
     for resource in BY_KOPF:
@@ -38,7 +38,7 @@ def _register(handlers: kopf.OperatorRegistry, resource: Resource, on_event: OnE
 
 
 def settings() -> kopf.OperatorSettings:
-    """kopf as a plain reader: it writes nothing, asks for nothing else, and never gives up on the API server."""
+    """Return settings with which kopf only reads, and never gives up on the API server."""
     ours = kopf.OperatorSettings()
     ours.posting.enabled = False
     ours.scanning.disabled = True
@@ -56,7 +56,7 @@ def settings() -> kopf.OperatorSettings:
 
 
 class _Backoffs:
-    """Seconds between attempts, without end: kopf ends the whole operator when a finite list is used up."""
+    """Endless seconds between attempts: kopf exits after the last of a finite list."""
 
     def __iter__(self) -> Iterator[float]:
         yield from (0.1, 0.2, 0.5, 1)
@@ -65,7 +65,7 @@ class _Backoffs:
 
 
 async def _login(**_: object) -> kopf.AiohttpSession:
-    """The same connection as ``Kube.connect``: kopf's own logins know neither tls-server-name nor rotated tokens."""
+    """Connect as ``Kube.connect`` does: kopf's own logins support neither tls-server-name nor token rotation."""
     configuration = Configuration()
     await kube_config.load_config(client_configuration=configuration)
 
@@ -87,7 +87,7 @@ async def _login(**_: object) -> kopf.AiohttpSession:
 
 
 class OncePerOutage(logging.Filter):
-    """Lets a logger of kopf's say one thing per half a minute: while the API server is away it has many of a kind."""
+    """Limits a logger to one warning per 30 s: kopf repeats them while the API server is unreachable."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class OncePerOutage(logging.Filter):
         self._quiet_until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged."""
+        """Return True if the record is to be logged."""
         if record.levelno < logging.WARNING or self._clock() >= self._quiet_until:
             self._quiet_until = self._clock() + 30
             return True

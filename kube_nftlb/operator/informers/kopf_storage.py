@@ -1,6 +1,6 @@
-"""Storages that keep kopf from remembering anything in the objects it watches.
+"""Storages that keep kopf from storing state in the objects it watches.
 
-Low-level handlers need neither; kopf's own copy each object several times per event, which is half of its work.
+Event handlers need none; kopf's own storages copy each object several times per event, half of its work.
 """
 
 from typing import Any
@@ -9,14 +9,14 @@ import kopf
 
 
 class NoDiffBase(kopf.DiffBaseStorage):
-    """Takes every object for one that never changes, which matters to no event handler."""
+    """Treats every object as unchanged, which does not matter to event handlers."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """The same for every object."""
+        """Return the same for every object."""
         return kopf.BodyEssence()
 
     def fetch(self, **_: Any) -> kopf.BodyEssence | None:
-        """Nothing is ever stored."""
+        """Return None: nothing is stored."""
         return None
 
     def store(self, **_: Any) -> None:
@@ -24,21 +24,21 @@ class NoDiffBase(kopf.DiffBaseStorage):
 
 
 class NoProgress(kopf.ProgressStorage):
-    """Knows of no handler's progress."""
+    """Stores no progress of handlers."""
 
     def fetch(self, **_: Any) -> Any:
-        """Nothing is ever stored."""
+        """Return None: nothing is stored."""
         return None
 
     def store(self, **_: Any) -> None:
         """Store nothing."""
 
     def purge(self, **_: Any) -> None:
-        """There is nothing to purge."""
+        """Do nothing."""
 
     def touch(self, **_: Any) -> None:
-        """There is nothing to touch."""
+        """Do nothing."""
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """There is nothing to take out."""
+        """Return the essence as it is."""
         return essence

@@ -1,4 +1,4 @@
-"""Complete lists: the first one, before which nothing is decided, and later ones that repair what a watch missed."""
+"""List all objects: first before anything is decided, later to repair what watches missed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -9,15 +9,16 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter, ObjectKey
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Dirty
-from kube_nftlb.operator.informers.ingest import BY_KOPF, KINDS, Intake, ObjectKey
+from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
 
 _PAGE = 250
-"""Objects per page: the whole list of raw EndpointSlices would be the operator's peak of memory."""
+"""Objects per page: all EndpointSlices at once would be the operator's peak of memory."""
 
 _GRACE_S = 2.0
-"""A difference that a watch resolves within this time was only on its way."""
+"""Differences that a watch resolves within this time are ignored."""
 
 _RETRY_MAX_S = 5.0
 
@@ -25,32 +26,32 @@ _log = structlog.get_logger()
 
 
 class Lister:
-    """Lists what is watched into an intake."""
+    """Lists the watched kinds into the cache."""
 
-    def __init__(self, kube: Kube, intake: Intake) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter) -> None:
         self._kube = kube
-        self._intake = intake
+        self._writer = writer
 
     async def fill(self) -> Dirty:
-        """List what kopf is about to watch, however long the API server takes; returns all that was touched."""
+        """List what kopf is about to watch, with retries; return what that makes out of date."""
         services: set[ServiceKey] = set()
         farms: set[FarmKey] = set()
         for resource in BY_KOPF:
-            for dirty in await self._patiently(resource):
+            for dirty in await self._with_retries(resource):
                 services |= dirty.services
                 farms |= dirty.farms
         metrics.LAST_LIST.set_to_current_time()
         return Dirty(frozenset(services), frozenset(farms))
 
     async def fill_services(self) -> None:
-        """List the Services once more, however long the API server takes.
+        """List the Services once more, with retries.
 
-        Who begins to lead may know farms of a Service that it has not heard of yet: another has made them a moment ago.
+        A new leader may know farms that the last one just made from a Service which it does not know yet.
         """
-        await self._patiently(SERVICES)
+        await self._with_retries(SERVICES)
 
     async def repair(self, kinds: Iterable[Resource] = KINDS) -> AsyncIterator[Dirty]:
-        """List these kinds once more and take in what no watch told of; yields what each find touched.
+        """List these kinds and cache what the watches missed; yield what each find makes out of date.
 
         Raises KubeError, KubeUnreachableError.
         """
@@ -61,28 +62,28 @@ class Lister:
             async for listed_at, page in self._pages(resource):
                 version = listed_at
                 for raw in page:
-                    listed.add(self._intake.key(resource, raw))
-                    if self._intake.is_news(resource, raw):
-                        suspects[self._intake.key(resource, raw)] = raw
-            gone = self._intake.unlisted(resource, listed, version)
+                    listed.add(self._writer.key(resource, raw))
+                    if self._writer.is_news(resource, raw):
+                        suspects[self._writer.key(resource, raw)] = raw
+            gone = self._writer.unlisted(resource, listed, version)
             if suspects or gone:
                 await asyncio.sleep(_GRACE_S)
             for raw in suspects.values():
-                if self._intake.is_news(resource, raw):
+                if self._writer.is_news(resource, raw):
                     self._found(resource, raw["metadata"]["name"], "changed")
-                    yield self._intake.take(resource, None, raw)
+                    yield self._writer.put(resource, raw)
             for key in gone:
-                if (dirty := self._intake.remove(resource, key, version)) != Dirty():
+                if (dirty := self._writer.forget(resource, key, version)) != Dirty():
                     self._found(resource, str(key), "deleted")
                     yield dirty
 
-    async def _patiently(self, resource: Resource) -> list[Dirty]:
+    async def _with_retries(self, resource: Resource) -> list[Dirty]:
         delay_s = 0.1
         while True:
             try:
                 return await self._once(resource)
             except (errors.KubeError, errors.KubeUnreachableError) as error:
-                _log.warning("cannot list yet", resource=resource.plural, error=str(error))
+                _log.warning("list failed, retrying", resource=resource.plural, error=str(error))
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _RETRY_MAX_S)
 
@@ -93,10 +94,10 @@ class Lister:
         async for listed_at, page in self._pages(resource):
             version = listed_at
             for raw in page:
-                listed.add(self._intake.key(resource, raw))
-                found.append(self._intake.take(resource, None, raw))
+                listed.add(self._writer.key(resource, raw))
+                found.append(self._writer.put(resource, raw))
         found.extend(
-            self._intake.remove(resource, key, version) for key in self._intake.unlisted(resource, listed, version)
+            self._writer.forget(resource, key, version) for key in self._writer.unlisted(resource, listed, version)
         )
         return found
 

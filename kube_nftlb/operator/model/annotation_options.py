@@ -1,11 +1,9 @@
-"""What annotations can set, and the text of one annotation read as its field's value. No I/O.
+"""The options that annotations can set. No I/O.
 
-The models say which fields these are, under which keys, and what they take (``api.base.Annotation``); each value is
-checked by its field's own type. Only values that passed it leave this module, never the text itself.
+The models mark these fields and their keys (``api.base.Annotation``); each value is validated by the type of its field.
+Only valid values leave this module, never the text itself.
 """
 
-import ipaddress
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple, get_args
 
@@ -13,74 +11,59 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.base import Family, IpAddress, annotation_key, first_message
-from kube_nftlb.api.farm import FarmSpec, Session
-from kube_nftlb.api.values import FarmMark, LogPrefix, Rate
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.api.base import Family, annotation_key, first_message
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.operator.model.option_text import PerFamily, reader
+from kube_nftlb.operator.model.rejections import Rejection
 
 Fields = dict[str, Any]
-"""A part of a farm's or a backend's fields, as the API server has them."""
+"""Some fields of a farm or a backend, as at the API server."""
 
 _UNKNOWN_MAX = 3
 _SHOWN_MAX = 100
-_TRUTHS: Final = {"on": True, "true": True, "off": False, "false": False}
 _NOTHING = frozenset(("0", "0/second", "0x0", "-1"))
-"""What nftlb calls no limit, no mark and no queue."""
-_SEPARATORS = re.compile(r"[\s,]+")
-_WORD_SEPARATORS = re.compile(r"[\s,-]+")
-_NUMBER = re.compile(r"[0-9]{1,9}|0x[0-9a-fA-F]{1,8}")
+"""nftlb's values for no limit, no mark and no queue."""
 
 
-class RefusedError(ValueError):
-    """A value that a field does not take; the message says what it takes."""
-
-
-class PerFamily(NamedTuple):
-    """A value for the farms of each family; None where it says nothing about them."""
-
-    ipv4: Any
-    ipv6: Any
-
-    def of(self, family: Family) -> Any:
-        """The value for the farms of one family."""
-        return self.ipv6 if family == "ipv6" else self.ipv4
+class InvalidValueError(ValueError):
+    """An invalid value of a field; the message says what is valid."""
 
 
 class Option(NamedTuple):
-    """A field that an annotation sets; ``path`` is where it stands, by the names that the API server has."""
+    """A field that an annotation sets; ``path`` is its place in the spec at the API server."""
 
     key: str
     path: tuple[str, ...]
     default: Any
     allowed: str
     read: Callable[[str], Any]
-    """The value of a text, in the form that ``check`` takes. Raises ValueError."""
+    """Returns the value of a text, for ``check``. Raises ValueError."""
     check: TypeAdapter[Any]
 
     def parse(self, text: str) -> PerFamily | None:
-        """The value that a text means; None for nftlb's word for nothing, as 0 is for no limit. Raises RefusedError."""
+        """Return the value of a text; None for nftlb's own default, such as a limit of 0. Raises InvalidValueError."""
         try:
             value = self._checked(self.read(text))
         except ValueError as error:
             if self.default is None and text in _NOTHING:
                 return None
-            raise RefusedError(self._refusal(text, error)) from None
+            raise InvalidValueError(self._message(text, error)) from None
         return value if isinstance(value, PerFamily) else PerFamily(value, value)
 
     def put(self, fields: Fields, value: Any) -> Fields:
-        """The fields with this one set."""
+        """Return fields with this one set."""
         *outer, last = self.path
         if outer:
             return {**fields, outer[0]: {**fields.get(outer[0], {}), last: value}}
         return {**fields, last: value}
 
     def within(self, fields: Fields) -> Any:
-        """The field's value among these, else its default."""
+        """Return the field's value in ``fields``, or its default."""
         *outer, last = self.path
         return (fields.get(outer[0], {}) if outer else fields).get(last, self.default)
 
-    def _refusal(self, text: str, error: ValueError) -> str:
-        # What a type of ours says of a value is better than what we know of the type.
+    def _message(self, text: str, error: ValueError) -> str:
+        # The message of a type of ours is better than a description of the type.
         if isinstance(error, ValidationError) and error.errors()[0]["type"] == "value_error" and shown(text) == text:
             return first_message(error)
         return f"{shown(text)!r} is not {self.allowed}"
@@ -92,25 +75,25 @@ class Option(NamedTuple):
 
 
 Given = tuple[tuple[Option, PerFamily], ...]
-"""What annotations ask for, in the order in which the model has the fields."""
+"""The options that annotations set, in the order of the model's fields."""
 
 
-class Refusal(NamedTuple):
-    """A value that does not go with what stands before it."""
+class Incompatible(NamedTuple):
+    """A value that is invalid in combination with earlier ones."""
 
     option: Option
     sentence: str
 
 
 def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[Option]:
-    """All fields of a model, and of the models inside it, that an annotation can set, in the model's order."""
+    """Yield all fields of a model, and of nested models, that an annotation can set, in the model's order."""
     properties = model.model_json_schema(by_alias=True)["properties"]
     for name, field in model.model_fields.items():
         alias = field.alias or name
         key = annotation_key(model, name)
         if key is not None:
             kind: Any = Annotated[(field.annotation, *field.metadata)]
-            read, allowed = _reader(_types(field.annotation), _plain(properties[alias]))
+            read, allowed = reader(_types(field.annotation), properties[alias])
             yield Option(
                 key=key,
                 path=(*path, alias),
@@ -124,7 +107,7 @@ def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[O
 
 
 def annotations(metadata: Mapping[str, str]) -> dict[str, str]:
-    """An object's annotations that are for kube-nftlb, by their keys without the prefix, sorted."""
+    """Return an object's annotations for kube-nftlb, sorted by their keys without the prefix."""
     return {
         key.removeprefix(names.ANNOTATION_PREFIX): value.strip()
         for key, value in sorted(metadata.items())
@@ -133,7 +116,7 @@ def annotations(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse(options: Iterable[Option], texts: Mapping[str, str]) -> tuple[Given, dict[Option, str]]:
-    """The values of the annotations, and a sentence for each that is refused."""
+    """Return the values of annotations, and a message for each invalid one."""
     given: list[tuple[Option, PerFamily]] = []
     refused: dict[Option, str] = {}
     for option in options:
@@ -141,43 +124,43 @@ def parse(options: Iterable[Option], texts: Mapping[str, str]) -> tuple[Given, d
             try:
                 if (value := option.parse(texts[option.key])) is not None:
                     given.append((option, value))
-            except RefusedError as error:
+            except InvalidValueError as error:
                 refused[option] = str(error)
     return tuple(given), refused
 
 
 def fit(
-    given: Given, family: Family, base: Fields, complaint: Callable[[Fields], str | None]
-) -> tuple[Fields, list[Refusal]]:
-    """The fields of ``base`` with all that is given for a family and goes together.
+    given: Given, family: Family, base: Fields, error_of: Callable[[Fields], str | None]
+) -> tuple[Fields, list[Incompatible]]:
+    """Return ``base`` with all options for a family that are valid together, and the incompatible rest.
 
-    ``complaint`` says what is wrong with fields, None where nothing is. Where something is, the values are put in one
-    by one, in the model's order, and each that does not go with those before it is left out.
+    ``error_of`` returns why fields are invalid, or None. If all options together are, they are added one by one, in
+    the model's order, without those that are invalid after the earlier ones.
     """
     values = [(option, value.of(family)) for option, value in given if value.of(family) is not None]
     together = base
     for option, value in values:
         together = option.put(together, value)
-    if not values or complaint(together) is None:
+    if not values or error_of(together) is None:
         return together, []
     fields = base
-    refused: list[Refusal] = []
+    refused: list[Incompatible] = []
     for option, value in values:
         attempt = option.put(fields, value)
-        if (sentence := complaint(attempt)) is None:
+        if (sentence := error_of(attempt)) is None:
             fields = attempt
         else:
-            refused.append(Refusal(option, sentence))
+            refused.append(Incompatible(option, sentence))
     return fields, refused
 
 
-def problem(key: str, sentence: str) -> Problem:
-    """That an annotation is not followed, or not as it stands."""
-    return Problem("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{shown(key)}: {sentence}")
+def problem(key: str, sentence: str) -> Rejection:
+    """Return the problem of an annotation that is not used as written."""
+    return Rejection("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{shown(key)}: {sentence}")
 
 
-def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Problem]:
-    """That there is no annotation of such a key; an object may have thousands of them, and then the first are told."""
+def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Rejection]:
+    """Return problems for the first unknown keys; an object may have thousands of them."""
     keys = list(known)
     strange = [key for key in texts if key not in keys]
     rest = len(strange) - _UNKNOWN_MAX
@@ -187,127 +170,25 @@ def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Probl
 
 
 def instead(option: Option, fields: Fields) -> str:
-    """What counts where an annotation is refused."""
+    """Return what is used instead of an invalid annotation."""
     value = option.within(fields)
     if value in (None, (), []):
-        return "it is left out"
+        return "it is ignored"
     if isinstance(value, bool):
         value = "on" if value else "off"
     return f"{value} is used"
 
 
 def shown(text: str) -> str:
-    """A text of a stranger's, cut short."""
+    """Return a user's text, truncated."""
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
-
-
-def split(text: str) -> list[str]:
-    """The parts of a list that is separated by commas or blanks."""
-    return [part for part in _SEPARATORS.split(text) if part]
 
 
 def _types(annotation: Any) -> tuple[Any, ...]:
     return (annotation, *get_args(annotation))
 
 
-def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's schema without the choice of null."""
-    (kept,) = (each for each in schema.get("anyOf", [schema]) if each != {"type": "null"})
-    return {**schema, **kept}
-
-
-def _reader(types: tuple[Any, ...], schema: Mapping[str, Any]) -> tuple[Callable[[str], Any], str]:
-    """How a field of such a type is read, and in words what it takes."""
-    for kind, read, allowed in _TYPES:
-        if kind in types:
-            return read, allowed
-    if "enum" in schema:
-        return _enumeration(schema["enum"])
-    if schema["type"] == "boolean":
-        return _truth, "on, off, true or false"
-    if schema["type"] == "integer":
-        return _number, f"a whole number from {schema['minimum']} to {schema['maximum']}"
-    if schema["type"] == "array":
-        return _distinct, f"a list of at most {schema['maxItems']} names, separated by commas"
-    return str, f"a text like {schema.get('pattern', '')}"
-
-
-def _enumeration(values: list[str]) -> tuple[Callable[[str], Any], str]:
-    words = [value for value in values if " " not in value and value != "none"]
-    if not any(" " in value for value in values):
-        return str, f"one of: {', '.join(values)}"
-
-    def read(text: str) -> str:
-        found = [part for part in _WORD_SEPARATORS.split(text) if part]
-        # A word that is none is kept, for the type to refuse it.
-        return " ".join(sorted(found, key=lambda word: words.index(word) if word in words else len(words)))
-
-    return read, f"{'none, nor ' if 'none' in values else ''}words out of: {', '.join(words)}"
-
-
-def _truth(text: str) -> bool:
-    if text not in _TRUTHS:
-        raise ValueError(text)
-    return _TRUTHS[text]
-
-
-def _number(text: str) -> int:
-    if not _NUMBER.fullmatch(text):
-        raise ValueError(text)
-    return int(text, 0) if text.startswith("0x") else int(text)
-
-
-def _rate(text: str) -> str:
-    return f"{text}/second" if text.isdecimal() else text
-
-
-def _distinct(text: str) -> list[str]:
-    return list(dict.fromkeys(split(text)))
-
-
-def _addresses(text: str) -> PerFamily:
-    """One address, or one of each family."""
-    found: dict[int, str] = {}
-    for part in split(text):
-        version = ipaddress.ip_address(part).version
-        if version in found:
-            raise ValueError(part)
-        found[version] = part
-    if not found:
-        raise ValueError(text)
-    return PerFamily(found.get(4), found.get(6))
-
-
-def _sessions(text: str) -> PerFamily:
-    """Clients and their backends; a client that is an address goes to the farms of its family, any other to all."""
-    of: dict[int, list[dict[str, str]]] = {4: [], 6: []}
-    clients: set[str] = set()
-    # A client may have blanks inside: that of a persistence by several fields is 10.0.0.1 . 4000.
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        client, _, backend = (each.strip() for each in part.partition("="))
-        if client in clients:
-            raise ValueError(part)
-        clients.add(client)
-        session = {"client": client, "backend": backend}
-        try:
-            of[ipaddress.ip_address(client.partition(" ")[0]).version].append(session)
-        except ValueError:
-            of[4].append(session)
-            of[6].append(session)
-    if not clients:
-        raise ValueError(text)
-    return PerFamily(of[4] or None, of[6] or None)
-
-
-_TYPES: Final[list[tuple[Any, Callable[[str], Any], str]]] = [
-    (IpAddress, _addresses, "an address such as 10.0.0.9, nor one of each family (10.0.0.9, fd00::9)"),
-    (tuple[Session, ...], _sessions, "a list of clients and their backends such as 10.0.0.1=pod-a, 10.0.0.2=pod-b"),
-    (Rate, _rate, "a rate such as 100, which is 100/second, or 10/minute, 5/hour, 5/day, 5/week"),
-    (FarmMark, str.lower, "a hexadecimal number from 0x1000 to 0xffff000 whose last three digits are 0"),
-    (LogPrefix, str, "a text of 1 to 40 letters, digits, blanks and . _ : / - that begins with a letter or digit"),
-]
-
 FARM_OPTIONS: Final = tuple(options_of(FarmSpec))
-"""What annotations of a Service set."""
+"""The options of Services."""
 BACKEND_OPTIONS: Final = tuple(options_of(Backend))
-"""What annotations of a Pod set."""
+"""The options of Pods."""

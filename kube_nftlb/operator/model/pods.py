@@ -1,13 +1,13 @@
-"""What a Pod's annotations ask of the backends that it is. No I/O."""
+"""The options in a Pod's annotations, for its backends. No I/O."""
 
 from typing import Any, NamedTuple
 
 from kube_nftlb.operator.model import annotation_options
 from kube_nftlb.operator.model.annotation_options import BACKEND_OPTIONS, Given
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
 KEYS = tuple(option.key for option in BACKEND_OPTIONS)
-"""All keys of annotations on a Pod, without their prefix."""
+"""All annotation keys of Pods, without the prefix."""
 
 
 class PodKey(NamedTuple):
@@ -18,21 +18,21 @@ class PodKey(NamedTuple):
 
 
 class PodRecord(NamedTuple):
-    """A Pod that has annotations of ours."""
+    """A Pod with annotations of kube-nftlb."""
 
     resource_version: int
     uid: str
     given: Given
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
 
 def pod_key(raw: dict[str, Any]) -> PodKey:
-    """The identity of a Pod object."""
+    """Return the identity of a Pod object."""
     return PodKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
-    """What is read of a Pod's metadata; None for a Pod without annotations of ours."""
+    """Return the part of a Pod's metadata to keep, or None for a Pod without annotations of kube-nftlb."""
     metadata = raw["metadata"]
     texts = annotation_options.annotations(metadata.get("annotations") or {})
     if not texts:
@@ -42,7 +42,7 @@ def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def parse_pod(kept: dict[str, Any]) -> PodRecord:
-    """The record of what ``slim`` kept. A refused value or an unknown key leaves the default, and is a problem."""
+    """Parse what ``slim`` kept. An invalid value or unknown key leaves the default, and is a problem."""
     metadata, texts = kept["metadata"], kept["texts"]
     given, refused = annotation_options.parse(BACKEND_OPTIONS, texts)
     problems = annotation_options.unknown(texts, KEYS, "Pod")

@@ -1,4 +1,4 @@
-"""From a farm, its rivals and the nodes to the farm's status."""
+"""Decide the status of a farm, from its conflicts and the reports of nodes. No I/O."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -7,8 +7,9 @@ from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Conflict
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.events import Lasting
-from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord, Owner
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
+from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
@@ -25,18 +26,18 @@ class Verdict(NamedTuple):
 
 
 def decide(farm: FarmRecord, loss: Conflict | None, nodes: Iterable[NodeRecord], now: str) -> FarmStatus:
-    """The status of a farm, at the time ``now`` (RFC 3339) as far as it says something new.
+    """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
-    ``loss`` is the farm that has an address of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
-    accepted, failed on a node, no node, not yet on all nodes, no ready backend; empty where there is none of these.
+    ``loss`` is the farm that wins a listener of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
+    accepted, failed on a node, no node, not yet on all nodes, no ready backend; ``""`` if none applies.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
     accepted = accept(farm, loss)
     on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
-    trouble = next((verdict for verdict in (accepted, on_nodes) if verdict.status == "False"), None)
-    if trouble is None and farm.ready == 0:
-        trouble = Verdict("False", "NoReadyBackends", _no_ready_backends(farm))
+    blocker = next((verdict for verdict in (accepted, on_nodes) if verdict.status == "False"), None)
+    if blocker is None and farm.ready == 0:
+        blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm))
     return FarmStatus(
         observed_generation=farm.generation,
         resource_version=str(farm.since),
@@ -46,18 +47,18 @@ def decide(farm: FarmRecord, loss: Conflict | None, nodes: Iterable[NodeRecord],
         programmed_nodes=len(done) if accepted.status == "True" else 0,
         total_nodes=len(everywhere),
         nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
-        reason=f"{trouble.reason}: {trouble.message}" if trouble is not None else "",
+        reason=f"{blocker.reason}: {blocker.message}" if blocker is not None else "",
         conditions=(_condition("Accepted", accepted, farm, now), _condition("Programmed", on_nodes, farm, now)),
     )
 
 
 def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
-    """Whether a node has this generation of the farm in its kernel."""
+    """Return True if a node has programmed this generation of the farm."""
     return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
 
 
 def accept(farm: FarmRecord, loss: Conflict | None) -> Verdict:
-    """Whether the farm may be programmed at all."""
+    """Decide the condition Accepted: if the farm may be programmed at all."""
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
     if loss is not None:
@@ -65,26 +66,26 @@ def accept(farm: FarmRecord, loss: Conflict | None) -> Verdict:
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
-def conflict(loss: Conflict) -> Problem:
-    """What is told of a farm that another one beats."""
+def conflict(loss: Conflict) -> Rejection:
+    """Return the reason and message for a farm that loses a conflict."""
     winner, (ip, protocol, port) = loss
     shown = f"[{ip}]" if ":" in ip else ip
     listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
     sentence = f"{winner.namespace}/{winner.name} has {listener}"
-    return Problem("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
+    return Rejection("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
 
 
-def troubles(loss: Conflict | None, status: FarmStatus) -> list[Lasting]:
-    """What Events tell of a farm with this status."""
+def problems_of_farm(loss: Conflict | None, status: FarmStatus) -> list[Lasting]:
+    """Return the problems of a farm to report in Events."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
     failed = [condition for condition in status.conditions if condition.reason == "Failed"]
     return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 
 
-def forged(owner: Owner) -> Problem:
-    """What is told of a farm that was not made from the Service that it calls its controller."""
-    sentence = f"it was not made from the Service {owner.name[:63]}, which its ownerReferences call its controller"
-    return Problem("ForgedOwner", f"{sentence}; controller is set to false, and it ranks as a farm written by hand")
+def forged(owner: Owner) -> Rejection:
+    """Return the reason and message for a farm with a Service as its controller that did not create it."""
+    sentence = f"the Service {owner.name[:63]} did not create it, though it is the controller in its ownerReferences"
+    return Rejection("ForgedOwner", f"{sentence}; controller is set to false, and it counts as a farm written by hand")
 
 
 def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:
@@ -106,7 +107,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
 
 
 def waiting_for(missing: list[str], total: int) -> str:
-    """In a sentence, which nodes of so many do not have something yet."""
+    """Return a message about the nodes that have not programmed something yet."""
     more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
     first = sorted(missing)[:_NODES_SHOWN_MAX]
     waiting = ", ".join(first) + more

@@ -1,4 +1,4 @@
-"""The statuses of NftlbPolicies: how many farms refer to each, and on which nodes it is in the kernel."""
+"""Write the status of NftlbPolicies: how many farms refer to each, and which nodes have programmed it."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,15 +11,16 @@ from pydantic import ValidationError
 from kube_nftlb import errors, names
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.policy import PolicyKey, PolicyStatus
-from kube_nftlb.kube.client import Kube, Listing, WatchEvent
-from kube_nftlb.kube.reflector import follow
+from kube_nftlb.kube import timestamps
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import POLICIES
-from kube_nftlb.operator.cache.records import NodeRecord
-from kube_nftlb.operator.cache.store import Store
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.status.farm_status import NO_NODES, Verdict, waiting_for
 
 _INTERVAL_S = 0.5
-"""Statuses are for people: what changed within this time is told at once."""
+"""Changes within this time are written together: statuses are for people."""
 
 _log = structlog.get_logger()
 
@@ -27,7 +28,7 @@ Json = dict[str, Any]
 
 
 class PolicyRecord(NamedTuple):
-    """A policy as it is at the API server, without its address ranges."""
+    """A policy at the API server, without its address ranges."""
 
     key: PolicyKey
     uid: str
@@ -39,12 +40,12 @@ class PolicyRecord(NamedTuple):
 
 
 def parse_policy(raw: Json, known: PolicyRecord | None) -> PolicyRecord:
-    """A policy's record; ``known`` is that of its earlier state."""
+    """Return a policy's record; ``known`` is that of an earlier state."""
     metadata = raw["metadata"]
     try:
         status = PolicyStatus.model_validate(raw.get("status") or {})
     except ValidationError:
-        # Of another version: it is written anew.
+        # Of another version: it will be rewritten.
         status = PolicyStatus()
     generation, since = metadata["generation"], int(metadata["resourceVersion"])
     if known is not None and (known.uid, known.generation) == (metadata["uid"], generation):
@@ -56,7 +57,7 @@ def parse_policy(raw: Json, known: PolicyRecord | None) -> PolicyRecord:
 
 
 def decide(policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: str) -> PolicyStatus:
-    """The status of a policy that so many farms refer to, at the time ``now`` as far as it says something new."""
+    """Return the status of a policy that ``farms`` farms refer to; ``now`` is the time of conditions that change."""
     everywhere = list(nodes)
     missing = [node.name for node in everywhere if not (node.ready and node.policy_watermark >= policy.since)]
     done = len(everywhere) - len(missing)
@@ -88,31 +89,31 @@ def decide(policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: s
 
 
 class PolicyStatuses:
-    """Keeps the statuses right. There are few policies, so all are looked at whenever there is a moment."""
+    """Keeps the statuses up to date. There are few policies, so every change checks all."""
 
-    def __init__(self, kube: Kube, store: Store, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, kube: Kube, cache: Cache, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._kube = kube
-        self._store = store
+        self._cache = cache
         self._now = now
         self._policies: dict[PolicyKey, PolicyRecord] = {}
         self._changes = 0
         self._decided_at = (-1, -1)
 
     async def watch(self) -> None:
-        """Follow the policies for ever."""
-        await follow(self._kube, POLICIES, on_list=self._on_list, on_event=self._on_event, on_trouble=self._on_trouble)
+        """List and watch policies until cancelled."""
+        await list_and_watch(self._kube, POLICIES, Handlers(self._replace, self._put, self._remove))
 
     async def write(self, filled: asyncio.Event) -> None:
-        """Write what differs for ever, once the store is filled."""
+        """Write statuses that changed until cancelled, once the cache is filled."""
         await filled.wait()
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            if self._decided_at == (changes := (self._changes, self._store.revision)):
+            if self._decided_at == (changes := (self._changes, self._cache.revision)):
                 continue
             self._decided_at = changes
             for policy in list(self._policies.values()):
-                now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-                status = decide(policy, self._store.references[policy.key], self._store.nodes.values(), now)
+                now = timestamps.seconds(self._now())
+                status = decide(policy, self._cache.references[policy.key], self._cache.nodes.values(), now)
                 if status != policy.status:
                     await self._write(policy, status)
 
@@ -129,26 +130,23 @@ class PolicyStatuses:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             self._changes += 1
             where = {"namespace": policy.key.namespace, "policy": policy.key.name}
-            _log.warning("a policy's status cannot be written", **where, error=str(error))
+            _log.warning("cannot write policy status, retrying", **where, error=str(error))
             return
         if self._policies.get(policy.key) == policy:
             self._policies[policy.key] = policy._replace(status=status)
 
-    def _on_list(self, listing: Listing) -> None:
+    def _replace(self, listing: Listing) -> None:
         self._changes += 1
         self._policies = {(key := _key(raw)): parse_policy(raw, self._policies.get(key)) for raw in listing.items}
 
-    def _on_event(self, event: WatchEvent) -> None:
+    def _put(self, raw: Json) -> None:
         self._changes += 1
-        if event.type == "DELETED":
-            self._policies.pop(_key(event.object), None)
-        elif event.type != "BOOKMARK":
-            key = _key(event.object)
-            self._policies[key] = parse_policy(event.object, self._policies.get(key))
+        key = _key(raw)
+        self._policies[key] = parse_policy(raw, self._policies.get(key))
 
-    @staticmethod
-    def _on_trouble(error: errors.KubeNftlbError) -> None:
-        _log.warning("cannot watch policies", error=str(error))
+    def _remove(self, raw: Json) -> None:
+        self._changes += 1
+        self._policies.pop(_key(raw), None)
 
 
 def _key(raw: Json) -> PolicyKey:

@@ -1,1 +1,1 @@
-"""The workers: what is wanted is compared with what exists, and the difference is written."""
+"""Workers that compare the farms wanted with those that exist, and write the difference."""

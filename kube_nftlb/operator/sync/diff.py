@@ -1,4 +1,4 @@
-"""From what is wanted of a Service's farms and what there is to the writes that are needed."""
+"""Compare the farms that a Service needs with those that exist. No I/O."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -8,17 +8,18 @@ from kube_nftlb import names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube import timestamps
-from kube_nftlb.operator.cache.records import FarmRecord
-from kube_nftlb.operator.farms.builder import Built, PortKey, Wanted, serves
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.farms.builder import Built, Wanted
 from kube_nftlb.operator.farms.naming import Contender, farm_name
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.farms.ports import PortKey, serves
+from kube_nftlb.operator.model.rejections import Rejection
 
 ApplyReason = Literal["Created", "SpecChanged", "OwnerChanged"]
 DeleteReason = Literal["ServiceGone", "ServiceNotServed", "PortGone"]
 
 
 class Apply(NamedTuple):
-    """A farm to write; ``uid`` is that of the farm that is there, "" where none is."""
+    """A farm to write; ``uid`` is that of the existing farm, ``""`` without one."""
 
     key: FarmKey
     wanted: Wanted
@@ -26,7 +27,7 @@ class Apply(NamedTuple):
     uid: str
     reason: ApplyReason
     foreign_owner: bool = False
-    """Whether the farm that is there calls another object its controller: an earlier Service, or a forged one."""
+    """True if the existing farm has another controller: an earlier Service, or a forged one."""
 
 
 class Delete(NamedTuple):
@@ -36,18 +37,18 @@ class Delete(NamedTuple):
     reason: DeleteReason
 
 
-class Plan(NamedTuple):
-    """The writes for one Service: deletions come last, for an address may go from one farm to another.
+class Writes(NamedTuple):
+    """The writes for one Service. Deletions come last, since an address may move from one farm to another.
 
-    The older farm has it until it is deleted; nodes then give it at once to the new one, which they must know by then.
+    The old farm owns it until it is deleted; nodes then give it to the new farm, which they must know by then.
     """
 
     applies: tuple[Apply, ...]
     deletes: tuple[Delete, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Rejection, ...]
 
 
-def plan(
+def diff(
     service: Service | None,
     built: Built,
     existing: Sequence[FarmRecord],
@@ -55,14 +56,14 @@ def plan(
     contenders: Callable[[PortKey], Iterable[Contender]],
     farm_at: Callable[[FarmKey], FarmRecord | None],
     made_at: datetime | None = None,
-) -> Plan:
-    """What to write so that a Service (None: there is none) has the farms that were built from it, and no others.
+) -> Writes:
+    """Return the writes after which a Service (None: deleted) has exactly the farms that were built from it.
 
-    ``existing`` are the farms made from that Service so far; ``farm_at`` finds any farm.
-    ``made_at`` is when the oldest change that this follows was made in the cluster; farms that change are told it.
+    ``existing`` are the farms of that Service; ``farm_at`` finds any farm. ``made_at`` is when the oldest change behind
+    this was made in the cluster; it is written into farms that change.
     """
     if service is None:
-        return Plan((), _deletes(existing, "ServiceGone", kept=set()), ())
+        return Writes((), _deletes(existing, "ServiceGone", kept=set()), ())
     applies: list[Apply] = []
     problems = list(built.problems)
     kept: set[FarmKey] = set()
@@ -76,14 +77,12 @@ def plan(
             farm = farm_at(FarmKey(port.namespace, name))
             if farm is None or farm.port == port:
                 return False
-            # One that this very Service controls has lost its labels by hand: it gets them back.
+            # A farm of this very Service whose labels were removed by hand gets them back.
             return farm.port is not None or farm.owner_uid != service.metadata.uid
 
         if (name := farm_name(port, owned.get(port, []), contenders(port), taken)) is None:
-            sentence = (
-                f"port {port.port or 'default'} has no farm: others are named {port.plain_name} and as its substitute"
-            )
-            problems.append(Problem("FarmNameTaken", sentence))
+            sentence = f"port {port.port or 'default'} has no farm: {port.plain_name} and its substitute are taken"
+            problems.append(Rejection("FarmNameTaken", sentence))
             continue
         key = FarmKey(port.namespace, name)
         kept.add(key)
@@ -92,10 +91,10 @@ def plan(
             uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
             foreign = owner_uid not in ("", service.metadata.uid)
             applies.append(Apply(key, wanted, _body(service, key, wanted, uid, made_at), uid, reason, foreign))
-    # Where one farm becomes two, the new one gets its addresses at the moment at which the other leaves them.
+    # If one farm becomes two, the new one gets its addresses when the other gives them up.
     applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
-    return Plan(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
+    return Writes(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
 
 
 def _apply_reason(service: Service, wanted: Wanted, there: FarmRecord | None) -> ApplyReason | None:
@@ -134,8 +133,8 @@ def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str, made_at: dat
         ],
     }
     if made_at is not None:
-        metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: timestamps.text(made_at)}
+        metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: timestamps.micros(made_at)}
     if uid:
-        # The API server refuses the write should the farm have become another one meanwhile.
+        # The API server rejects the write if the farm was replaced meanwhile.
         metadata["uid"] = uid
     return {"metadata": metadata, "spec": wanted.spec}

@@ -1,4 +1,4 @@
-"""The workers: each takes a Service or a farm from a queue and makes the API server agree with the store."""
+"""Workers that reconcile Services and the statuses of farms."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,102 +9,96 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.records import FarmRecord, Owner, status_digest
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Dirty, Store
-from kube_nftlb.operator.farms.builder import Built, PortKey, Profile, build
-from kube_nftlb.operator.model.problems import Problem
-from kube_nftlb.operator.status.farm_status import decide, forged, troubles
-from kube_nftlb.operator.sync.diff import Apply, Delete, Plan, plan
-from kube_nftlb.operator.sync.writer import Outcome, Publisher, RefusedError
+from kube_nftlb.operator.farms.builder import Built, Profile, build
+from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.status.farm_status import decide, forged, problems_of_farm
+from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
+from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
 _FIRST_SLICE_S = 0.05
-_STATUS_DELAY_S = 0.2
-_STATUS_DELAY_EACH_S = 0.01
-_STATUS_DELAY_MAX_S = 10.0
-"""How much longer for each status that waits: when thousands of farms change, most are programmed by then, and their
-status is written once instead of twice. The API server's work for them is more than all of ours."""
-_STATUS_INTERVAL_S = 1.0
+_OWNER_RETRY_S = 1.0
 _STATUS_PATIENCE_S = 1.0
-_NODES_PATIENCE_S = 2.0
-"""How long a changed farm's status waits for its nodes, which tell within 1.4 s that they have it: so it is written
-once, and not first without them. To the API server a status is as much work as the farm itself."""
-_NODES_PATIENCE_EACH_S = 0.03
-_NODES_PATIENCE_MAX_S = 60.0
-"""How much longer for each farm that waits so: when thousands change, the nodes take some 30 ms for each."""
+"""How long a status waits for Services to be reconciled first."""
 
 _log = structlog.get_logger()
 
 
 class Reconciler:
-    """Both queues, and what their workers do. ``clock`` tells the time in seconds, ``now`` the date."""
+    """Both queues and their workers. ``clock`` returns seconds, ``now`` the date."""
 
     def __init__(
         self,
-        store: Store,
-        publisher: Publisher,
+        writer: CacheWriter,
+        farm_writer: FarmWriter,
         events: Events,
         clock: Callable[[], float],
         profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
     ) -> None:
-        self.store = store
-        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._comes_or_goes, attrgetter("namespace"))
+        self.cache = writer.cache
+        self.changes = writer.changes
+        self._writer = writer
+        self.services: WorkQueue[ServiceKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
-        self._publisher = publisher
+        self._farm_writer = farm_writer
         self._events = events
         self._clock = clock
         self._profile = profile
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
-        self._status_written: dict[FarmKey, float] = {}
-        self._awaited: dict[FarmKey, tuple[int, float]] = {}
+        self._pacing = StatusPacing(timing)
         self._deciding = asyncio.Lock()
 
     def mark(self, dirty: Dirty) -> None:
-        """Have everything that may be out of date looked at."""
+        """Queue everything that may be out of date."""
         for key in dirty.services:
             self.services.add(key, self._patience(key))
         self._mark_statuses(dirty)
 
-    def _comes_or_goes(self, key: ServiceKey) -> bool:
-        """Whether a Service is not served yet, or is gone: somebody waits for it, more than for one endpoint more."""
-        return self.store.services.get(key) is None or not self.store.farms_of(key)
+    def _is_urgent(self, key: ServiceKey) -> bool:
+        """Return True for a Service that has no farms yet or is deleted: clients wait for it."""
+        return self.cache.services.get(key) is None or not self.cache.farms_of(key)
 
     def _patience(self, key: ServiceKey) -> float:
-        """How long to wait for the first EndpointSlice of a new Service, which comes a few milliseconds behind it.
+        """Return the seconds to wait for the first EndpointSlice of a new Service, which follows within milliseconds.
 
-        Otherwise every node would program a farm without backends, and then the farm that was meant.
+        Otherwise every node would program a farm without backends first.
         """
-        service = self.store.services.get(key)
+        service = self.cache.services.get(key)
         awaited = service is not None and service.spec.selector
-        return _FIRST_SLICE_S if awaited and not self.store.slices_of(key) and not self.store.farms_of(key) else 0
+        return _FIRST_SLICE_S if awaited and not self.cache.slices_of(key) and not self.cache.farms_of(key) else 0
 
     def _mark_statuses(self, dirty: Dirty) -> None:
-        """Statuses are for people, and can wait until the nodes have had their turn."""
-        delay_s = min(_STATUS_DELAY_S + len(self.statuses) * _STATUS_DELAY_EACH_S, _STATUS_DELAY_MAX_S)
+        delay_s = self._pacing.delay_s(len(self.statuses))
         for key in dirty.farms:
-            farm = self.store.farms.get(key)
-            self.statuses.add(key, 0 if farm is not None and farm.poses_as_ours else delay_s)
+            farm = self.cache.farms.get(key)
+            self.statuses.add(key, 0 if farm is not None and farm.is_forged else delay_s)
 
     async def work_on_services(self) -> None:
-        """One worker's life."""
+        """Reconcile Services until cancelled."""
         while True:
             key = await self.services.get()
             started = self._clock()
             try:
                 delay_s = await self._reconcile(key)
             except Exception:
-                # A defect met by one Service must not stop the others.
-                _log.exception("reconciling failed", namespace=key.namespace, service=key.name)
+                # A defect with one Service must not stop the others.
+                _log.exception("cannot reconcile Service", namespace=key.namespace, service=key.name)
                 delay_s = _REFUSED_RETRY_S
             finally:
                 self.services.done(key)
@@ -113,7 +107,7 @@ class Reconciler:
                 self.services.add(key, delay_s)
 
     async def work_on_statuses(self) -> None:
-        """One worker's life; it gives way to the farms, though not for ever."""
+        """Write statuses of farms until cancelled; Services come first, for a while."""
         while True:
             key = await self.statuses.get()
             try:
@@ -124,7 +118,7 @@ class Reconciler:
             try:
                 delay_s = await self._report(key)
             except Exception:
-                _log.exception("reporting failed", namespace=key.namespace, farm=key.name)
+                _log.exception("cannot reconcile farm status", namespace=key.namespace, farm=key.name)
                 delay_s = _REFUSED_RETRY_S
             finally:
                 self.statuses.done(key)
@@ -132,19 +126,19 @@ class Reconciler:
                 self.statuses.add(key, delay_s)
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
-        """Make a Service's farms what they should be; the seconds after which to try again, None where all is done."""
+        """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
         async with self._deciding:
-            # A plan may take half a second. What the API server and the kubelet say is heard between two of them.
+            # A diff may take half a second: let events and probes in between.
             await asyncio.sleep(0)
-            service = self.store.services.get(key)
-            todo = self._plan(key, service, self.store.changes.begin(key).made_at)
+            service = self.cache.services.get(key)
+            todo = self._diff(key, service, self.changes.begin(key).made_at)
         problems = list(todo.problems)
         retry = obsolete = False
         refused: set[PortKey | None] = set()
         awaited: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
         for write in writes:
-            # Its addresses go to a farm that is not there yet; where that is refused, it is better than none.
+            # Its addresses move to a farm that does not exist yet. If that is rejected, the old farm stays.
             if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
                 continue
             if isinstance(write, Apply) and write.reason != "Created" and _whole(write.wanted.port) in awaited:
@@ -155,70 +149,64 @@ class Reconciler:
                 if isinstance(write, Apply) and outcome is Outcome.RETRY:
                     awaited.add(_whole(write.wanted.port))
                 obsolete = obsolete or outcome is Outcome.OBSOLETE
-            except RefusedError as error:
+            except FarmRefusedError as error:
                 refused.add(_whole(write.wanted.port) if isinstance(write, Apply) else None)
                 metrics.FARMS_REFUSED.inc()
-                problems.append(Problem("FarmRefused", str(error)))
+                problems.append(Rejection("FarmRefused", str(error)))
         if service is not None:
-            self._events.tell(Subject(SERVICES, *key, service.metadata.uid), problems)
+            self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
         if retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
-        self.store.changes.done(key)
+        self.changes.done(key)
         self._failures.pop(key, None)
-        # Where not the namespace but the CustomResourceDefinition has gone, it may come back.
-        waits = obsolete and self.store.services.get(key) is not None
+        # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
+        waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
-    def _plan(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Plan:
-        store = self.store
+    def _diff(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Writes:
+        cache = self.cache
         built = Built((), ())
         if service is not None:
-            pods = lambda pod: store.asked_by(key.namespace, pod)  # noqa: E731 - it is passed on
-            built = build(service, store.slices_of(key), pods, self._profile)
-        return plan(
-            service, built, store.farms_of(key), contenders=store.contenders, farm_at=store.farms.get, made_at=made_at
+            pods = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
+            built = build(service, cache.slices_of(key), pods, self._profile)
+        return diff(
+            service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get, made_at=made_at
         )
 
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):
-            outcome, dirty = await self._publisher.delete(write)
+            outcome, dirty = await self._farm_writer.delete(write)
         else:
-            outcome, dirty = await self._publisher.apply(write)
-        # The Service itself is in our hands: its farm's answer is no reason to look at it again.
+            outcome, dirty = await self._farm_writer.apply(write)
+        # The Service is being reconciled: the answer for its farm is no reason to do it again.
         self._mark_statuses(dirty)
         return outcome
 
     async def _report(self, key: FarmKey) -> float | None:
-        """Make a farm's status what it should be; the seconds after which to try again, None where all is done."""
-        farm = self.store.farms.get(key)
+        """Reconcile the status of a farm; return the seconds until a retry, or None if all is done."""
+        farm = self.cache.farms.get(key)
         if farm is None or farm.terminating:
-            for known in (self._status_written, self._failures, self._awaited):
-                known.pop(key, None)
+            self._failures.pop(key, None)
+            self._pacing.forget(key)
             return None
-        if farm.owner is not None and farm.poses_as_ours:
-            return await self._judge_owner(farm, farm.owner)
-        loss = self.store.conflicts.get(key)
-        status = decide(farm, loss, self.store.nodes.values(), self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
-        self._tell(farm, troubles(loss, status))
+        if farm.owner is not None and farm.is_forged:
+            return await self._disown(farm, farm.owner)
+        loss = self.cache.conflicts.get(key)
+        status = decide(farm, loss, self.cache.nodes.values(), timestamps.seconds(self._now()))
+        self._report_problems(farm, problems_of_farm(loss, status))
         accepted = not farm.invalid and loss is None
-        (self.store.refused.discard if accepted else self.store.refused.add)(key)
-        if accepted and status.programmed_nodes < status.total_nodes:
-            self.store.unfinished.add(key, farm.since)
-        else:
-            self.store.unfinished.discard(key)
+        unfinished = accepted and status.programmed_nodes < status.total_nodes
+        self._writer.set_progress(key, accepted=accepted, unfinished_since=farm.since if unfinished else None)
         if status_digest(status) == farm.status.digest:
             return None
-        if (wait_s := self._wait_for_nodes_s(farm, status)) > 0:
+        if (wait_s := self._pacing.wait_s(farm, status, self._clock())) > 0:
             return wait_s
-        if (wait_s := self._status_written.get(key, 0) + _STATUS_INTERVAL_S - self._clock()) > 0:
-            return wait_s
-        self._status_written[key] = self._clock()
-        self._awaited.pop(key, None)
+        self._pacing.written(key, self._clock())
         try:
-            outcome, dirty = await self._publisher.write_status(farm, status.model_dump(mode="json", by_alias=True))
-        except RefusedError as error:
-            _log.warning("status refused", namespace=key.namespace, farm=key.name, message=str(error))
+            outcome, dirty = await self._farm_writer.write_status(farm, status.model_dump(mode="json", by_alias=True))
+        except FarmRefusedError as error:
+            _log.warning("API server rejects status", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
         self.services.add_all(dirty.services)
         if outcome is Outcome.RETRY:
@@ -226,38 +214,31 @@ class Reconciler:
         self._failures.pop(key, None)
         return None
 
-    def _wait_for_nodes_s(self, farm: FarmRecord, status: FarmStatus) -> float:
-        """For how many more seconds the nodes may tell that they have a new generation, before it is said of them."""
-        pending = any(condition.reason == "Pending" for condition in status.conditions)
-        if not pending or farm.status.observed_generation == farm.generation:
-            self._awaited.pop(farm.key, None)
-            return 0
-        if self._awaited.get(farm.key, (0, 0.0))[0] != farm.generation:
-            self._awaited[farm.key] = farm.generation, self._clock()
-        _, since = self._awaited[farm.key]
-        patience_s = min(_NODES_PATIENCE_S + len(self._awaited) * _NODES_PATIENCE_EACH_S, _NODES_PATIENCE_MAX_S)
-        return since + patience_s - self._clock()
-
-    def _tell(self, farm: FarmRecord, problems: list[Lasting]) -> None:
-        """Those who look at the Service must not need to know of farms to learn of their problems."""
-        self._events.tell(Subject(FARMS, *farm.key, farm.uid), problems)
-        service = self.store.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
+    def _report_problems(self, farm: FarmRecord, problems: list[Lasting]) -> None:
+        """Report the problems of a farm in Events, on its Service too, where users look."""
+        self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
+        service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
         if service is not None and farm.owner_uid == service.metadata.uid:
             metadata, name = service.metadata, farm.key.name
             told = [Lasting(problem.reason, f"farm {name}: {problem.message}") for problem in problems]
-            self._events.tell(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
+            self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
 
-    async def _judge_owner(self, farm: FarmRecord, owner: Owner) -> float | None:
-        """Take its rank from a farm that claims to be a Service's, unless that Service is about to label it anew."""
+    async def _disown(self, farm: FarmRecord, owner: Owner) -> float | None:
+        """Remove a forged controller from a farm, unless its Service is about to restore the labels."""
         key = ServiceKey(farm.key.namespace, owner.name)
-        if any(apply.key == farm.key for apply in self._plan(key, self.store.services.get(key)).applies):
+        if any(apply.key == farm.key for apply in self._diff(key, self.cache.services.get(key)).applies):
             self.services.add(key)
-            return _STATUS_INTERVAL_S
-        self._events.tell(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
+            return _OWNER_RETRY_S
+        self._events.report(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
         try:
-            outcome, dirty = await self._publisher.disown(farm)
-        except RefusedError as error:
-            _log.warning("owner refused", namespace=farm.key.namespace, farm=farm.key.name, message=str(error))
+            outcome, dirty = await self._farm_writer.disown(farm)
+        except FarmRefusedError as error:
+            _log.warning(
+                "API server rejects owner",
+                namespace=farm.key.namespace,
+                farm=farm.key.name,
+                message=str(error),
+            )
             return _REFUSED_RETRY_S
         self._mark_statuses(dirty)
         if outcome is Outcome.RETRY:
@@ -270,5 +251,5 @@ class Reconciler:
 
 
 def _whole(port: PortKey | None) -> PortKey | None:
-    """What the one or two farms of a Service port have in common."""
+    """Return what both farms of a Service port have in common."""
     return port and port._replace(external=False)

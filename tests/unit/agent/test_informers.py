@@ -1,14 +1,16 @@
 """What of the API server's events is told to the reconciler."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from kube_nftlb.agent import informers
+from kube_nftlb import errors
 from kube_nftlb.agent.informers import watch_farms
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube.client import Listing, WatchEvent
+from kube_nftlb.kube.resources import FARMS
 from tests.builders import raw_farm
+from tests.fakes.kube import FakeKube
 
 
 class Told:
@@ -35,66 +37,75 @@ class Told:
 
 
 @pytest.fixture
-async def events(monkeypatch):
-    """The callbacks of the watch, and what they told; a farm is there, at version 10."""
-    found: dict[str, Any] = {}
-
-    async def follow(_kube, _resource, **callbacks):
-        found.update(callbacks)
-
-    monkeypatch.setattr(informers, "follow", follow)
-    reconciler, health_checks = Told(), Told()
-    await watch_farms(None, reconciler, health_checks)
-
-    def on_list(raw: list[dict[str, Any]], version: str) -> None:
-        found["on_list"](Listing([found["transform"](farm) for farm in raw], version))
-
-    on_list([raw_farm()], "12")
+async def watch():
+    """An API server that is watched, and what was told; a farm is there, at version 12."""
+    kube, reconciler, health_checks = FakeKube(), Told(), Told()
+    kube.put(FARMS, raw_farm(version=12))
+    task = asyncio.create_task(watch_farms(kube, reconciler, health_checks))
+    await kube.delivered()
     assert reconciler.calls == [("all", ["web--http"])]
     reconciler.calls.clear()
     health_checks.calls.clear()
-    return found["on_event"], on_list, reconciler, health_checks
+    yield kube, reconciler, health_checks
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def test_a_status_is_not_told_and_yet_seen(events):
-    on_event, _, reconciler, health_checks = events
-    on_event(WatchEvent("MODIFIED", {**raw_farm(version=13), "status": {"reason": "AllNodes"}}))
+def expired():
+    return errors.ExpiredError(410, "Expired", "too old resource version")
+
+
+async def test_a_status_is_not_told_and_yet_seen(watch):
+    kube, reconciler, health_checks = watch
+    kube.put(FARMS, {**raw_farm(version=13), "status": {"reason": "AllNodes"}})
+    await kube.delivered()
     assert (reconciler.calls, health_checks.calls, reconciler.version) == ([], [], 13)
-    on_event(WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "20"}}))
+    kube.bookmark(20)
+    await kube.delivered()
     assert (reconciler.calls, reconciler.version) == ([], 20)
 
 
 @pytest.mark.parametrize("changed", [{"generation": 2}, {"owner": "web"}])
-def test_what_makes_it_another_farm_is_told_once(events, changed):
-    on_event, _, reconciler, health_checks = events
+async def test_what_makes_it_another_farm_is_told_once(watch, changed):
+    kube, reconciler, health_checks = watch
     for version in (13, 14):
-        on_event(WatchEvent("MODIFIED", raw_farm(version=version, **changed)))
+        kube.put(FARMS, raw_farm(version=version, **changed))
+    await kube.delivered()
     told = [("put", changed.get("generation", 1))]
     assert (reconciler.calls, health_checks.calls, reconciler.version) == (told, told, 14)
 
 
-def test_one_that_cannot_be_read_is_refused_once_and_read_when_it_is_mended(events):
-    on_event, _, reconciler, _ = events
+async def test_one_that_cannot_be_read_is_refused_once_and_read_when_it_is_mended(watch):
+    kube, reconciler, _ = watch
     for version in (13, 14):
-        on_event(WatchEvent("MODIFIED", raw_farm(version=version, generation=2, scheduler="none such")))
-    on_event(WatchEvent("MODIFIED", raw_farm(version=15, generation=3)))
+        kube.put(FARMS, raw_farm(version=version, generation=2, scheduler="none such"))
+    kube.put(FARMS, raw_farm(version=15, generation=3))
+    await kube.delivered()
     assert reconciler.calls == [("refuse", 2), ("put", 3)]
 
 
-def test_one_that_was_deleted_and_made_again_is_told_again(events):
-    on_event, on_list, reconciler, _ = events
-    on_event(WatchEvent("DELETED", raw_farm(version=13)))
-    on_event(WatchEvent("ADDED", raw_farm(version=14)))
+async def test_one_that_was_deleted_and_made_again_is_told_again(watch):
+    kube, reconciler, _ = watch
+    kube.remove(FARMS, "web--http", "default", 13)
+    kube.put(FARMS, raw_farm(version=14))
+    await kube.delivered()
     assert reconciler.calls == [("remove", FarmKey("default", "web--http")), ("put", 1)]
-    # After a gap in the watch there is a list, of which nothing is left out.
-    on_list([], "15")
-    on_event(WatchEvent("ADDED", raw_farm(version=16)))
-    assert reconciler.calls[2:] == [("all", []), ("put", 1)]
 
 
-def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(events):
-    _, on_list, reconciler, _ = events
-    unreadable = raw_farm(scheduler="none such", generation=4)
-    unreadable["metadata"]["name"] = "other"
-    on_list([unreadable, raw_farm()], "15")
-    assert reconciler.calls == [("all", ["web--http"]), ("refuse", 4)]
+async def test_after_a_gap_in_the_watch_everything_is_told_again(watch):
+    kube, reconciler, _ = watch
+    kube.watch_errors.append(expired())
+    kube.remove(FARMS, "web--http", "default", 13, missed=True)
+    kube.bookmark(15)
+    await kube.delivered()
+    kube.put(FARMS, raw_farm(version=16))
+    await kube.delivered()
+    assert reconciler.calls == [("all", []), ("put", 1)]
+
+
+async def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(watch):
+    kube, reconciler, _ = watch
+    kube.watch_errors.append(expired())
+    kube.put(FARMS, raw_farm("other", version=15, scheduler="none such", generation=4))
+    await kube.delivered()
+    assert reconciler.calls == [("refuse", 4), ("all", ["web--http"]), ("refuse", 4)]

@@ -1,27 +1,28 @@
 import asyncio
+import itertools
+from collections import defaultdict
+
+import pytest
 
 from benchmarks import cluster
+from kube_nftlb.kube.resources import ENDPOINT_SLICES
+from tests.fakes.kube import FakeKube
 
 
-class _Kube:
-    """An API server's EndpointSlices; which patches changed nothing."""
-
-    def __init__(self):
-        self.endpoints, self.idle = {}, 0
-
-    async def patch(self, _resource, name, body, _namespace):
-        self.idle += self.endpoints.get(name) == body
-        self.endpoints[name] = body
-
-
-async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun_again(monkeypatch):
+async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cluster, "CHANGES_PER_S", 1000)
-    kube = _Kube()
+    kube, slices = FakeKube(), cluster.others(3, endpoints=2)
+    for name in slices:
+        kube.put(ENDPOINT_SLICES, {"metadata": {"name": name, "namespace": "default"}})
     for _ in range(2):
-        async with cluster.steady_change(kube, cluster.others(3, endpoints=2)):
+        async with cluster.steady_change(kube, slices):
             await asyncio.sleep(0.05)
-    assert len(kube.endpoints) == 3
-    assert kube.idle == 0
-    # The other endpoint stays.
-    kept = {name: body["endpoints"][0]["addresses"] for name, body in kube.endpoints.items()}
-    assert kept == {name: addresses[:1] for name, addresses in cluster.others(3, endpoints=2).items()}
+    written = defaultdict(list)
+    for write in kube.writes:
+        written[write.name].append([endpoint["addresses"] for endpoint in write.body["endpoints"]])
+    assert written.keys() == slices.keys()
+    for name, states in written.items():
+        assert all(before != after for before, after in itertools.pairwise(states))
+        assert states[-1][0] == slices[name][:1], "the other endpoint stays"

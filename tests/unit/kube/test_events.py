@@ -1,10 +1,11 @@
 from datetime import UTC, datetime
 
-from kube_nftlb.kube.events import Lasting, Limiter, Memory, Source, Subject, Told, event
+from kube_nftlb.kube.event_limits import Limiter, Memory
+from kube_nftlb.kube.events import EventDraft, Lasting, Source, Subject, event
 from kube_nftlb.kube.resources import NODES, SERVICES
-from kube_nftlb.operator.model.problems import Problem
+from kube_nftlb.operator.model.rejections import Rejection
 
-A, B = Problem("InvalidAnnotation", "a"), Problem("InvalidAnnotation", "b")
+A, B = Rejection("InvalidAnnotation", "a"), Rejection("InvalidAnnotation", "b")
 
 
 def test_a_problem_is_news_once_for_as_long_as_it_lasts():
@@ -31,13 +32,14 @@ def test_the_memory_is_bounded():
 def test_an_event_names_its_object_and_fits():
     subject = Subject(SERVICES, "default", "web", "uid")
     source = Source("kube-nftlb-agent", "node-1")
-    made = event(Told(subject, "Warning", "FarmRefused", "x" * 5000), source, datetime(2026, 1, 1, tzinfo=UTC))
+    made = event(EventDraft(subject, "Warning", "FarmRefused", "x" * 5000), source, datetime(2026, 1, 1, tzinfo=UTC))
     assert made["involvedObject"]["apiVersion"] == "v1"
     assert (made["type"], made["reason"], made["firstTimestamp"]) == ("Warning", "FarmRefused", "2026-01-01T00:00:00Z")
     assert made["source"] == {"component": "kube-nftlb-agent", "host": "node-1"}
     assert len(made["message"]) == 1024
     assert (
-        made["metadata"]["name"] != event(Told(subject, "Warning", *A), source, datetime.now(UTC))["metadata"]["name"]
+        made["metadata"]["name"]
+        != event(EventDraft(subject, "Warning", *A), source, datetime.now(UTC))["metadata"]["name"]
     )
 
 
@@ -48,7 +50,7 @@ def test_a_problem_whose_sentence_changes_is_told_once():
 
 
 def test_an_event_of_a_node_is_in_the_namespace_default():
-    told = Told(Subject(NODES, "", "node-1", "uid"), "Normal", "NftlbReachable", "nftlb answers again")
+    told = EventDraft(Subject(NODES, "", "node-1", "uid"), "Normal", "NftlbReachable", "nftlb answers again")
     made = event(told, Source("kube-nftlb-agent", "node-1"), datetime(2026, 1, 1, tzinfo=UTC))
     assert (made["metadata"]["namespace"], made["involvedObject"]["namespace"]) == ("default", "")
     assert made["type"] == "Normal"

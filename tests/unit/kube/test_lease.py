@@ -3,81 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.kube import leader_election, lease
-from kube_nftlb.kube.client import Listing, WatchEvent
 from kube_nftlb.kube.lease import Lease
-
-
-class FakeKube:
-    """One Lease, and everybody who watches it."""
-
-    def __init__(self) -> None:
-        self.raw: dict[str, Any] | None = None
-        self.away = False
-        self.version = 0
-        self._watchers: list[asyncio.Queue[WatchEvent]] = []
-
-    async def list(self, *_: object, **__: object) -> Listing:
-        self._answer()
-        return Listing([self.raw] if self.raw else [], str(self.version))
-
-    async def watch(self, *_: object, **__: object) -> AsyncIterator[WatchEvent]:
-        queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
-        self._watchers.append(queue)
-        while True:
-            yield await queue.get()
-
-    async def get(self, *_: object) -> dict[str, Any]:
-        self._answer()
-        if self.raw is None:
-            raise errors.NotFoundError(404, "NotFound", "gone")
-        return self.raw
-
-    async def create(self, _: object, body: dict[str, Any], __: object) -> dict[str, Any]:
-        self._answer()
-        if self.raw is not None:
-            raise errors.ConflictError(409, "AlreadyExists", "there is one")
-        return self._store(body["spec"])
-
-    async def patch(self, _: object, __: object, body: dict[str, Any], ___: object) -> dict[str, Any]:
-        self._answer()
-        if self.raw is None:
-            raise errors.NotFoundError(404, "NotFound", "gone")
-        if body["metadata"]["resourceVersion"] != self.raw["metadata"]["resourceVersion"]:
-            raise errors.ConflictError(409, "Conflict", "another version")
-        return self._store({**self.raw["spec"], **body["spec"]})
-
-    def touch(self, **spec: object) -> None:
-        """Somebody else writes it."""
-        assert self.raw is not None
-        self._store({**self.raw["spec"], **spec})
-
-    def delete(self) -> None:
-        assert self.raw is not None
-        self.version += 1
-        gone, self.raw = self.raw, None
-        self._tell("DELETED", gone)
-
-    def _answer(self) -> None:
-        if self.away:
-            raise errors.KubeUnreachableError("away")
-
-    def _store(self, spec: dict[str, Any]) -> dict[str, Any]:
-        self.version += 1
-        kind = "MODIFIED" if self.raw else "ADDED"
-        self.raw = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
-        self._tell(kind, self.raw)
-        return self.raw
-
-    def _tell(self, kind: str, raw: dict[str, Any]) -> None:
-        raw = {**raw, "metadata": {"resourceVersion": str(self.version)}}
-        for queue in self._watchers:
-            queue.put_nowait(WatchEvent(kind, raw))
+from kube_nftlb.kube.resources import LEASES
+from tests.fakes.kube import FakeKube
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +27,14 @@ async def kube() -> FakeKube:
 
 
 def replica(kube: FakeKube, name: str) -> Lease:
-    return Lease(kube, "here", "it", asyncio.get_running_loop().time, name)  # type: ignore[arg-type]  # a fake
+    return Lease(kube, "here", "it", asyncio.get_running_loop().time, name)
+
+
+def touch(kube: FakeKube, **spec: object) -> None:
+    """Somebody else writes the Lease."""
+    known = kube.find(LEASES, "it", "here")
+    assert known is not None
+    kube.put(LEASES, {"metadata": {"name": "it", "namespace": "here"}, "spec": {**known["spec"], **spec}})
 
 
 @contextlib.asynccontextmanager
@@ -115,7 +55,8 @@ async def until(check: Callable[[], bool]) -> None:
 
 
 def holder(kube: FakeKube) -> str:
-    return str(kube.raw["spec"]["holderIdentity"]) if kube.raw else ""
+    found = kube.find(LEASES, "it", "here")
+    return str(found["spec"]["holderIdentity"]) if found else ""
 
 
 async def test_one_of_many_leads_and_goes_on_leading(kube: FakeKube) -> None:
@@ -141,8 +82,9 @@ async def test_who_gives_the_lease_back_is_followed_at_once(kube: FakeKube, monk
             await asyncio.wait([task])
             await one.release()
             await until(two.leading.is_set)
-    assert kube.raw is not None
-    assert kube.raw["spec"]["leaseTransitions"] == 1
+    found = kube.find(LEASES, "it", "here")
+    assert found is not None
+    assert found["spec"]["leaseTransitions"] == 1
 
 
 async def test_a_leader_that_is_silent_is_followed_after_the_duration(kube: FakeKube) -> None:
@@ -171,8 +113,8 @@ async def test_a_leader_whose_lease_is_anothers_ends(kube: FakeKube) -> None:
     one = replica(kube, "one")
     async with running(one) as [task]:
         await until(one.leading.is_set)
-        kube.touch(holderIdentity="thief")
-        with pytest.raises(errors.LeaseLostError, match="no longer ours but 'thief'"):
+        touch(kube, holderIdentity="thief")
+        with pytest.raises(errors.LeaseLostError, match="was taken by 'thief'"):
             await asyncio.wait_for(asyncio.shield(task), 10)
     await one.release()
     assert holder(kube) == "thief", "what is another's is not given back"
@@ -182,9 +124,9 @@ async def test_a_leader_bears_with_changes_that_leave_it_the_lease(kube: FakeKub
     one = replica(kube, "one")
     async with running(one) as [task]:
         await until(one.leading.is_set)
-        kube.touch(leaseTransitions=9)
+        touch(kube, leaseTransitions=9)
         await asyncio.sleep(0.1)
-        kube.delete()
+        kube.remove(LEASES, "it", "here")
         await until(lambda: holder(kube) == "one")
         await asyncio.sleep(0.1)
         assert not task.done()

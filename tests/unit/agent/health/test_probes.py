@@ -10,35 +10,39 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.health import probes
-from kube_nftlb.agent.health.probes import AgentHealth, HealthCheckPorts
+from kube_nftlb.agent.health import health_check_ports, probes
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
+from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.environment import ListenAddress
-from kube_nftlb.kube.events import Subject
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Source, Subject
 from tests.builders import farm, raw_backend
+from tests.fakes.kube import FakeKube
 
 KEY = FarmKey("default", "web--http")
 
 
-class FakeEvents:
+class FakeEvents(Events):
     """Remembers the problems that each object has."""
 
     def __init__(self) -> None:
+        super().__init__(FakeKube(), Source("agent"))
         self.problems: dict[str, list[str]] = {}
 
-    def tell(self, subject: Subject, problems: Iterable[Problem]) -> None:
-        self.problems[subject.name] = [f"{problem.reason}: {problem.message}" for problem in problems]
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
+        self.problems[subject.name] = [f"{finding.reason}: {finding.message}" for finding in findings]
 
 
 class Agent:
     def __init__(self) -> None:
         self.events, self.progress = FakeEvents(), Progress()
         state = AgentHealth(self.progress, OwnNode("node-1"), 60)
-        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: ("127.0.0.1",))  # type: ignore[arg-type]  # a fake
+        self.ports = HealthCheckPorts("node-1", state, self.events, lambda: ("127.0.0.1",))
         self.task = asyncio.create_task(self.ports.run())
 
     async def ask(self, port: int) -> tuple[int, dict[str, Any]]:
@@ -65,7 +69,8 @@ class Agent:
 
 @pytest.fixture
 async def agent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
-    monkeypatch.setattr(probes, "SETTLE_S", 0.005)
+    monkeypatch.setattr(health_check_ports, "SETTLE_S", 0.005)
+    monkeypatch.setattr(health_check_ports, "RETRY_S", 0.02)
     monkeypatch.setattr(probes, "RETRY_S", 0.02)
     agent = Agent()
     agent.progress.lag.advanced(1, 0, time.monotonic(), pending=False)
@@ -137,7 +142,7 @@ async def test_a_port_that_is_taken_is_told_stops_no_other_and_is_tried_again(ag
         agent.ports.put(balanced(free, LOCAL, name="api--http", owner="api"))
         await agent.until_status(free, 200)
         (told,) = agent.events.problems["web"]
-        assert told.startswith("FailedToStartServiceHealthcheck: node node-1 cannot answer on the health")
+        assert told.startswith("FailedToStartServiceHealthcheck: node node-1 cannot listen on the health")
         assert f"{port}: Address already in use" in told
         assert "api" not in agent.events.problems
     await agent.until_status(port, 200)
@@ -150,7 +155,7 @@ async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
     agent.ports.put(balanced(port, LOCAL))
     assert (await agent.until_status(port, 200))["service"]["name"] == "api"
     await until(lambda: "web" in agent.events.problems)
-    assert "the port of the Service default/api" in agent.events.problems["web"][0]
+    assert "the Service default/api has the same port" in agent.events.problems["web"][0]
     agent.ports.remove(FarmKey("default", "api--http"))
     await until(lambda: agent.events.problems["web"] == [])
     assert (await agent.ask(port))[1]["service"]["name"] == "web"
@@ -159,13 +164,13 @@ async def test_a_port_that_an_older_service_has_is_told(agent: Agent) -> None:
 async def test_so_many_ports_are_opened_that_files_are_left_for_nftlb(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "_servers_max", lambda: 1)
+    monkeypatch.setattr(health_check_ports, "_servers_max", lambda: 1)
     first, second = free_port(), free_port()
     agent.ports.put(balanced(first, LOCAL))
     await agent.until_status(first, 200)
     agent.ports.put(balanced(second, LOCAL, name="api--http", owner="api"))
     await until(lambda: "api" in agent.events.problems)
-    assert "1 such ports at most" in agent.events.problems["api"][0]
+    assert "the limit of 1 ports" in agent.events.problems["api"][0]
     assert await agent.ask(second) == (0, {})
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.health.service_health import Check, Claim, Refused, answer, claim, decide
+from kube_nftlb.agent.health.service_health import Check, PortConflict, PortRequest, answer, decide, port_request
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.kube.events import Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
@@ -23,12 +23,12 @@ def local(name: str, ip: str, **changes: Any) -> dict[str, Any]:
     return raw_backend(name, ip, nodeName=HERE, **changes)
 
 
-def decided(*farms: Farm) -> tuple[dict[int, Check], list[Refused]]:
-    return decide(wanted for farm in farms if (wanted := claim(farm, HERE)))
+def decided(*farms: Farm) -> tuple[dict[int, Check], list[PortConflict]]:
+    return decide(wanted for farm in farms if (wanted := port_request(farm, HERE)))
 
 
 def test_a_farm_without_the_port_is_not_answered_for() -> None:
-    assert claim(farm(), HERE) is None
+    assert port_request(farm(), HERE) is None
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_a_farm_that_takes_no_new_connections_has_no_endpoints() -> None:
 def test_a_pod_counts_once_over_the_ports_and_families_of_its_service() -> None:
     four = [local("a", "10.244.1.2"), local("b", "10.244.1.3")]
     six = {"family": "ipv6", "addresses": [{"ip": "fd00::1", "ports": "80"}], "backends": [local("a", "fd00::a")]}
-    checks, refused = decided(
+    checks, conflicts = decided(
         balanced("web--http", backends=four),
         balanced("web--https", backends=four[:1]),
         balanced("web--http--ipv6", **six),
     )
-    assert (checks, refused) == ({32000: Check(WEB, 2)}, [])
+    assert (checks, conflicts) == ({32000: Check(WEB, 2)}, [])
 
 
 def test_a_farm_written_by_hand_is_answered_for_by_itself() -> None:
@@ -74,13 +74,13 @@ def test_a_port_that_two_ask_for_is_the_older_ones_and_the_other_is_told() -> No
     older = balanced("api--http", owner="api", created="2025-01-01T00:00:00Z")
     younger = balanced(backends=[local("a", "10.244.1.2")])
     for farms in ((older, younger), (younger, older)):
-        assert decided(*farms) == ({32000: Check(API, 0)}, [Refused(WEB, 32000, API)])
+        assert decided(*farms) == ({32000: Check(API, 0)}, [PortConflict(WEB, 32000, API)])
 
 
 def test_a_service_gets_its_port_from_an_older_farm_that_somebody_wrote_by_hand() -> None:
     squatter = balanced("mine", owner=None, created="2025-01-01T00:00:00Z")
     mine = Subject(FARMS, "default", "mine", "uid-default-mine")
-    assert decided(squatter, balanced()) == ({32000: Check(WEB, 0)}, [Refused(mine, 32000, WEB)])
+    assert decided(squatter, balanced()) == ({32000: Check(WEB, 0)}, [PortConflict(mine, 32000, WEB)])
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,7 @@ def test_the_answer_is_as_that_of_kube_proxy(count: int, healthy: bool, status: 
 
 
 def test_a_claim_changes_only_with_what_is_answered() -> None:
-    assert claim(balanced(generation=1, version=1), HERE) == claim(balanced(generation=2, version=2), HERE)
-    assert isinstance(claim(balanced(), HERE), Claim)
+    assert port_request(balanced(generation=1, version=1), HERE) == port_request(
+        balanced(generation=2, version=2), HERE
+    )
+    assert isinstance(port_request(balanced(), HERE), PortRequest)

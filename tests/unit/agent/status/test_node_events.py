@@ -3,7 +3,7 @@
 import pytest
 
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, troubles
+from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, problems_of_node
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import CoreNode
@@ -18,11 +18,11 @@ class Told:
         self.bad: set[str] = set()
         self.good: list[str] = []
 
-    def tell(self, subject, problems):
+    def report(self, subject, problems):
         assert (subject.resource.kind, subject.namespace, subject.name, subject.uid) == ("Node", "", "node-1", "uid")
         self.bad = {problem.reason for problem in problems}
 
-    def tell_good(self, subject, reason, message):
+    def report_resolved(self, subject, reason, message):
         self.good.append(reason)
 
 
@@ -82,10 +82,10 @@ def test_the_sentence_names_the_first_farm_and_what_to_do(progress):
         WEB: Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it"),
         FarmKey("a", "z"): Problem("NoEffect", "a session names no backend"),
     }
-    (trouble,) = troubles(progress, "node-1")
-    assert trouble.message.startswith(
+    (problem,) = problems_of_node(progress, "node-1")
+    assert problem.message.startswith(
         "1 farms are not programmed as asked; the first: default/web--http: KernelFeatureMissing: the"
     )
-    assert trouble.message.endswith("kubectl describe nftlbnode node-1")
+    assert problem.message.endswith("kubectl describe nftlbnode node-1")
     del progress.problems[WEB]
-    assert troubles(progress, "node-1") == []
+    assert problems_of_node(progress, "node-1") == []

@@ -9,20 +9,8 @@ import pytest
 from kube_nftlb.agent.status import writer
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
-
-
-class FakeKube:
-    def __init__(self) -> None:
-        self.written: list[str] = []
-
-    async def get(self, *_: Any) -> dict[str, Any]:
-        return {"metadata": {"uid": "uid"}}
-
-    async def apply(self, _resource: Any, body: dict[str, Any], **_: Any) -> dict[str, Any]:
-        if "status" in body:
-            await asyncio.sleep(0.02)
-            self.written.append(body["status"]["watermark"])
-        return {"metadata": {"name": "node-1"}}
+from kube_nftlb.kube.resources import NODES
+from tests.fakes.kube import FakeKube
 
 
 class FakeReconciler:
@@ -36,8 +24,14 @@ class Reporting:
 
     def __init__(self) -> None:
         self.kube, self.loop = FakeKube(), FakeReconciler()
-        self.reporter = NodeReporter(self.kube, "node-1")  # type: ignore[arg-type]  # a fake
+        self.kube.delay_s = 0.02
+        self.kube.put(NODES, {"metadata": {"name": "node-1"}})
+        self.reporter = NodeReporter(self.kube, "node-1")
         self.task = asyncio.create_task(self.reporter.run(self.loop))  # type: ignore[arg-type]  # a fake
+
+    def written(self) -> list[str]:
+        """The watermarks of all statuses."""
+        return [write.body["status"]["watermark"] for write in self.kube.writes if "status" in write.body]
 
 
 @pytest.fixture
@@ -55,7 +49,7 @@ async def test_a_change_done_while_a_status_is_written_is_told_soon(node: Report
         node.reporter.changed()
         await asyncio.sleep(0.007)
     await asyncio.sleep(0.15)
-    assert node.kube.written[-1] == "29"
+    assert node.written()[-1] == "29"
 
 
 async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(node: Reporting) -> None:
@@ -63,4 +57,4 @@ async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(n
         node.loop.progress.watermark = version
         node.reporter.changed()
         await asyncio.sleep(0.06)
-    assert node.kube.written == ["1"]
+    assert node.written() == ["1"]

@@ -21,7 +21,7 @@ def farm(text: str) -> Farm:
 
 
 def ago(seconds: float) -> str:
-    return timestamps.text(datetime.now(UTC) - timedelta(seconds=seconds))
+    return timestamps.micros(datetime.now(UTC) - timedelta(seconds=seconds))
 
 
 def measured() -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube_nftlb.operator.cache.version_index import Since
+from kube_nftlb.operator.cache.version_index import VersionIndex
 
 KEYS = st.tuples(st.sampled_from("abcde"))
 
@@ -14,7 +14,7 @@ KEYS = st.tuples(st.sampled_from("abcde"))
     st.integers(-1, 10),
 )
 def test_those_between_two_versions_are_found_after_any_history(history, above, upto):
-    since, known = Since(), {}
+    since, known = VersionIndex(), {}
     for key, version in history:
         if version is None:
             since.discard(key)

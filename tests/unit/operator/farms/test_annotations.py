@@ -6,7 +6,7 @@ from kube_nftlb import names
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
-from kube_nftlb.operator.farms.annotations import KEYS, wishes
+from kube_nftlb.operator.farms.annotations import KEYS, service_options
 from kube_nftlb.operator.farms.builder import build
 from tests.annotations import NEEDED_BY, SERVICE_KEYS
 from tests.unit.operator.objects import a_slice, endpoint, service
@@ -17,7 +17,7 @@ DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
 
 def asked(annotations, families=("ipv4",), **spec):
     """The fields of the IPv4 farm, and all problems."""
-    found = wishes(service(annotations=annotations, **spec), families)
+    found = service_options(service(annotations=annotations, **spec), families)
     fields, refused = found.of("ipv4")
     return fields, [problem.message for problem in found.problems], [refusal.sentence for refusal in refused]
 
@@ -151,9 +151,7 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
             id="one refused leaves the others",
         ),
         pytest.param({"mode": "x" * 5000}, {}, {}, ["xxx..."], id="a huge value is cut short in the message"),
-        pytest.param(
-            {"sessions": "10.0.0.1=a"}, {}, {}, ["persistence", "left out"], id="sessions without persistence"
-        ),
+        pytest.param({"sessions": "10.0.0.1=a"}, {}, {}, ["persistence", "ignored"], id="sessions without persistence"),
         pytest.param(
             {"source-addr": "10.0.0.9", "mode": "dnat"},
             {},
@@ -182,23 +180,23 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
             id="a client twice, which the API server would refuse with all of the farm",
         ),
         pytest.param({"protocol": "udp"}, {}, {}, ["not all"], id="a protocol that is the Service's to say"),
-        pytest.param({"ports": "9000-8000"}, {}, {}, ["lower port", "port 80 alone"], id="a range that runs backwards"),
+        pytest.param({"ports": "9000-8000"}, {}, {}, ["lower port", "only port 80"], id="a range that runs backwards"),
         pytest.param({"ports": "1-2000"}, {}, {}, ["1024"], id="too many ports"),
         pytest.param({"ports": "1," * 500}, {}, {}, ["1 to 100 characters"], id="a list that is too long"),
-        pytest.param({"ports": ""}, {}, {}, ["port 80 alone"], id="no port"),
+        pytest.param({"ports": ""}, {}, {}, ["only port 80"], id="no port"),
         pytest.param({"ports": "http"}, {}, {}, ["'http'"], id="a port's name"),
         pytest.param(
             {"persistence": "hash-srcip", "scheduler": "weight"},
             {},
             {"scheduler": "weight"},
-            ["is a scheduler", "left out"],
+            ["is a scheduler", "ignored"],
             id="a scheduler as persistence beside another",
         ),
         pytest.param(
             {"persistence": "hash-srcip"},
             {},
             {"scheduler": "hash", "schedParam": "srcip"},
-            ["is a scheduler", "taken for that"],
+            ["is a scheduler", "used as the scheduler"],
             id="a scheduler as persistence, as the ancestor's older README had it",
         ),
     ],

@@ -7,8 +7,9 @@ from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.cache.slices import parse_slice
 from kube_nftlb.operator.farms import builder as build_module
 from kube_nftlb.operator.farms.backends import by_port, join
-from kube_nftlb.operator.farms.builder import build, port_keys
-from kube_nftlb.operator.farms.spec import blanks, count_backends, digest, fitting_backends
+from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.ports import port_keys
+from kube_nftlb.operator.farms.spec import count_backends, digest, fitting_backends, merge_patch
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -46,8 +47,8 @@ def test_a_spec_names_every_field_of_the_model():
     (wanted,) = build(service(), []).farms
     unset = {name for name, field in FarmSpec.model_fields.items() if not field.is_required() and field.default is None}
     assert set(wanted.spec) == {field.alias for name, field in FarmSpec.model_fields.items() if name not in unset}
-    assert blanks(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
-    assert blanks(wanted.spec)["limits"].keys() == {field.alias for field in Limits.model_fields.values()}
+    assert merge_patch(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
+    assert merge_patch(wanted.spec)["limits"].keys() == {field.alias for field in Limits.model_fields.values()}
 
 
 @pytest.mark.parametrize(

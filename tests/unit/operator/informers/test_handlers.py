@@ -6,7 +6,7 @@ from collections.abc import Sized
 import kopf
 
 from kube_nftlb.operator.informers import handlers
-from kube_nftlb.operator.informers.ingest import BY_KOPF
+from kube_nftlb.operator.informers.kinds import BY_KOPF
 
 
 def test_kopf_never_gives_up_and_never_writes():

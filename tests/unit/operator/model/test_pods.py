@@ -1,5 +1,7 @@
 """Annotations of Pods: what they ask of backends, and what a change of one makes dirty."""
 
+import asyncio
+import contextlib
 import ipaddress
 
 import pytest
@@ -8,15 +10,15 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.kube.client import Listing, WatchEvent
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, PODS
+from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import NOTHING, Dirty, Store
 from kube_nftlb.operator.farms.builder import Profile, build
-from kube_nftlb.operator.informers.ingest import Intake
-from kube_nftlb.operator.informers.pods import PodWatch
+from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.model.pods import KEYS, PodKey, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
+from tests.fakes.kube import FakeKube
 from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 A = PodKey("default", "a")
@@ -104,7 +106,7 @@ def test_of_thousands_of_unknown_annotations_the_first_are_told():
 def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it():
     found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
     assert [backend.get("mark") for backend in found.farms[0].spec["backends"]] == [16, None]
-    assert ["a and b both ask for 16; a has it" in problem.message for problem in found.problems] == [True]
+    assert ["a and b both ask for 16; a gets it" in problem.message for problem in found.problems] == [True]
 
 
 def test_an_address_is_for_backends_of_its_family():
@@ -126,34 +128,34 @@ def test_a_pod_without_our_annotations_is_not_kept():
 
 
 @pytest.fixture
-def store():
-    store = Store()
-    Intake(store).take(ENDPOINT_SLICES, None, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
-    return store
+def cache():
+    cache = Cache()
+    CacheWriter(cache).put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
+    return cache
 
 
-def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(store):
+def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache):
     dirty = Dirty(services=frozenset({WEB}))
-    assert store.put_pod(A, pod({"weight": "3"})) == dirty
-    assert store.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
-    assert store.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
-    assert store.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
-    assert store.asked_by("default", "a")[0][1].ipv4 == 4
-    assert store.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
-    assert store.remove_pod(A, 8) == dirty
-    assert store.asked_by("default", "a") == ()
+    assert cache.put_pod(A, pod({"weight": "3"})) == dirty
+    assert cache.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
+    assert cache.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
+    assert cache.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
+    assert cache.options_of_pod("default", "a")[0][1].ipv4 == 4
+    assert cache.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
+    assert cache.remove_pod(A, 8) == dirty
+    assert cache.options_of_pod("default", "a") == ()
 
 
-def test_a_pod_is_found_in_all_slices_that_have_it_now(store):
-    intake = Intake(store)
-    intake.take(ENDPOINT_SLICES, None, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
+def test_a_pod_is_found_in_all_slices_that_have_it_now(cache):
+    writer = CacheWriter(cache)
+    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
     other = ServiceKey("default", "other")
-    assert store.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
-    intake.take(ENDPOINT_SLICES, "MODIFIED", raw_slice(endpoint("10.244.0.2", "b"), version=3))
-    assert store.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
-    intake.take(ENDPOINT_SLICES, "DELETED", raw_slice(name="x", service="other", version=4))
-    assert store.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
-    assert store._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
+    assert cache.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
+    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=3))
+    assert cache.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
+    writer.remove(ENDPOINT_SLICES, raw_slice(name="x", service="other", version=4))
+    assert cache.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
+    assert cache._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
 
 
 class Told:
@@ -162,59 +164,59 @@ class Told:
     def __init__(self):
         self.problems = []
 
-    def tell(self, subject, problems):
+    def report(self, subject, problems):
         assert subject.resource is PODS
         self.problems.append((subject.name, len(problems)))
 
 
-async def watched(monkeypatch, store, *happens):
-    """What a list and what came after it made dirty and told of."""
+@contextlib.asynccontextmanager
+async def watched(kube, cache):
+    """The Services that changes made dirty, and what was told of Pods."""
     changes, told = [], Told()
-    watch = PodWatch(None, store, told, lambda dirty: changes.append(set(dirty.services)))
-    watch.tell_all()
-
-    async def follow(*_, on_list, on_event, transform, **__):
-        for each in happens:
-            if isinstance(each, list):
-                on_list(Listing([kept for raw in each if (kept := transform(raw)) is not None], "100"))
-            else:
-                on_event(WatchEvent(*each))
-
-    monkeypatch.setattr("kube_nftlb.operator.informers.pods.follow", follow)
-    await watch.run()
+    watch = PodInformer(kube, CacheWriter(cache), told, lambda dirty: changes.append(set(dirty.services)))
+    watch.start_reporting()
+    task = asyncio.create_task(watch.run())
+    await kube.delivered()
     assert watch.listed.is_set()
-    return changes, told.problems
+    try:
+        yield changes, told.problems
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_pod_is_followed_from_its_annotation_to_its_end(monkeypatch, store):
-    changes, told = await watched(
-        monkeypatch,
-        store,
-        [raw_pod(annotations={"weight": "3"}), raw_pod("plain")],
-        ("MODIFIED", raw_pod(annotations={"weight": "4"}, version=6)),
-        ("MODIFIED", raw_pod(version=7)),
-        ("MODIFIED", raw_pod(version=8)),
-        ("MODIFIED", raw_pod(annotations={"weight": "5"}, version=9)),
-        ("BOOKMARK", {"metadata": {"resourceVersion": "10"}}),
-        ("DELETED", raw_pod(annotations={"weight": "5"}, version=11)),
-    )
+async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache):
+    kube = FakeKube()
+    kube.put(PODS, raw_pod(annotations={"weight": "3"}))
+    kube.put(PODS, raw_pod("plain"))
+    async with watched(kube, cache) as (changes, told):
+        kube.put(PODS, raw_pod(annotations={"weight": "4"}, version=6))
+        kube.put(PODS, raw_pod(version=7))
+        kube.put(PODS, raw_pod(version=8))
+        kube.put(PODS, raw_pod(annotations={"weight": "5"}, version=9))
+        kube.bookmark(10)
+        kube.remove(PODS, "a", "default", 11)
+        await kube.delivered()
     assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
-    assert (told, list(store.pods.items())) == ([], [])
+    assert (told, list(cache.pods.items())) == ([], [])
 
 
-async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(monkeypatch, store):
+async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(cache):
     wrong = {"weight": "many"}
-    _, told = await watched(
-        monkeypatch,
-        store,
-        [raw_pod(annotations=wrong)],
-        ("MODIFIED", raw_pod(annotations=wrong, version=6)),
-        ("MODIFIED", raw_pod(version=7)),
-        ("MODIFIED", raw_pod(annotations=wrong, version=8)),
-    )
+    kube = FakeKube()
+    kube.put(PODS, raw_pod(annotations=wrong))
+    async with watched(kube, cache) as (_, told):
+        kube.put(PODS, raw_pod(annotations=wrong, version=6))
+        kube.put(PODS, raw_pod(version=7))
+        kube.put(PODS, raw_pod(annotations=wrong, version=8))
+        await kube.delivered()
     assert told == [("a", 1), ("a", 0), ("a", 1)]
 
 
-async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(monkeypatch, store):
-    changes, _ = await watched(monkeypatch, store, [raw_pod(annotations={"weight": "3"})], [raw_pod("b")])
-    assert (changes, list(store.pods.items())) == ([{WEB}, {WEB}], [])
+async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(cache):
+    cache.put_pod(A, pod({"weight": "3"}))
+    kube = FakeKube()
+    kube.put(PODS, raw_pod("b", version=100))
+    async with watched(kube, cache) as (changes, _):
+        pass
+    assert (changes, list(cache.pods.items())) == ([{WEB}], [])

@@ -1,7 +1,8 @@
 import pytest
 
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.operator.cache.records import parse_farm, parse_node, status_digest
+from kube_nftlb.operator.cache.farm_record import parse_farm, status_digest
+from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.status.farm_status import decide
 from tests.unit.operator.objects import raw_farm, raw_node
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.operator.cache.records import NodeRecord, parse_node
+from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.status.policy_status import PolicyRecord, decide, parse_policy
 from tests.unit.operator.objects import raw_node
 

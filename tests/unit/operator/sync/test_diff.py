@@ -2,12 +2,13 @@ import pytest
 
 from kube_nftlb import names
 from kube_nftlb.kube.resources import SERVICES
-from kube_nftlb.operator.cache.records import parse_farm
-from kube_nftlb.operator.cache.store import Store
-from kube_nftlb.operator.farms.builder import Built, PortKey, build
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import parse_farm
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.farms.builder import Built, build
 from kube_nftlb.operator.farms.naming import Contender, farm_name
-from kube_nftlb.operator.informers.ingest import Intake
-from kube_nftlb.operator.sync.diff import plan
+from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.sync.diff import diff
 from tests.unit.operator.objects import a_slice, endpoint, raw_farm, raw_service, service
 
 PORT = PortKey("default", "web", "http", "ipv4")
@@ -18,7 +19,7 @@ def planned(wanted, *farms, slices=(SLICE,)):
     records = {record.key: record for record, _ in (parse_farm(raw, None) for raw in farms)}
     built = build(wanted, slices) if wanted is not None else Built((), ())
     own = [r for r in records.values() if r.port is not None and r.port.service == "web"]
-    return plan(wanted, built, own, contenders=lambda port: [Contender(0, port)], farm_at=records.get)
+    return diff(wanted, built, own, contenders=lambda port: [Contender(0, port)], farm_at=records.get)
 
 
 def as_wanted(**kwargs):
@@ -114,10 +115,10 @@ def test_names_that_collide(port, owned, taken, expected):
 
 
 def test_the_store_knows_who_contends_for_a_name():
-    store = Store()
-    intake = Intake(store)
-    intake.take(SERVICES, None, raw_service("a--b", ports=[{"name": "c", "port": 1}], created="2026-01-02T00:00:00Z"))
-    intake.take(SERVICES, None, raw_service("a", ports=[{"name": "b--c", "port": 1}]))
-    assert min(store.contenders(B)).port == A
-    intake.take(SERVICES, "DELETED", raw_service("a", version=2))
-    assert [contender.port for contender in store.contenders(B)] == [B]
+    cache = Cache()
+    writer = CacheWriter(cache)
+    writer.put(SERVICES, raw_service("a--b", ports=[{"name": "c", "port": 1}], created="2026-01-02T00:00:00Z"))
+    writer.put(SERVICES, raw_service("a", ports=[{"name": "b--c", "port": 1}]))
+    assert min(cache.contenders(B)).port == A
+    writer.remove(SERVICES, raw_service("a", version=2))
+    assert [contender.port for contender in cache.contenders(B)] == [B]

@@ -8,31 +8,37 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
+from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
+from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Dirty, Store
-from kube_nftlb.operator.informers.ingest import Intake
 from kube_nftlb.operator.sync import reconciler
 from kube_nftlb.operator.sync.diff import Apply, Delete
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
-from kube_nftlb.operator.sync.writer import Outcome, RefusedError
+from kube_nftlb.operator.sync.status_pacing import StatusTiming
+from tests.fakes.kube import FakeKube
 from tests.unit.operator.objects import raw_farm, raw_node, raw_service
 
 Json = dict[str, Any]
 
 
-class _Publisher:
-    """Writes into the store, as the API server's answer would."""
+TIMING = StatusTiming(delay_s=0, interval_s=0, nodes_s=0.3)
 
-    def __init__(self, intake: Intake) -> None:
-        self.intake, self.written, self.writes = intake, list[Json](), list[str]()
+
+class _FarmWriter(FarmWriter):
+    """Writes into the cache, as the API server's answer would."""
+
+    def __init__(self, writer: CacheWriter) -> None:
+        self.writer, self.written, self.writes = writer, list[Json](), list[str]()
         self.outcome = Outcome.DONE
         self.refuses = ""
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
         self.writes.append(f"apply {apply.key.name}")
         if apply.key.name == self.refuses:
-            raise RefusedError("no")
+            raise FarmRefusedError("no")
         return self.outcome, Dirty()
 
     async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
@@ -42,34 +48,27 @@ class _Publisher:
     async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
         self.written.append(status)
         raw = raw_farm(port=None, owner="", version=100 + len(self.written), generation=farm.generation, status=status)
-        return Outcome.DONE, self.intake.take(FARMS, None, raw)
-
-
-class _Events:
-    def tell(self, *_: object, **__: object) -> None:
-        pass
+        return Outcome.DONE, self.writer.put(FARMS, raw)
 
 
 class Operator:
     def __init__(self) -> None:
-        store = Store()
-        self.intake = Intake(store)
-        self.publisher = _Publisher(self.intake)
+        cache = Cache()
+        self.writer = CacheWriter(cache)
+        self.farm_writer = _FarmWriter(self.writer)
         clock = asyncio.get_running_loop().time
-        self.loop = Reconciler(store, self.publisher, _Events(), clock)  # type: ignore[arg-type] # fakes
+        events = Events(FakeKube(), Source("operator"))
+        self.loop = Reconciler(self.writer, self.farm_writer, events, clock, timing=TIMING)
 
     def take(self, resource: Any, raw: Json) -> None:
-        self.loop.mark(self.intake.take(resource, None, raw))
+        self.loop.mark(self.writer.put(resource, raw))
 
     def programmed(self) -> list[str]:
-        return [status["nodes"] for status in self.publisher.written]
+        return [status["nodes"] for status in self.farm_writer.written]
 
 
 @pytest.fixture
-async def operator(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operator]:
-    monkeypatch.setattr(reconciler, "_STATUS_DELAY_S", 0.0)
-    monkeypatch.setattr(reconciler, "_STATUS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(reconciler, "_NODES_PATIENCE_S", 0.3)
+async def operator() -> AsyncIterator[Operator]:
     operator = Operator()
     worker = asyncio.create_task(operator.loop.work_on_statuses())
     for name in ("n1", "n2"):
@@ -140,14 +139,14 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
 async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
-    operator.publisher.outcome = outcome
-    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.farm_writer.outcome = outcome
+    operator.writer.put(FARMS, raw_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
     worker.cancel()
-    assert operator.publisher.writes[: len(expected)] == expected
-    assert ("delete web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
+    assert operator.farm_writer.writes[: len(expected)] == expected
+    assert ("delete web--http" in operator.farm_writer.writes) == (outcome is Outcome.DONE)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +159,17 @@ async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
 async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     operator: Operator, refused: str, expected: list[str]
 ) -> None:
-    operator.publisher.refuses = refused
-    operator.intake.take(FARMS, "DELETED", raw_farm(port=None, owner="", version=11))
+    operator.farm_writer.refuses = refused
+    operator.writer.remove(FARMS, raw_farm(port=None, owner="", version=11))
     outer = raw_farm("web--http--external", version=11)
     outer["metadata"]["labels"][names.LABEL_TRAFFIC] = "external"
     for there in (outer, raw_farm("web--old", port=("web", "old", "ipv4"), version=12)):
-        operator.intake.take(FARMS, None, there)
+        operator.writer.put(FARMS, there)
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
     worker.cancel()
-    assert sorted(operator.publisher.writes) == expected
+    assert sorted(operator.farm_writer.writes) == expected
 
 
 @pytest.mark.parametrize(
@@ -183,34 +182,28 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
 async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
-    operator.publisher.outcome = outcome
-    operator.intake.take(FARMS, None, raw_farm(version=11))
+    operator.farm_writer.outcome = outcome
+    operator.writer.put(FARMS, raw_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
     worker.cancel()
-    assert operator.publisher.writes[: len(expected)] == expected
-    assert ("apply web--http" in operator.publisher.writes) == (outcome is Outcome.DONE)
+    assert operator.farm_writer.writes[: len(expected)] == expected
+    assert ("apply web--http" in operator.farm_writer.writes) == (outcome is Outcome.DONE)
 
 
 async def test_farms_come_back_with_their_custom_resource_definition(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "_REFUSED_RETRY_S", 0.05)
-    operator.publisher.outcome = Outcome.OBSOLETE
+    operator.farm_writer.outcome = Outcome.OBSOLETE
     operator.take(SERVICES, raw_service("other"))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.2)
-    assert len(operator.publisher.writes) > 1
-    operator.publisher.outcome = Outcome.DONE
+    assert len(operator.farm_writer.writes) > 1
+    operator.farm_writer.outcome = Outcome.DONE
     await asyncio.sleep(0.1)
-    tried = len(operator.publisher.writes)
+    tried = len(operator.farm_writer.writes)
     await asyncio.sleep(0.1)
     worker.cancel()
-    assert len(operator.publisher.writes) == tried
-
-
-async def test_farms_that_are_long_told_of_do_not_delay_the_others(operator: Operator) -> None:
-    await asyncio.sleep(0.4)
-    assert operator.programmed() == ["0/2"]
-    assert operator.loop._awaited == {}  # noqa: SLF001 - seen from outside only with hundreds of farms
+    assert len(operator.farm_writer.writes) == tried

@@ -1,4 +1,4 @@
-"""Writing farms: one write each, its outcome told by a value, its answer put into the store at once."""
+"""Write farms to the API server, and its answers into the cache."""
 
 from enum import Enum
 
@@ -8,47 +8,48 @@ from kube_nftlb import errors, metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
-from kube_nftlb.operator.cache.records import FarmRecord, parse_farm
-from kube_nftlb.operator.cache.store import Dirty, Store
-from kube_nftlb.operator.farms.builder import PortKey
-from kube_nftlb.operator.farms.spec import blanks
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.farms.spec import merge_patch
 from kube_nftlb.operator.sync.diff import Apply, Delete
 
 _log = structlog.get_logger()
 
 
 class Outcome(Enum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     DONE = "done"
     RETRY = "retry"
-    """It failed in a way that passes: the API server is away, overloaded, or has another state than we know."""
+    """It failed for now: the API server is unreachable, overloaded, or has a newer state."""
     OBSOLETE = "obsolete"
-    """There is nothing to write to any more: the namespace is going, or the CustomResourceDefinition has gone."""
+    """There is nothing left to write to: the namespace is terminating, or the CustomResourceDefinition is deleted."""
 
 
-class RefusedError(errors.KubeNftlbError):
-    """The API server refused a farm, and will again; the message is its own."""
+class FarmRefusedError(errors.KubeNftlbError):
+    """The API server rejects a farm, and will again; the message is the API server's."""
 
 
-class Publisher:
+class FarmWriter:
     """Writes farms to the API server."""
 
-    def __init__(self, kube: Kube, store: Store) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter) -> None:
         self._kube = kube
-        self._store = store
+        self._writer = writer
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
-        """Create or change a farm. Raises RefusedError."""
+        """Create or change a farm. Raises FarmRefusedError."""
         try:
-            dirty = self._seen(await self._apply(apply))
-            record = self._store.farms.get(apply.key)
+            dirty = self._writer.put(FARMS, await self._apply(apply))
+            record = self._writer.cache.farms.get(apply.key)
             if record is not None and record.uid and record.digest != apply.wanted.digest:
-                # Server-side apply leaves what other managers added to a list; this takes it out.
+                # Server-side apply keeps what other managers added to a list; this removes it.
                 answer = await self._kube.patch(
-                    FARMS, apply.key.name, {"spec": blanks(apply.wanted.spec)}, apply.key.namespace
+                    FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
                 )
-                dirty = _join(dirty, self._seen(answer))
+                dirty = _join(dirty, self._writer.put(FARMS, answer))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
@@ -59,19 +60,19 @@ class Publisher:
         try:
             return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
         except errors.KubeError as error:
-            # The API server takes no second controller, and the first may be one that we did not put there.
+            # The API server rejects a second controller, and the first may not be ours.
             if error.status != 422 or not apply.foreign_owner:
                 raise
         await self._take_controller(apply.key)
         return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
 
     async def disown(self, farm: FarmRecord) -> tuple[Outcome, Dirty]:
-        """Leave a farm no controller. Raises RefusedError."""
+        """Remove the controller of a farm. Raises FarmRefusedError."""
         try:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
-        return Outcome.DONE, self._seen(answer)
+        return Outcome.DONE, self._writer.put(FARMS, answer)
 
     async def _take_controller(self, key: FarmKey) -> JsonObject:
         metadata = (await self._kube.get(FARMS, key.name, key.namespace))["metadata"]
@@ -80,22 +81,22 @@ class Publisher:
         return await self._kube.patch(FARMS, key.name, {"metadata": changes}, key.namespace)
 
     async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
-        """Delete a farm, if it is still the one that was meant. Raises RefusedError."""
+        """Delete a farm, if it was not replaced. Raises FarmRefusedError."""
         farm = delete.farm
         try:
             await self._kube.delete(FARMS, farm.key.name, farm.key.namespace, uid=farm.uid)
         except errors.NotFoundError:
             # The garbage collector was faster.
             _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
-            return Outcome.DONE, self._store.remove_farm(farm.key, farm.resource_version)
+            return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARMS_DELETED.labels(delete.reason).inc()
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
-        return Outcome.DONE, self._store.remove_farm(farm.key, farm.resource_version)
+        return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
 
     async def write_status(self, farm: FarmRecord, status: JsonObject) -> tuple[Outcome, Dirty]:
-        """Write a farm's status. Raises RefusedError."""
+        """Write a farm's status. Raises FarmRefusedError."""
         metadata = {"namespace": farm.key.namespace, "name": farm.key.name, "uid": farm.uid}
         try:
             answer = await self._kube.apply(
@@ -109,31 +110,26 @@ class Publisher:
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARM_STATUSES_WRITTEN.inc()
-        return Outcome.DONE, self._seen(answer)
-
-    def _seen(self, raw: JsonObject) -> Dirty:
-        metadata = raw["metadata"]
-        known = self._store.farms.get(FarmKey(metadata["namespace"], metadata["name"]))
-        return self._store.put_farm(*parse_farm(raw, known))
+        return Outcome.DONE, self._writer.put(FARMS, answer)
 
 
 def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
-    """What a failed write means. Raises RefusedError for one that is useless to repeat as it is."""
+    """Return the outcome of a failed write. Raises FarmRefusedError if a retry is useless."""
     if isinstance(error, errors.KubeUnreachableError):
         return Outcome.RETRY
     if error.status >= 500 and not _too_large(error):
-        _log.warning("write failed", error=str(error))
+        _log.warning("write failed, retrying", error=str(error))
         return Outcome.RETRY
     if error.status in (409, 429):
         return Outcome.RETRY
-    # 403 also has this cause; the message is all that Kube keeps of it.
+    # A 403 may have this cause too; only the message says so.
     if isinstance(error, errors.NotFoundError) or (error.status == 403 and "is being terminated" in error.message):
         return Outcome.OBSOLETE
-    raise RefusedError(error.message or str(error)) from error
+    raise FarmRefusedError(error.message or str(error)) from error
 
 
 def _too_large(error: errors.KubeError) -> bool:
-    """Whether etcd refuses an object for its size, which the API server tells as an error of its own."""
+    """Return True if etcd rejects an object for its size, which the API server reports as an internal error."""
     return "request is too large" in error.message or "message larger than max" in error.message
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.operator.sync.writer import Outcome, RefusedError, classify
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, Outcome, classify
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_a_failed_write_means(error, expected):
     ["etcdserver: request is too large", "rpc error: trying to send message larger than max (2159011 vs. 2097152)"],
 )
 def test_a_farm_that_is_too_large_for_etcd_is_refused_and_not_tried_again_and_again(message):
-    with pytest.raises(RefusedError, match=r"too large|larger than max"):
+    with pytest.raises(FarmRefusedError, match=r"too large|larger than max"):
         classify(errors.KubeError(500, "InternalError", message))
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
 def test_a_refusal_is_told_with_the_api_servers_words(status):
-    with pytest.raises(RefusedError, match="spec is wrong"):
+    with pytest.raises(FarmRefusedError, match="spec is wrong"):
         classify(errors.KubeError(status, "Invalid", "spec is wrong"))

@@ -1,6 +1,6 @@
-"""Everything the operator has seen, in memory, with the indexes that decisions need. No I/O.
+"""The objects that the operator has seen, with the indexes that decisions need. No I/O.
 
-Each change returns what has to be looked at again because of it.
+Each change returns what it makes out of date. Only ``ingest.CacheWriter`` makes changes.
 """
 
 from collections import Counter
@@ -10,29 +10,30 @@ from typing import NamedTuple, TypeVar
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.operator.cache.newest import Table
-from kube_nftlb.operator.cache.records import FarmRecord, NodeRecord
+from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.slices import ServiceKey, Slice
-from kube_nftlb.operator.cache.version_index import Since
-from kube_nftlb.operator.farms.builder import PortKey, port_keys
+from kube_nftlb.operator.cache.version_index import VersionIndex
 from kube_nftlb.operator.farms.naming import Contender
+from kube_nftlb.operator.farms.ports import PortKey, port_keys
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
-from kube_nftlb.operator.sync.pending_changes import Changes
 
 SliceKey = tuple[str, str]
-"""Namespace and name of an EndpointSlice."""
+"""The namespace and name of an EndpointSlice."""
 
 
-class StoredSlice(NamedTuple):
-    """An EndpointSlice; ``slice`` is None for one that no farm is made of."""
+class CachedSlice(NamedTuple):
+    """An EndpointSlice; ``slice`` is None if no farm needs it."""
 
     resource_version: int
     slice: Slice | None
 
 
 class Dirty(NamedTuple):
-    """What a change may have made out of date: Services' farms, and farms' statuses."""
+    """What a change may have made out of date: the farms of Services, and the statuses of farms."""
 
     services: frozenset[ServiceKey] = frozenset()
     farms: frozenset[FarmKey] = frozenset()
@@ -44,57 +45,56 @@ _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V", bound=Hashable)
 
 
-class Store:
-    """Services, EndpointSlices, farms and nodes, and those Pods that have annotations of ours."""
+class Cache:
+    """Services, EndpointSlices, farms and nodes, and the Pods with annotations of kube-nftlb."""
 
     def __init__(self) -> None:
-        self.services: Table[ServiceKey, Service] = Table(lambda service: int(service.metadata.resource_version))
-        self.slices: Table[SliceKey, StoredSlice] = Table(lambda stored: stored.resource_version)
-        self.farms: Table[FarmKey, FarmRecord] = Table(lambda farm: farm.resource_version)
-        self.nodes: Table[str, NodeRecord] = Table(lambda node: node.resource_version)
-        self.pods: Table[PodKey, PodRecord] = Table(lambda pod: pod.resource_version)
+        self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
+        self.slices: Newest[SliceKey, CachedSlice] = Newest(lambda stored: stored.resource_version)
+        self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
+        self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
+        self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
         self.conflicts = Conflicts()
-        self.references: Counter[tuple[str, str]] = Counter()
-        """How many farms refer to each policy, by its namespace and name."""
+        self.references: Counter[PolicyKey] = Counter()
+        """The number of farms that refer to each policy."""
         self.revision = 0
-        """Goes up with each change of a farm or a node."""
-        self.unfinished: Since[FarmKey] = Since()
-        """Accepted farms that some node does not have: those whose status a node's progress can change."""
+        """Increases with each change of a farm or a node."""
+        self.unfinished: VersionIndex[FarmKey] = VersionIndex()
+        """Accepted farms that some node has not programmed: the progress of nodes changes their status."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
-        self.changes = Changes()
         self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
         self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
-        """Of every Pod, annotated or not, and so in tuples: most have one slice."""
+        """For every Pod, annotated or not, and so in tuples: most are in one slice."""
         self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
         self._contenders: dict[FarmKey, set[Contender]] = {}
 
     def slices_of(self, service: ServiceKey) -> list[Slice]:
-        """All EndpointSlices of a Service."""
+        """Return all EndpointSlices of a Service."""
         stored = (self.slices.get(key) for key in self._slices_of.get(service, ()))
         return [each.slice for each in stored if each is not None and each.slice is not None]
 
-    def asked_by(self, namespace: str, pod: str) -> Given:
-        """What a Pod's annotations ask for."""
+    def options_of_pod(self, namespace: str, pod: str) -> Given:
+        """Return the options in a Pod's annotations."""
         record = self.pods.get(PodKey(namespace, pod))
         return record.given if record is not None else ()
 
     def farms_of(self, service: ServiceKey) -> list[FarmRecord]:
-        """All farms that the operator made from a Service, be there such a Service or not."""
+        """Return all farms that the operator made from a Service, which may not exist anymore."""
         farms = (self.farms.get(key) for key in self._farms_of.get(service, ()))
         return sorted(farm for farm in farms if farm is not None)
 
     def contenders(self, port: PortKey) -> Iterable[Contender]:
-        """All Service ports whose plain farm name is the same as this one's."""
+        """Return all Service ports with the same plain farm name as this one."""
         return self._contenders.get(FarmKey(port.namespace, port.plain_name), ())
 
     def everything(self) -> Dirty:
-        """All Services, those that are gone but have farms included, and all farms."""
+        """Return all farms and Services, including deleted Services that still have farms."""
         services = {key for key, _ in self.services.items()} | self._farms_of.keys()
         return Dirty(frozenset(services), frozenset(key for key, _ in self.farms.items()))
 
     def put_service(self, service: Service) -> Dirty:
-        """A Service was created or changed."""
+        """Add or replace a Service."""
         key = ServiceKey(service.metadata.namespace, service.metadata.name)
         before = self.services.get(key)
         if not self.services.put(key, service):
@@ -103,39 +103,39 @@ class Store:
         return Dirty(services=frozenset({key}))
 
     def remove_service(self, key: ServiceKey, version: int) -> Dirty:
-        """A Service was deleted."""
+        """Remove a Service."""
         if (before := self.services.remove(key, version)) is None:
             return NOTHING
         self._contend(before, None)
         return Dirty(services=frozenset({key}))
 
-    def put_slice(self, key: SliceKey, stored: StoredSlice) -> Dirty:
-        """An EndpointSlice was created or changed."""
+    def put_slice(self, key: SliceKey, stored: CachedSlice) -> Dirty:
+        """Add or replace an EndpointSlice."""
         before = self.slices.get(key)
         if not self.slices.put(key, stored):
             return NOTHING
         return self._move_slice(key, before, stored)
 
     def remove_slice(self, key: SliceKey, version: int) -> Dirty:
-        """An EndpointSlice was deleted."""
+        """Remove an EndpointSlice."""
         return self._move_slice(key, self.slices.remove(key, version), None)
 
     def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
-        """A Pod with annotations of ours was created or changed."""
+        """Add or replace a Pod."""
         before = self.pods.get(key)
         if not self.pods.put(key, pod) or (before is not None and before.given == pod.given):
             return NOTHING
         return self._with_pod(key)
 
     def remove_pod(self, key: PodKey, version: int) -> Dirty:
-        """A Pod was deleted, or has no annotations of ours any more."""
-        # Of the many that never had any, nothing is to be remembered.
+        """Remove a Pod, or one that lost its annotations."""
+        # Most Pods never had annotations: their deletions are not remembered.
         if self.pods.get(key) is None or self.pods.remove(key, version) is None:
             return NOTHING
         return self._with_pod(key)
 
     def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
-        """A farm was created or changed; ``farm`` is None if its spec has no listener."""
+        """Add or replace a farm; ``farm`` is None if its spec has no valid listeners."""
         before = self.farms.get(record.key)
         if not self.farms.put(record.key, record):
             return NOTHING
@@ -143,7 +143,7 @@ class Store:
         return self._move_farm(record.key, before, record, others)
 
     def remove_farm(self, key: FarmKey, version: int) -> Dirty:
-        """A farm was deleted."""
+        """Remove a farm."""
         if (before := self.farms.remove(key, version)) is None:
             return NOTHING
         self.unfinished.discard(key)
@@ -151,7 +151,7 @@ class Store:
         return self._move_farm(key, before, None, self.conflicts.remove(key))
 
     def put_node(self, node: NodeRecord) -> Dirty:
-        """A node's agent reported."""
+        """Add or replace a node."""
         before = self.nodes.get(node.name)
         if not self.nodes.put(node.name, node):
             return NOTHING
@@ -164,7 +164,7 @@ class Store:
         return Dirty(farms=frozenset(farms))
 
     def remove_node(self, name: str, version: int) -> Dirty:
-        """A node's agent is gone for good."""
+        """Remove a node."""
         if self.nodes.remove(name, version) is None:
             return NOTHING
         self.revision += 1
@@ -182,7 +182,7 @@ class Store:
         slices = (each.slice for each in stored if each is not None and each.slice is not None)
         return Dirty(services=frozenset(ServiceKey(each.namespace, each.service) for each in slices))
 
-    def _index_pods(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> None:
+    def _index_pods(self, key: SliceKey, before: CachedSlice | None, after: CachedSlice | None) -> None:
         had, has = _pods_of(before), _pods_of(after)
         for pod in had - has:
             if left := tuple(each for each in self._slices_with[pod] if each != key):
@@ -192,7 +192,7 @@ class Store:
         for pod in has - had:
             self._slices_with[pod] = (*self._slices_with.get(pod, ()), key)
 
-    def _move_slice(self, key: SliceKey, before: StoredSlice | None, after: StoredSlice | None) -> Dirty:
+    def _move_slice(self, key: SliceKey, before: CachedSlice | None, after: CachedSlice | None) -> Dirty:
         self._index_pods(key, before, after)
         services = set()
         for stored, join in ((before, False), (after, True)):
@@ -218,19 +218,19 @@ class Store:
                 _index(self._farms_of, service, key, join=join)
                 services.add(service)
         if before is not None and after is not None and before.made_as == after.made_as:
-            # Such as a status, which is of no concern to who writes farms.
+            # Only the status changed, for example, which does not matter to the Service.
             services.clear()
         return Dirty(frozenset(services), frozenset({key, *others}))
 
 
-def _pods_of(stored: StoredSlice | None) -> set[PodKey]:
+def _pods_of(stored: CachedSlice | None) -> set[PodKey]:
     if stored is None or stored.slice is None:
         return set()
     return {PodKey(stored.slice.namespace, peer.pod) for peer in stored.slice.peers if peer.pod}
 
 
-def _policies_of(farm: FarmRecord | None) -> list[tuple[str, str]]:
-    return [(farm.key.namespace, name) for name in farm.policies] if farm is not None else []
+def _policies_of(farm: FarmRecord | None) -> list[PolicyKey]:
+    return [PolicyKey(farm.key.namespace, name) for name in farm.policies] if farm is not None else []
 
 
 def _contender(service: Service, port: PortKey) -> Contender:

@@ -1,6 +1,6 @@
-"""Objects that are not what their definition says, made into ones that can be read. No I/O.
+"""Replace parts of objects that do not match their definition. No I/O.
 
-The API server lets them through where its definition is older than ours, or was changed by hand.
+The API server admits such objects if its definition is older, or was edited.
 """
 
 from typing import Any
@@ -8,11 +8,11 @@ from typing import Any
 Json = dict[str, Any]
 
 _VERSION_MAX = 20
-"""Digits of a resourceVersion; Python refuses to read a number of thousands."""
+"""Digits of a resourceVersion; Python does not parse numbers of thousands of digits."""
 
 
-def shaped_spec(spec: Any) -> Json:
-    """The spec of a farm, or an empty one where its lists are no lists of objects."""
+def sanitized_spec(spec: Any) -> Json:
+    """Return the spec of a farm, or an empty one if it is malformed."""
     if not isinstance(spec, dict) or not isinstance(spec.get("limits") or {}, dict):
         return {}
     addresses, backends, sessions = (spec.get(key) or [] for key in ("addresses", "backends", "sessions"))
@@ -29,11 +29,11 @@ def _is_text_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
 
 
-def shaped_status(status: Any) -> Json:
-    """A node's status; where that is none, one of a node that is not ready."""
+def sanitized_status(status: Any) -> Json:
+    """Return a node's status, or that of a node that is not ready if it is malformed."""
     if _is_status(status := status or {}):
-        shaped: Json = status
-        return shaped
+        checked: Json = status
+        return checked
     return {"conditions": [{"type": "Ready", "status": "False"}]}
 
 

@@ -1,4 +1,4 @@
-"""Farms and nodes as the operator remembers them: what decisions need, without specs and statuses as such."""
+"""Farms in the cache: what decisions need, without whole specs and statuses."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmStatus
-from kube_nftlb.operator.farms.builder import PortKey
+from kube_nftlb.operator.cache.sanitize import sanitized_spec
+from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import count_backends, digest
-from kube_nftlb.operator.informers.sanitize import shaped_spec, shaped_status
 
 Json = dict[str, Any]
 
@@ -21,17 +21,17 @@ _INVALID_SHOWN_MAX = 500
 
 
 class SeenStatus(NamedTuple):
-    """The status of a farm as it is at the API server."""
+    """The status of a farm at the API server."""
 
     observed_generation: int
     resource_version: int
     digest: bytes
     transitions: tuple[tuple[str, str, str], ...]
-    """Of each condition: type, status, lastTransitionTime."""
+    """Type, status and lastTransitionTime of each condition."""
 
 
 class Owner(NamedTuple):
-    """An object that a farm calls its controller."""
+    """The controller of a farm."""
 
     name: str
     uid: str
@@ -39,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class FarmRecord(NamedTuple):
-    """A farm as it is at the API server."""
+    """A farm at the API server."""
 
     key: FarmKey
     uid: str
@@ -48,60 +48,48 @@ class FarmRecord(NamedTuple):
     since: int
     """The resourceVersion at which this generation was first seen."""
     port: PortKey | None
-    """What the operator made it from; None for a farm that is not the operator's."""
+    """The Service port it was made from; None for a farm that the operator did not make."""
     owner: Owner | None
-    """The object that its ownerReferences call its controller."""
+    """The controller in its ownerReferences."""
     digest: bytes
     ready: int
     total: int
     invalid: str
-    """Why our models refuse the spec, "" where they do not."""
+    """Why the spec is invalid; ``""`` if it is valid."""
     terminating: bool
     policies: frozenset[str]
-    """The names of all policies that it refers to."""
+    """The names of the policies that it refers to."""
     status: SeenStatus
 
     @property
     def made_as(self) -> tuple[object, ...]:
-        """All by which it is decided whether a farm has to be written anew."""
+        """Everything that decides if the farm has to be written again."""
         return self.uid, self.port, self.owner, self.digest, self.terminating
 
     @property
     def owner_uid(self) -> str:
-        """The uid of its controller, "" where it has none."""
+        """The uid of its controller; ``""`` without one."""
         return self.owner.uid if self.owner is not None else ""
 
     @property
-    def poses_as_ours(self) -> bool:
-        """Whether it has a Service as its controller, but not the labels of a farm that the operator made."""
+    def is_forged(self) -> bool:
+        """True if its controller is a Service, but it lacks the labels of a farm that the operator made."""
         return self.port is None and self.owner is not None and self.owner.is_service
 
 
-class NodeRecord(NamedTuple):
-    """What a node's agent reports."""
-
-    name: str
-    resource_version: int
-    watermark: int
-    policy_watermark: int
-    ready: bool
-    failed: dict[tuple[FarmKey, int], str]
-    """Farms by key and generation that the node does not have, with reason and message as one sentence."""
-
-
 def status_digest(status: FarmStatus) -> bytes:
-    """The same for statuses that say the same."""
+    """Return a digest, equal for equal statuses."""
     dumped = json.dumps(status.model_dump(mode="json", by_alias=True), sort_keys=True)
     return hashlib.blake2b(dumped.encode(), digest_size=16).digest()
 
 
 def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | None]:
-    """A farm's record, and the farm itself for the index of claims: None where its spec claims nothing.
+    """Return a farm's record, and the farm for the index of listeners; None if its spec is invalid.
 
-    ``known`` is the record of its earlier state: what belongs to a generation is taken from there while it lasts.
+    ``known`` is the record of an earlier state, which says since when this generation exists.
     """
     metadata = raw["metadata"]
-    spec = shaped_spec(raw.get("spec"))
+    spec = sanitized_spec(raw.get("spec"))
     key = FarmKey(metadata["namespace"], metadata["name"])
     version, generation = int(metadata["resourceVersion"]), metadata.get("generation", 0)
     status = _seen_status(raw.get("status"))
@@ -135,36 +123,12 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
     return record, farm
 
 
-def parse_node(raw: Json) -> NodeRecord:
-    """An NftlbNode's record; what an agent left out, or wrote in another version's way, counts as not done."""
-    raw = {**raw, "status": shaped_status(raw.get("status"))}
-    metadata, status = raw["metadata"], raw.get("status") or {}
-    failed = {
-        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
-            text for text in (entry.get("reason"), entry.get("message")) if text
-        )
-        for entry in status.get("failedFarms") or ()
-    }
-    return NodeRecord(
-        name=metadata["name"],
-        resource_version=int(metadata["resourceVersion"]),
-        watermark=_number(status.get("watermark")),
-        policy_watermark=_number(status.get("policyWatermark")),
-        ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
-        failed=failed,
-    )
-
-
 def _owner(references: Iterable[Json]) -> Owner | None:
     for each in references:
         reference = OwnerReference.model_validate(each)
         if reference.controller:
             return Owner(reference.name, reference.uid, reference.controls_as_service)
     return None
-
-
-def _number(text: object) -> int:
-    return int(text) if isinstance(text, str) and text.isdecimal() else 0
 
 
 def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:
@@ -181,7 +145,7 @@ def _port_of(key: FarmKey, labels: dict[str, str]) -> PortKey | None:
 def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]:
     try:
         if made_by_us:
-            # Its backends were checked when it was built, and any edit is undone: only its claims matter.
+            # Its backends were valid when it was built, and edits are undone: only its listeners matter.
             claims = {"family": spec["family"], "protocol": spec["protocol"], "addresses": spec["addresses"]}
             return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
         return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
@@ -195,7 +159,7 @@ def _seen_status(raw: Json | None) -> SeenStatus:
     try:
         status = FarmStatus.model_validate(raw or {})
     except ValidationError:
-        # Of another version: it is written anew.
+        # Of another version: it will be rewritten.
         status = FarmStatus()
     version = status.resource_version
     return SeenStatus(

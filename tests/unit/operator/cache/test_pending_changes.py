@@ -7,12 +7,12 @@ import pytest
 from kube_nftlb import names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.pending_changes import PendingChange, PendingChanges
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.cache.store import Store
 from kube_nftlb.operator.farms.builder import build
-from kube_nftlb.operator.informers.ingest import Intake
-from kube_nftlb.operator.sync.diff import plan
-from kube_nftlb.operator.sync.pending_changes import Change, Changes
+from kube_nftlb.operator.sync.diff import diff
 from tests.unit.operator.objects import endpoint, raw_service, raw_slice
 
 WEB = ServiceKey("default", "web")
@@ -27,37 +27,37 @@ def changed_slice(version: int, text: str, name: str = "web-1"):
 
 
 def test_the_oldest_of_the_changes_that_wait_counts():
-    changes = Changes()
-    changes.note([WEB], Change(slices=1, made_at=SECOND))
-    changes.note([WEB], Change(services=1))
-    changes.note([WEB], Change(slices=1, made_at=FIRST))
-    assert changes.begin(WEB) == Change(1, 2, FIRST)
+    changes = PendingChanges()
+    changes.note([WEB], PendingChange(slices=1, made_at=SECOND))
+    changes.note([WEB], PendingChange(services=1))
+    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
+    assert changes.begin(WEB) == PendingChange(1, 2, FIRST)
 
 
 def test_what_comes_in_while_a_service_is_written_waits_for_the_next_time():
-    changes = Changes()
-    changes.note([WEB], Change(slices=1, made_at=FIRST))
+    changes = PendingChanges()
+    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
     changes.begin(WEB)
-    changes.note([WEB], Change(slices=1, made_at=SECOND))
-    assert changes.pending() == Change(0, 2, FIRST)
+    changes.note([WEB], PendingChange(slices=1, made_at=SECOND))
+    assert changes.pending() == PendingChange(0, 2, FIRST)
     changes.done(WEB)
-    assert changes.begin(WEB) == Change(0, 1, SECOND)
+    assert changes.begin(WEB) == PendingChange(0, 1, SECOND)
     changes.done(WEB)
-    assert changes.pending() == Change()
+    assert changes.pending() == PendingChange()
 
 
 def test_a_replica_that_begins_to_lead_does_not_measure_what_it_saw_standing_by():
-    changes = Changes()
-    changes.note([WEB], Change(slices=1, made_at=FIRST))
+    changes = PendingChanges()
+    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
     changes.forget()
-    assert changes.pending() == changes.begin(WEB) == Change()
+    assert changes.pending() == changes.begin(WEB) == PendingChange()
 
 
 def test_a_change_whose_write_failed_is_not_forgotten():
-    changes = Changes()
-    changes.note([WEB], Change(slices=1, made_at=FIRST))
+    changes = PendingChanges()
+    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
     changes.begin(WEB)
-    assert changes.begin(WEB) == Change(0, 1, FIRST)
+    assert changes.begin(WEB) == PendingChange(0, 1, FIRST)
 
 
 @pytest.mark.parametrize(
@@ -72,38 +72,37 @@ def test_a_change_whose_write_failed_is_not_forgotten():
     ],
 )
 def test_the_time_of_a_slices_change(text, made_at):
-    store = Store()
-    Intake(store, BEGUN).take(ENDPOINT_SLICES, "MODIFIED", changed_slice(1, text))
-    assert store.changes.begin(WEB).made_at == made_at
+    writer = CacheWriter(Cache(), BEGUN)
+    writer.put(ENDPOINT_SLICES, changed_slice(1, text))
+    assert writer.changes.begin(WEB).made_at == made_at
 
 
 def test_a_slice_that_goes_tells_no_time():
-    store = Store()
-    intake = Intake(store, BEGUN)
-    intake.take(ENDPOINT_SLICES, "ADDED", raw_slice())
-    intake.take(ENDPOINT_SLICES, "DELETED", changed_slice(2, "2026-01-01T00:00:01Z"))
-    assert store.changes.begin(WEB) == Change(slices=2)
+    writer = CacheWriter(Cache(), BEGUN)
+    writer.put(ENDPOINT_SLICES, raw_slice())
+    writer.remove(ENDPOINT_SLICES, changed_slice(2, "2026-01-01T00:00:01Z"))
+    assert writer.changes.begin(WEB) == PendingChange(slices=2)
 
 
-def planned(store: Store, made_at: datetime | None):
-    service = store.services.get(WEB)
-    built = build(service, store.slices_of(WEB), lambda _pod: ())
-    contenders, farm_at = store.contenders, store.farms.get
-    return plan(service, built, store.farms_of(WEB), contenders=contenders, farm_at=farm_at, made_at=made_at)
+def planned(cache: Cache, made_at: datetime | None):
+    service = cache.services.get(WEB)
+    built = build(service, cache.slices_of(WEB), lambda _pod: ())
+    contenders, farm_at = cache.contenders, cache.farms.get
+    return diff(service, built, cache.farms_of(WEB), contenders=contenders, farm_at=farm_at, made_at=made_at)
 
 
 def test_a_farm_that_changes_is_told_the_time_and_one_that_does_not_is_not_written():
-    store = Store()
-    intake = Intake(store)
-    intake.take(SERVICES, "ADDED", raw_service())
-    (apply,) = planned(store, FIRST).applies
+    cache = Cache()
+    writer = CacheWriter(cache)
+    writer.put(SERVICES, raw_service())
+    (apply,) = planned(cache, FIRST).applies
     assert apply.body["metadata"]["annotations"] == {names.ANNOTATION_CHANGED_AT: "2026-01-01T00:00:01.000000Z"}
-    (apply,) = planned(store, None).applies
+    (apply,) = planned(cache, None).applies
     assert "annotations" not in apply.body["metadata"]
     assert apply.key == FarmKey("default", "web--http")
     written = {
         **apply.body,
         "metadata": {**apply.body["metadata"], "uid": "u", "resourceVersion": "5", "generation": 1},
     }
-    intake.take(FARMS, None, written)
-    assert planned(store, SECOND).applies == ()
+    writer.put(FARMS, written)
+    assert planned(cache, SECOND).applies == ()

@@ -1,0 +1,148 @@
+"""Serve the farms' healthCheckNodePorts."""
+
+import asyncio
+import resource
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kube_nftlb.agent.health import service_health
+from kube_nftlb.agent.health.probes import AgentHealth
+from kube_nftlb.agent.health.service_health import Check, PortRequest
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer
+from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.reasons import AgentEvent
+
+SETTLE_S = 0.1
+"""Changes within this time are applied together."""
+RETRY_S = 5.0
+"""The pause before listening on a port in use is retried."""
+
+
+class PortFailure(NamedTuple):
+    """Why the agent does not listen on a port."""
+
+    reason: AgentEvent
+    message: str
+
+
+class HealthCheckPorts:
+    """Serves the farms' healthCheckNodePorts, on the addresses that ``hosts`` returns."""
+
+    def __init__(
+        self,
+        node: str,
+        state: AgentHealth,
+        events: Events,
+        hosts: Callable[[], tuple[str, ...]] = lambda: (ALL_ADDRESSES,),
+    ) -> None:
+        self._node = node
+        self._state = state
+        self._events = events
+        self._hosts = hosts
+        self._requests: dict[FarmKey, PortRequest] = {}
+        self._checks: dict[int, Check] = {}
+        self._servers: dict[int, HttpServer] = {}
+        self._failing: set[Subject] = set()
+        self._wake = asyncio.Event()
+
+    # Handlers of the watch, which return at once.
+
+    def put(self, farm: Farm) -> None:
+        """Add or replace a farm."""
+        self._set(_key(farm), service_health.port_request(farm, self._node))
+
+    def remove(self, key: FarmKey) -> None:
+        """Remove a farm."""
+        self._set(key, None)
+
+    def replace_all(self, farms: Iterable[Farm]) -> None:
+        """Replace all farms."""
+        present = {_key(farm): farm for farm in farms}
+        for key in self._requests.keys() - present.keys():
+            self.remove(key)
+        for farm in present.values():
+            self.put(farm)
+
+    def _set(self, key: FarmKey, request: PortRequest | None) -> None:
+        if self._requests.get(key) == request:
+            return
+        if request is None:
+            del self._requests[key]
+        else:
+            self._requests[key] = request
+        self._wake.set()
+
+    # Servers.
+
+    async def run(self) -> None:
+        """Open and close ports until cancelled."""
+        try:
+            while True:
+                try:
+                    await asyncio.wait_for(self._wake.wait(), RETRY_S if self._failing else None)
+                except TimeoutError:
+                    pass
+                else:
+                    await asyncio.sleep(SETTLE_S)
+                self._wake.clear()
+                self._tell(await self._apply())
+        finally:
+            for server in self._servers.values():
+                server.close()
+
+    async def _apply(self) -> dict[Subject, list[PortFailure]]:
+        """Open and close ports as the farms need; return the failures by object."""
+        self._checks, conflicts = service_health.decide(self._requests.values())
+        for port in self._servers.keys() - self._checks.keys():
+            self._servers.pop(port).close()
+        problems = defaultdict[Subject, list[PortFailure]](list)
+        for port, check in self._checks.items():
+            if port not in self._servers and (reason := await self._open(port)):
+                problems[check.subject].append(self._problem(port, reason))
+        for subject, port, owner in conflicts:
+            reason = f"the {owner.resource.kind} {owner.namespace}/{owner.name} has the same port"
+            problems[subject].append(self._problem(port, reason))
+        return problems
+
+    async def _open(self, port: int) -> str | None:
+        """Listen on a port; return why that failed, or None."""
+        limit = _servers_max()
+        if len(self._servers) >= limit:
+            return f"the limit of {limit} ports is reached, half of the limit of open files"
+        server = HttpServer(lambda _path: self._answer(port))
+        try:
+            await server.listen(self._hosts(), port)
+        except OSError as error:
+            return error.strerror or str(error)
+        self._servers[port] = server
+        return None
+
+    def _answer(self, port: int) -> Answer:
+        if (check := self._checks.get(port)) is None:
+            # The port was closed during the request.
+            return Answer(404, {"error": "no Service has this port anymore"})
+        return service_health.answer(check, proxy_healthy=self._state.serves)
+
+    def _problem(self, port: int, reason: str) -> PortFailure:
+        return PortFailure(
+            "FailedToStartServiceHealthcheck",
+            f"node {self._node} cannot listen on the healthCheckNodePort {port}: {reason}",
+        )
+
+    def _tell(self, problems: dict[Subject, list[PortFailure]]) -> None:
+        for subject in self._failing | problems.keys():
+            self._events.report(subject, problems.get(subject, ()))
+        self._failing = set(problems)
+
+
+def _servers_max() -> int:
+    """Return half of the limit of open files; the rest is for connections, to nftlb and the API server above all."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit // 2
+
+
+def _key(farm: Farm) -> FarmKey:
+    return FarmKey(farm.metadata.namespace, farm.metadata.name)

@@ -1,0 +1,46 @@
+"""Read the API server's answers."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import msgspec
+
+from kube_nftlb import errors
+
+
+async def read(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer. Raises KubeError or a subclass, or KubeUnreachableError."""
+    try:
+        data = await response.read()
+    except (aiohttp.ClientError, TimeoutError, ConnectionError) as broken:
+        raise errors.KubeUnreachableError(f"{response.method} {response.url.path}: {broken!r}") from broken
+    if response.status >= 300:
+        raise error(response.status, data)
+    return data
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Split chunks into lines. aiohttp's own reader fails on lines over 128 KiB, and objects are larger."""
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            yield b"".join((*parts, line))
+            parts = []
+        if rest:
+            parts.append(rest)
+    if parts:
+        yield b"".join(parts)
+
+
+def error(status: int, data: bytes) -> errors.KubeError:
+    """Return the error for a status and the Status object in the body."""
+    try:
+        answer = msgspec.json.decode(data)
+        reason, message = answer.get("reason", ""), answer.get("message", "")
+    except ValueError:
+        reason, message = "", data.decode(errors="replace")[:500]
+    kind = {404: errors.NotFoundError, 409: errors.ConflictError, 410: errors.ExpiredError}.get(
+        status, errors.KubeError
+    )
+    return kind(status, reason, message)

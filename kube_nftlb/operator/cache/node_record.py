@@ -1,0 +1,44 @@
+"""Nodes in the cache: what their agents report. No I/O."""
+
+from typing import Any, NamedTuple
+
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.operator.cache.sanitize import sanitized_status
+
+Json = dict[str, Any]
+
+
+class NodeRecord(NamedTuple):
+    """The report of a node's agent."""
+
+    name: str
+    resource_version: int
+    watermark: int
+    policy_watermark: int
+    ready: bool
+    failed: dict[tuple[FarmKey, int], str]
+    """Reason and message of the farms that failed on the node, by key and generation."""
+
+
+def parse_node(raw: Json) -> NodeRecord:
+    """Return an NftlbNode's record. What an agent of another version does not write counts as not done."""
+    raw = {**raw, "status": sanitized_status(raw.get("status"))}
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    failed = {
+        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
+            text for text in (entry.get("reason"), entry.get("message")) if text
+        )
+        for entry in status.get("failedFarms") or ()
+    }
+    return NodeRecord(
+        name=metadata["name"],
+        resource_version=int(metadata["resourceVersion"]),
+        watermark=_number(status.get("watermark")),
+        policy_watermark=_number(status.get("policyWatermark")),
+        ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
+        failed=failed,
+    )
+
+
+def _number(text: object) -> int:
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0

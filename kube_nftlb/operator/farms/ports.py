@@ -1,0 +1,80 @@
+"""The Service ports that farms are built from, and the addresses of each farm."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kube_nftlb import names
+from kube_nftlb.api.base import FAMILIES, Family
+from kube_nftlb.api.kubernetes.service import Service, ServicePort
+from kube_nftlb.operator.cache.slices import canonical_ip
+from kube_nftlb.operator.farms.annotations import Listen
+from kube_nftlb.operator.farms.external_addresses import External, external_addresses, external_policy, internal_policy
+from kube_nftlb.operator.farms.spec import Spec
+
+
+class PortKey(NamedTuple):
+    """The identity of what a farm is built from: a Service port (``""`` without a name) in one family."""
+
+    namespace: str
+    service: str
+    port: str
+    family: Family
+    external: bool = False
+    """True for the second farm of a port: that of the addresses reached from outside the cluster."""
+
+    @property
+    def plain_name(self) -> str:
+        """The name of its farm, unless that is taken."""
+        return names.farm_name(self.service, self.port, self.family, external=self.external)
+
+
+def port_keys(service: Service) -> tuple[PortKey, ...]:
+    """Return the keys of a Service's farms, without its endpoints."""
+    return tuple(key for key, _, _ in farm_ports(service, cluster_ips(service), external_addresses(service), Listen()))
+
+
+def serves(service: Service) -> bool:
+    """Return True if the Service is ours: it has a cluster IP and no label for another proxy."""
+    labels = service.metadata.labels
+    if names.LABEL_PROXY_NAME in labels or names.LABEL_HEADLESS in labels:
+        return False
+    return service.spec.type != "ExternalName" and service.spec.cluster_ip not in ("", "None")
+
+
+def cluster_ips(service: Service) -> dict[Family, str]:
+    """Return the Service's cluster IP of each family; none if it is not ours."""
+    if not serves(service):
+        return {}
+    addresses: dict[Family, str] = {}
+    for text in service.spec.cluster_ips or (service.spec.cluster_ip,):
+        for family in FAMILIES:
+            if (ip := canonical_ip(text, family)) is not None:
+                addresses.setdefault(family, ip)
+    return addresses
+
+
+def farm_ports(
+    service: Service, addresses: dict[Family, str], outside: External, listen: Listen
+) -> Iterator[tuple[PortKey, ServicePort, list[Spec]]]:
+    """Yield the key, port and addresses of each farm of a Service.
+
+    A port has a second farm for the addresses reached from outside if a traffic policy is Local: clients get other
+    backends there, and these sessions must not count inside. Also if one of them is an external IP, which may conflict:
+    a farm is accepted or rejected as a whole. With session affinity alone, all addresses are in one farm, so that a
+    client gets the same backend at each.
+    """
+    namespace, name = service.metadata.namespace, service.metadata.name
+    local = "Local" in (internal_policy(service), external_policy(service))
+    sticky = service.spec.session_affinity == "ClientIP"
+    for port in service.spec.ports:
+        for family, ip in addresses.items():
+            key = PortKey(namespace, name, port.name or "", family)
+            ports = "" if listen.all_ports else listen.ports or str(port.port)
+            inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
+            outer = outside.of(family, port, ports)
+            chosen = any(address["type"] == "ExternalIP" for address in outer)
+            if outer and (local or (chosen and not sticky)):
+                yield key, port, [inner]
+                yield key._replace(external=True), port, outer
+            else:
+                yield key, port, [inner, *outer]

@@ -1,0 +1,64 @@
+"""List and watch EndpointSlices, farms and nodes into the cache.
+
+Not with kopf, which spends a millisecond, a task and a copy on each event: every Service has slices, and every change
+of a farm causes three events. The project's own reflector skips objects with a known resourceVersion.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.informers.kinds import WATCHED
+
+_log = structlog.get_logger()
+
+
+class Informers:
+    """Keeps the cache up to date in ``run``; ``on_change`` gets what each change makes out of date."""
+
+    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Dirty], None]) -> None:
+        self._kube = kube
+        self._writer = writer
+        self._on_change = on_change
+        self._listed = {resource: asyncio.Event() for resource in WATCHED}
+
+    async def until_listed(self) -> None:
+        """Wait until all kinds are listed: before that, an existing farm might seem missing."""
+        for event in self._listed.values():
+            await event.wait()
+
+    async def run(self, resource: Resource) -> None:
+        """List and watch one of WATCHED until cancelled."""
+        handlers = Handlers(
+            replace=lambda listing: self._replace(resource, listing),
+            put=lambda raw: self._change(resource, raw, self._writer.put),
+            remove=lambda raw: self._change(resource, raw, self._writer.remove),
+        )
+        await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
+
+    def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
+        """Cache an object of a list at once and keep its name alone, so that memory holds no more than a page."""
+        self._change(resource, raw, self._writer.put)
+        return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
+
+    def _replace(self, resource: Resource, listing: Listing) -> None:
+        version = int(listing.resource_version)
+        listed = {self._writer.key(resource, raw) for raw in listing.items}
+        for key in self._writer.unlisted(resource, listed, version):
+            self._on_change(self._writer.forget(resource, key, version))
+        self._listed[resource].set()
+
+    def _change(self, resource: Resource, raw: JsonObject, change: Callable[[Resource, JsonObject], Dirty]) -> None:
+        try:
+            dirty = change(resource, raw)
+        except Exception:
+            # One malformed object must not stop all others.
+            _log.exception("cannot parse object, ignored", resource=resource.plural, name=raw["metadata"]["name"])
+        else:
+            self._on_change(dirty)

@@ -1,0 +1,12 @@
+"""What the operator rejects of an object, for logs, Events and conditions."""
+
+from typing import NamedTuple
+
+from kube_nftlb.reasons import OperatorEvent
+
+
+class Rejection(NamedTuple):
+    """Why a part of an object is not used as written: a reason in CamelCase, and a message that says what to do."""
+
+    reason: OperatorEvent
+    message: str

@@ -1,0 +1,153 @@
+"""One list-and-watch loop for all: what handlers get, and from which version on it lists again."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.kube import reflector
+from kube_nftlb.kube.client import Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import FARMS, SERVICES, JsonObject, Resource
+from tests.fakes.kube import FakeKube
+
+EXPIRED = errors.ExpiredError(410, "Expired", "too old resource version")
+AWAY = errors.KubeUnreachableError("connection refused")
+
+
+def raw(name: str, version: int) -> JsonObject:
+    return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}}
+
+
+class Seen:
+    """Everything that handlers got, in its order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.handlers = Handlers(
+            replace=self._replace,
+            put=lambda found: self.calls.append(("put", found["metadata"]["name"])),
+            remove=lambda found: self.calls.append(("remove", found["metadata"]["name"])),
+            seen=lambda version: self.calls.append(("seen", version)),
+            failed=lambda error: self.calls.append(("failed", error)),
+        )
+
+    def _replace(self, listing: Listing) -> None:
+        self.calls.append(("replace", [item["metadata"]["name"] for item in listing.items]))
+
+
+@contextlib.asynccontextmanager
+async def following(kube: FakeKube, handlers: Handlers, **options: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(list_and_watch(kube, SERVICES, handlers, **options))
+    try:
+        await kube.delivered()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector, "_RETRY_FIRST_S", 0.001)
+
+
+async def test_handlers_get_the_list_and_then_each_event_with_its_version() -> None:
+    kube, seen = FakeKube(), Seen()
+    kube.put(SERVICES, raw("a", 10))
+    async with following(kube, seen.handlers):
+        kube.put(SERVICES, raw("b", 11))
+        kube.put(SERVICES, raw("a", 12))
+        kube.bookmark(15)
+        kube.remove(SERVICES, "a", "default", 16)
+        await kube.delivered()
+    assert seen.calls == [
+        ("replace", ["a"]),
+        *(("put", "b"), ("seen", 11)),
+        *(("put", "a"), ("seen", 12)),
+        ("seen", 15),
+        *(("remove", "a"), ("seen", 16)),
+    ]
+
+
+async def test_a_broken_watch_goes_on_where_it_was() -> None:
+    kube, seen = FakeKube(), Seen()
+    kube.watch_errors.append(AWAY)
+    async with following(kube, seen.handlers):
+        kube.put(SERVICES, raw("a", 11))
+        await kube.delivered()
+    assert seen.calls == [("replace", []), ("failed", AWAY), ("put", "a"), ("seen", 11)]
+
+
+async def test_an_expired_watch_lists_again() -> None:
+    kube, seen = FakeKube(), Seen()
+    kube.put(SERVICES, raw("a", 10))
+    kube.watch_errors.append(EXPIRED)
+    async with following(kube, seen.handlers):
+        pass
+    assert seen.calls == [("replace", ["a"]), ("replace", ["a"])]
+
+
+async def test_transform_applies_to_lists() -> None:
+    kube, seen = FakeKube(), Seen()
+    kube.put(SERVICES, raw("a", 10))
+    kube.put(SERVICES, raw("b", 11))
+
+    def without_a(found: JsonObject) -> JsonObject | None:
+        return found if found["metadata"]["name"] != "a" else None
+
+    async with following(kube, seen.handlers, transform=without_a):
+        pass
+    assert seen.calls == [("replace", ["b"])]
+
+
+async def test_handlers_for_one_object_get_it_or_none() -> None:
+    kube = FakeKube()
+    seen: list[JsonObject | None] = []
+    handlers = Handlers.for_one(seen.append)
+    async with following(kube, handlers, field_selector="metadata.name=a"):
+        kube.put(SERVICES, raw("b", 10))
+        kube.put(SERVICES, raw("a", 11))
+        kube.bookmark(12)
+        kube.remove(SERVICES, "a", "default", 13)
+        await kube.delivered()
+    assert [found and found["metadata"]["resourceVersion"] for found in seen] == [None, "11", None]
+
+
+class _EndError(errors.KubeNftlbError):
+    """Ends the loop."""
+
+
+async def lists(
+    resource: Resource, answers: list[errors.KubeNftlbError | None], watches: list[Exception]
+) -> list[str | None]:
+    """The versions from which on it lists, until an error that ends it, from an API server at version 10, then 20."""
+    kube, ignore = FakeKube(10), lambda _: None
+    kube.list_errors.extend([*answers, _EndError()])
+    kube.watch_errors.extend(watches)
+    handlers = Handlers(replace=lambda _: kube.bookmark(20), put=ignore, remove=ignore, failed=ignore)
+    with contextlib.suppress(_EndError):
+        await list_and_watch(kube, resource, handlers)
+    return [not_older_than for not_older_than, _ in kube.lists]
+
+
+async def test_custom_resources_are_listed_from_memory() -> None:
+    assert await lists(FARMS, [], []) == ["0"]
+    assert await lists(SERVICES, [], []) == [None]
+
+
+async def test_a_later_list_is_never_older_than_what_handlers_got() -> None:
+    assert await lists(FARMS, [None], [EXPIRED]) == ["0", "20"]
+    assert await lists(SERVICES, [None], [EXPIRED]) == [None, None]
+
+
+async def test_after_a_restore_of_etcd_the_list_is_what_etcd_has() -> None:
+    too_new = errors.KubeError(504, "Timeout", "Too large resource version: 20, current: 5")
+    assert await lists(FARMS, [None, too_new], [EXPIRED]) == ["0", "20", None]
+
+
+async def test_an_unreachable_api_server_gets_the_same_list_again() -> None:
+    assert await lists(FARMS, [None, AWAY], [EXPIRED]) == ["0", "20", "20"]

@@ -1,0 +1,72 @@
+"""Farms come into the cache page by page, and one that nobody can read stops none of the others."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.kube.resources import FARMS
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.informers.informers import Informers
+from kube_nftlb.operator.informers.kinds import WATCHED
+from tests.fakes.kube import FakeKube
+from tests.unit.operator.objects import raw_farm
+
+
+@pytest.fixture
+def cache() -> Cache:
+    return Cache()
+
+
+@contextlib.asynccontextmanager
+async def watching(kube: FakeKube, cache: Cache) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(Informers(kube, CacheWriter(cache), lambda _: None).run(FARMS))
+    await kube.delivered()
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+async def test_of_what_is_listed_no_more_than_the_name_is_kept(cache: Cache) -> None:
+    kube = FakeKube()
+    kube.put(FARMS, raw_farm(name="a", version=3))
+    async with watching(kube, cache):
+        assert FarmKey("default", "a") in dict(cache.farms.items())
+    assert kube.listed == [{"metadata": {"namespace": "default", "name": "a"}}]
+
+
+async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(cache: Cache) -> None:
+    for name, version in (("old", 5), ("young", 11)):
+        CacheWriter(cache).put(FARMS, raw_farm(name=name, version=version))
+    async with watching(FakeKube(version=10), cache):
+        pass
+    assert {key.name for key, _ in cache.farms.items()} == {"young"}
+
+
+async def test_an_object_that_cannot_be_read_is_passed_over(cache: Cache) -> None:
+    kube = FakeKube()
+    poison = raw_farm(name="poison", version=12)
+    poison["metadata"]["generation"] = "none"
+    async with watching(kube, cache) as task:
+        kube.put(FARMS, poison)
+        kube.put(FARMS, raw_farm(name="good", version=13))
+        await kube.delivered()
+        assert not task.done()
+    assert "good" in {key.name for key, _ in cache.farms.items()}
+
+
+async def test_all_kinds_are_waited_for(cache: Cache) -> None:
+    kube = FakeKube(version=1)
+    watch = Informers(kube, CacheWriter(cache), lambda _: None)
+    runs = [asyncio.create_task(watch.run(resource)) for resource in WATCHED[:-1]]
+    listed = asyncio.create_task(watch.until_listed())
+    await kube.delivered()
+    assert not listed.done()
+    runs.append(asyncio.create_task(watch.run(WATCHED[-1])))
+    await asyncio.wait_for(listed, 1)
+    for run in runs:
+        run.cancel()
