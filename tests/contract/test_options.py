@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.engine.nftlb import plan
-from kube_nftlb.agent.table import kernel_features
+from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import drift
 from kube_nftlb.api.farm import Farm
@@ -93,8 +93,8 @@ async def node(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Node]:
 async def test_an_option_is_set_changed_and_cleared(node: Node, family: str, option: str) -> None:
     bystander = {**FAMILIES[family], "addresses": [{"ip": FAMILIES[family]["addresses"][0]["ip"], "ports": "8080"}]}
     await node.bring(farm("bystander", **bystander, limits={"new": "5/second"}, log="input"))
-    others = node.table.state
     await node.bring(farm(**FAMILIES[family]))
+    without = node.table.state
     fresh = node.engine.present["web--http"].options
     first, second = CHANGES[option]
     await node.bring(farm(**FAMILIES[family], **first))
@@ -105,13 +105,14 @@ async def test_an_option_is_set_changed_and_cleared(node: Node, family: str, opt
         await node.bring(farm(**one_address, **second))
     await node.bring(farm(**FAMILIES[family]))
     assert node.engine.present["web--http"].options == fresh
-    assert node.table.state == others
+    assert node.table.state == without
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_sources_and_limits_of_backends_are_set_changed_and_cleared(node: Node, family: str) -> None:
     base, (one, other) = FAMILIES[family], SOURCE[family]
-    empty = node.table.state
+    await node.bring(farm(**base))
+    without = node.table.state
     a, b = base["backends"]
     for changes in (
         {"sourceAddress": one},
@@ -121,7 +122,7 @@ async def test_sources_and_limits_of_backends_are_set_changed_and_cleared(node: 
         {"backends": [a]},
     ):
         await node.bring(farm(**{**base, **changes}))
-    assert node.table.state == empty
+    assert node.table.state == without
 
 
 async def test_the_longest_names_fit(node: Node) -> None:
@@ -138,15 +139,16 @@ async def test_the_longest_names_fit(node: Node) -> None:
 async def test_a_helper_is_probed_and_set(node: Node, helper: tuple[str, str], family: str) -> None:
     name, protocol = helper
     if family == "ipv6" and name in IPV4_HELPERS:
-        with pytest.raises(ValueError, match="is for ipv4"):
+        with pytest.raises(ValueError, match="require family ipv4"):
             farm(**FAMILIES[family], helper=name, protocol=protocol)
         return
     wanted = farm(**FAMILIES[family], helper=name, protocol=protocol)
     before = await node.engine.reader.generation()
-    possible = [await node.table.possible(feature.probe) for feature in kernel_features.needed(wanted.spec)]
+    features = FeatureProbe(node.engine.nft)
+    await features.probe(wanted.spec)
     assert await node.engine.reader.generation() == before, "a probe changes nothing"
-    if not all(possible):
-        pytest.skip(next(kernel_features.needed(wanted.spec)).lacking)
+    if missing := features.missing(wanted.spec):
+        pytest.skip(missing)
     await node.bring(wanted)
     await node.bring(
         farm(

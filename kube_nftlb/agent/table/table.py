@@ -41,10 +41,6 @@ class AgentTable:
         """What an owner has."""
         return self._owners.get(owner, Contents())
 
-    async def possible(self, commands: str) -> bool:
-        """Whether the kernel would take these commands; nothing is changed."""
-        return not await self._nft.complaint(commands)
-
     async def create(self) -> dict[str, str]:
         """Create the table anew, with all contents, in one transaction.
 
