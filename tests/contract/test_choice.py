@@ -140,7 +140,7 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     assert await remembered() == []
 
 
-async def test_a_client_that_comes_back_while_clients_are_remembered_again_keeps_none_of_them_out(
+async def test_a_client_returning_during_a_session_replay_displaces_no_other(
     engine: NftlbEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bring(engine, farm(persistence="srcip", backends=BACKENDS["ipv4"]))

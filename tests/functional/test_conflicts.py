@@ -94,7 +94,7 @@ def test_a_farm_of_every_port_gives_way_to_a_service(cluster: Cluster, namespace
     assert accepted(cluster, "every", namespace)[2].startswith(f"{namespace}/web--http has 10.96.77.8:80/TCP; give ")
 
 
-def test_a_farm_that_only_says_that_it_is_a_services_ranks_as_written_by_hand(
+def test_a_farm_that_only_claims_to_be_a_services_ranks_as_handwritten(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     for app in ("evil", "web"):
@@ -165,7 +165,7 @@ def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
         cluster.kubectl("delete", "-f", "-", stdin=policy)
 
 
-def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(cluster: Cluster, guarded: str) -> None:
+def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluster: Cluster, guarded: str) -> None:
     cluster.apply(service("own", guarded, selector={"app": "nobody"}))
     eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator still writes farms")
 
@@ -199,7 +199,7 @@ def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(clu
     assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
 
 
-def test_the_address_of_a_service_that_is_gone_is_free_though_a_finalizer_keeps_its_farm(
+def test_a_deleted_services_address_is_free_though_its_farm_lingers(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     for app in ("evil", "web"):

@@ -60,7 +60,7 @@ def test_a_change_of_scheduler_fails_no_connection(cluster: Cluster, namespace: 
     assert all(stream["complete"] for stream in streams), streams
 
 
-def test_a_change_that_restarts_a_farm_breaks_no_open_connection_and_no_other_farm(
+def test_restarting_a_farm_breaks_no_open_connection_and_no_other_farm(
     cluster: Cluster, namespace: str, client: str, web: str
 ) -> None:
     cluster.apply(service("other", namespace, selector={"app": "web"}))
@@ -171,7 +171,7 @@ def test_a_node_whose_nftlb_is_gone_is_not_ready(cluster: Cluster) -> None:
     eventually(lambda: ready() == "True", "it is well again", 10)
 
 
-def test_an_nftlb_that_comes_back_with_an_old_state_is_brought_to_the_present_one(
+def test_an_nftlb_that_returns_with_old_state_is_brought_up_to_date(
     cluster: Cluster, namespace: str, client: str, web: str
 ) -> None:
     time.sleep(3)
@@ -202,7 +202,7 @@ def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
     cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("stays", namespace))
 
 
-def test_hundreds_of_new_services_keep_nobody_in_another_namespace_waiting(cluster: Cluster) -> None:
+def test_hundreds_of_new_services_delay_nobody_in_another_namespace(cluster: Cluster) -> None:
     with cluster.namespace() as one, cluster.namespace() as another, cluster.namespace() as third:
         # The new operator is told of them in this order: half of the crowd comes before, and half of it afterwards.
         before, quiet, behind = sorted((one, another, third))

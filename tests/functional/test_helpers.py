@@ -134,7 +134,7 @@ def test_every_helper_is_programmed_or_what_is_missing_is_named(cluster: Cluster
     [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "nftlb 1.0.7 takes a farm out of the kernel")],
     ids=["queue", "flow offload"],
 )
-def test_a_farm_that_needs_what_the_kernel_or_nftlb_lacks_is_told_so_and_hurts_nobody(
+def test_a_farm_that_needs_a_missing_feature_says_so_and_hurts_nobody(
     cluster: Cluster, namespace: str, client: str, spec: dict[str, Any], option: str
 ) -> None:
     cluster.run("web", 1, namespace)

@@ -122,7 +122,7 @@ def host_ruleset() -> str:
     return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout
 
 
-def test_the_definition_and_the_nodes_keep_hostile_farms_from_everybody_else(
+def test_the_definition_and_the_nodes_contain_hostile_farms(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
     hostile = hostile_farms(namespace)
@@ -132,7 +132,7 @@ def test_the_definition_and_the_nodes_keep_hostile_farms_from_everybody_else(
         all_are_judged(cluster, namespace)
 
 
-def test_where_the_definition_has_no_rules_the_nodes_alone_keep_hostile_farms_from_everybody_else(
+def test_if_the_definition_has_no_rules_the_nodes_contain_hostile_farms(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
     hostile = hostile_farms(namespace)
@@ -215,9 +215,7 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
     )
 
 
-def test_a_service_with_more_endpoints_than_etcd_takes_in_a_farm_is_served_with_as_many_as_it_does(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_a_service_too_big_for_one_etcd_object_is_served_by_what_fits(cluster: Cluster, namespace: str) -> None:
     long = "a-deployment-with-quite-a-long-name-as-generated-by-some-tool-7d9f8b6c5d"
     for number in range(4):
         cluster.apply(

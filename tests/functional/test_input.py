@@ -67,7 +67,7 @@ def test_a_farm_with_a_dot_in_its_name_is_refused(cluster: Cluster) -> None:
     assert "must not have a dot" in cluster.refused(farm("shop.web--http", "default", addresses=LISTEN))
 
 
-def test_a_farm_past_the_definition_is_refused_by_the_node_and_the_others_stay(
+def test_a_farm_that_evades_the_definition_is_refused_by_the_node_alone(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     """The last line of defence: what the API server's rules do not see, the agent does."""

@@ -154,7 +154,7 @@ socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_TCP).sendto(header, (host,
 
 
 @FAMILIES
-def test_packets_that_no_honest_client_sends_are_dropped_where_the_farm_is_strict(
+def test_a_strict_farm_drops_packets_that_no_honest_client_sends(
     cluster: Cluster, namespace: str, client: str, family: str
 ) -> None:
     two_farms(cluster, namespace, family, limits={"tcpStrict": True})

@@ -62,7 +62,7 @@ def programmed(cluster: Cluster, name: str, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["TCP", "UDP"])
-def test_dsr_spreads_over_the_pods_of_the_node_which_answer_the_client_directly(
+def test_dsr_spreads_over_the_nodes_pods_which_answer_the_client_directly(
     cluster: Cluster, namespace: str, client: str, protocol: str
 ) -> None:
     ports = [{"name": "http", "port": 80, "protocol": protocol}]

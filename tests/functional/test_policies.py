@@ -255,7 +255,7 @@ def test_a_farm_whose_policy_does_not_exist_lets_nobody_in_until_it_does(
 
 
 @pytest.mark.usefixtures("web")
-def test_fifty_changes_fail_no_connection_of_the_allowed_and_let_the_denied_in_for_none(
+def test_fifty_changes_fail_no_allowed_connection_and_admit_no_denied_one(
     cluster: Cluster, namespace: str, near_and_far: Sources
 ) -> None:
     near, far, vip = near_and_far.pod, near_and_far.far_pod, VIPS["ipv4"]
@@ -325,7 +325,7 @@ def test_a_policy_of_one_address_leaves_the_others_open(
     assert gets_in(cluster, far, "10.99.1.2")
 
 
-def test_an_open_connection_of_a_client_that_is_denied_goes_on_and_udp_is_guarded_too(
+def test_a_denied_clients_open_connection_goes_on_and_udp_is_guarded_too(
     cluster: Cluster, namespace: str, near_and_far: Sources
 ) -> None:
     near, vip = near_and_far.pod, VIPS["ipv4"]

@@ -18,9 +18,7 @@ def front(cluster: Cluster, namespace: str) -> Front:
     return Front(cluster, namespace, replicas=2, ports=PORTS)
 
 
-def test_the_port_is_kept_where_backends_have_none_and_one_serves_all_where_they_have_one(
-    front: Front, client: str
-) -> None:
+def test_the_port_is_kept_if_backends_have_none_else_theirs_serves_all(front: Front, client: str) -> None:
     listened = [{"ip": front.ip, "ports": "80-82,8001"}]
     front.apply(addresses=listened, backends=[front.backend(pod, port=None) for pod in front.pods])
     for port in (80, 81, 8001):

@@ -52,7 +52,7 @@ def report(node: str) -> dict[str, Any]:
     return {"apiVersion": "kube-nftlb.io/v1alpha1", "kind": "NftlbNode", "metadata": {"name": node}}
 
 
-def test_nothing_that_a_program_asked_for_in_this_lab_was_refused_for_want_of_a_right(cluster: Cluster) -> None:
+def test_no_request_of_our_programs_in_this_lab_was_forbidden(cluster: Cluster) -> None:
     paths = [cluster.lab.log_path("operator"), *(cluster.lab.log_path("agent", node) for node in cluster.nodes)]
     for path in paths:
         text = path.read_text()
@@ -110,9 +110,7 @@ def test_neither_reads_secrets_nor_makes_pods_nor_gives_rights(cluster: Cluster,
     assert [each for each in refused if holder.can(*each)] == []
 
 
-def test_the_operator_writes_no_services_slices_or_pods_and_leases_of_its_own_alone(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_the_operator_writes_no_services_slices_pods_or_others_leases(cluster: Cluster, namespace: str) -> None:
     holder = Holder(cluster, OPERATOR)
     cluster.apply(service("web", namespace))
     holder.may_not("annotate", "service", "web", "a=b", "-n", namespace)
@@ -152,7 +150,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
         cluster.kubectl("delete", "-f", "-", stdin=text)
 
 
-def test_with_the_admission_policy_an_agent_reports_for_its_own_node_alone(guarded: Cluster) -> None:
+def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cluster) -> None:
     own, other = guarded.nodes
     holder = Holder(guarded, AGENT, own)
     # As the agents do: kubectl's other ways read the object first, which they may not.

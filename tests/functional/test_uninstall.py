@@ -87,7 +87,7 @@ def look(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("daemon_set")
-def test_an_agent_that_ends_while_its_daemon_set_is_there_leaves_all_as_it_is(alone: Cluster, served: str) -> None:
+def test_an_agent_that_stops_while_its_daemonset_exists_leaves_its_state(alone: Cluster, served: str) -> None:
     before = look(alone, served)
     assert before["tables"] == OURS | {FOREIGN}
     assert len(before["pods"]) == 2

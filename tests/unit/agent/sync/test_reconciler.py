@@ -858,7 +858,9 @@ async def test_an_address_is_not_given_away_by_a_farm_of_which_nobody_has_looked
     assert node.loop.progress.problems[KEY_OF_WEB].reason == "KernelFeatureMissing"
 
 
-@pytest.mark.parametrize("impossible", [{"queue": 3}, {"flowOffload": True}], ids=["KernelFeatureMissing", "Unsupported"])
+@pytest.mark.parametrize(
+    "impossible", [{"queue": 3}, {"flowOffload": True}], ids=["KernelFeatureMissing", "Unsupported"]
+)
 async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     node: Node, monkeypatch: pytest.MonkeyPatch, impossible: dict[str, Any]
 ) -> None:
