@@ -11,7 +11,7 @@ _LABS = {"functional": 4, "functional/conformance": 2, "image": 1}
 """How many labs of each kind a small machine carries; a lab serves all tests of its folder that run in one process."""
 
 
-class _ByLab(LoadScopeScheduling):
+class _ByLab(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hints
     """Files stay whole, and the files of a lab stay together, in turns by the alphabet."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -18,8 +18,8 @@ from kube_nftlb.nftlb.readback import Kernel
 from tests.builders import farm, raw_backend
 from tests.contract.conftest import PORT
 
-IPV4 = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
-IPV6 = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
+IPV4: dict[str, Any] = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
+IPV6: dict[str, Any] = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
 BACKENDS = {
     "ipv4": [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3", weight=3), raw_backend("c", "10.244.1.4")],
     "ipv6": [
@@ -104,7 +104,7 @@ async def test_a_farm_lives_through_all_changes(engine: NftlbEngine, base: dict[
     await bring(engine, None)
     assert engine.present == {}
     for family in ("ip", "ip6"):
-        assert await engine._kernel.listeners(family) == set()  # type: ignore[arg-type]  # noqa: SLF001 - the last word is the kernel's
+        assert await engine._kernel.listeners(family) == set()  # noqa: SLF001 - the last word is the kernel's
 
 
 BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00:244::99")}

@@ -78,7 +78,7 @@ class Reader:
         self._shell.stdin.flush()
         watchdog = threading.Timer(_BLOCK_S, self._kill)
         watchdog.start()
-        lines = []
+        lines: list[str] = []
         try:
             for line in self._shell.stdout:
                 if line.endswith(f"{_END}\n"):

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from lab.lab import Lab
+from tests.builders.manifests import client_pod
 from tests.docs.reader import ROOT
-from tests.functional.cluster import Cluster, client_pod, eventually
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_helpers import FTP, fetch, programmed
 from tests.functional.test_logs import traced
 from tests.functional.test_modes import loopback

@@ -16,6 +16,7 @@ import yaml
 from kube_nftlb.settings import NftlbSettings
 from lab.lab import Lab
 from lab.traffic import command as traffic
+from tests.builders.manifests import deployment
 from tests.functional.api import Api
 
 TRAFFIC = (sys.executable, "-m", "lab.traffic")
@@ -275,68 +276,3 @@ class Cluster:
             self.lab.log_path("nftlb", node).read_text(errors="replace").count("recovery in progress")
             for node in self.nodes
         )
-
-
-def deployment(name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> dict[str, Any]:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "terminationGracePeriodSeconds": grace_s,
-                    "containers": [{"name": "server", "image": "server", **container}],
-                },
-            },
-        },
-    }
-
-
-def service(name: str, namespace: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    prefix = "service.kubernetes.io/kube-nftlb-load-balancer-"
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "annotations": {prefix + key: value for key, value in (annotations or {}).items()},
-        },
-        "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80}], **spec},
-    }
-
-
-def farm(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kube-nftlb.io/v1alpha1",
-        "kind": "NftlbFarm",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
-
-
-def policy(name: str, namespace: str, kind: str, cidrs: list[str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "kube-nftlb.io/v1alpha1",
-        "kind": "NftlbPolicy",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"type": kind, "cidrs": cidrs},
-    }
-
-
-def client_pod(name: str, namespace: str, node: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "client", "image": "client"}],
-        },
-    }

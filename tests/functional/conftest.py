@@ -12,7 +12,8 @@ import pytest
 
 from lab.lab import Lab
 from lab.state import LabFiles
-from tests.functional.cluster import Cluster, client_pod
+from tests.builders.manifests import client_pod
+from tests.functional.cluster import Cluster
 
 NAME = f"functional-{os.getpid()}"
 _SIZES = pytest.StashKey[dict[Path, int]]()

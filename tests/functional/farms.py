@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 
 _numbers: Iterator[int] = itertools.count(1)
 
@@ -55,7 +56,7 @@ class Front:
         conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
         condition = conditions.get("Programmed", {})
         current = condition.get("observedGeneration") == found["metadata"]["generation"]
-        return current and condition.get("status") == "True"
+        return bool(current) and condition.get("status") == "True"
 
     @property
     def reason(self) -> str:

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kube_nftlb import names
 from tests.annotations import NEEDED_BY, POD_KEYS, SERVICE_KEYS
-from tests.functional.cluster import Cluster, eventually, service
+from tests.builders.manifests import service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -138,8 +140,12 @@ def test_a_pod_of_several_services_changes_all_of_them(cluster: Cluster, namespa
     for name in ("web", "too"):
         cluster.farm_has(f"{name}--http", namespace, 1)
     annotate(cluster, "pod", pod, namespace, priority="2")
+
+    def has_priority(farm: str) -> bool:
+        return bool(backends(cluster, namespace, farm)[pod].get("priority") == 2)
+
     for name in ("web", "too"):
-        eventually(lambda name=name: backends(cluster, namespace, f"{name}--http")[pod].get("priority") == 2, name)
+        eventually(partial(has_priority, f"{name}--http"), name)
 
 
 def test_a_wrong_annotation_of_a_pod_is_told_on_the_pod(cluster: Cluster, namespace: str, client: str) -> None:

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kube_nftlb import names
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -116,6 +118,10 @@ def test_a_farm_that_only_claims_to_be_a_services_ranks_as_handwritten(
     assert cluster.farm("own--http", namespace)["metadata"]["ownerReferences"][0]["controller"] is True
 
 
+def gone(cluster: Cluster, name: str, namespace: str) -> bool:
+    return cluster.farm(name, namespace) is None
+
+
 def test_a_farm_with_forged_labels_does_not_stay(cluster: Cluster, namespace: str) -> None:
     cluster.run("web", 1, namespace)
     cluster.apply(service("own", namespace, selector={"app": "nobody"}))
@@ -130,7 +136,7 @@ def test_a_farm_with_forged_labels_does_not_stay(cluster: Cluster, namespace: st
     for name, port in (("forged", "http"), ("forged-too", "other")):
         forged = {**labels, names.LABEL_SERVICE_PORT: port}
         cluster.apply(by_hand(cluster, name, "web", namespace, labels=forged, ownerReferences=owners))
-        eventually(lambda name=name: cluster.farm(name, namespace) is None, f"{name} is deleted")
+        eventually(partial(gone, cluster, name, namespace), f"{name} is deleted")
     assert cluster.farm("own--http", namespace)["spec"]["backends"] == []
 
 

@@ -3,10 +3,12 @@
 import os
 import signal
 import time
+from functools import partial
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -66,6 +68,10 @@ def test_restarting_a_farm_breaks_no_open_connection_and_no_other_farm(
     cluster.apply(service("other", namespace, selector={"app": "web"}))
     cluster.farm_has("other--http", namespace, 3)
     other = cluster.vip("other", namespace)
+
+    def has_mode(mode: str) -> bool:
+        return bool(cluster.farm("web--http", namespace)["spec"]["mode"] == mode)
+
     with (
         cluster.streams(3, client, web, 6) as streams,
         cluster.hammer(client, web) as hammered,
@@ -73,9 +79,7 @@ def test_restarting_a_farm_breaks_no_open_connection_and_no_other_farm(
     ):
         for mode in ("dnat", "snat"):
             cluster.apply(service("web", namespace, {"mode": mode}))
-            eventually(
-                lambda name=mode: cluster.farm("web--http", namespace)["spec"]["mode"] == name, "the farm has it"
-            )  # type: ignore[misc]  # bound now
+            eventually(partial(has_mode, mode), f"the farm has the mode {mode}")
             cluster.farm_has("web--http", namespace, 3)
     assert all(stream["complete"] for stream in streams), streams
     assert bystander["failures"] == []
@@ -161,7 +165,7 @@ def test_a_node_whose_nftlb_is_gone_is_not_ready(cluster: Cluster) -> None:
 
     def ready() -> str:
         conditions = cluster.get("nftlbnode", node)["status"]["conditions"]
-        return next(c["status"] for c in conditions if c["type"] == "Ready")
+        return str(next(c["status"] for c in conditions if c["type"] == "Ready"))
 
     cluster.lab.stop("nftlb", node)
     try:
@@ -214,12 +218,16 @@ def test_hundreds_of_new_services_delay_nobody_in_another_namespace(cluster: Clu
         finally:
             cluster.lab.start("operator")
         eventually(lambda: cluster.farm("single--http", quiet) is not None, "the single Service has its farm", 60)
-        crowded = sum(len(cluster.get("farm", namespace=crowd)["items"]) for crowd in (before, behind))
-        assert crowded < 150, "it did not wait for the others"
+
+        def served(crowd: str) -> int:
+            return len(cluster.get("farm", namespace=crowd)["items"])
+
+        def all_served(crowd: str) -> bool:
+            return served(crowd) == 150
+
+        assert served(before) + served(behind) < 150, "it did not wait for the others"
         for crowd in (before, behind):
-            eventually(
-                lambda crowd=crowd: len(cluster.get("farm", namespace=crowd)["items"]) == 150, "all have theirs", 60
-            )
+            eventually(partial(all_served, crowd), f"all Services in {crowd} have their farms", 60)
 
 
 def test_nothing_is_deleted_while_the_api_server_is_away(cluster: Cluster, client: str, web: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab import addresses
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, client_pod, eventually, farm
+from tests.builders.manifests import client_pod, farm
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
 
 pytestmark = pytest.mark.timeout(240)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.schema.reference import rows
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 from tests.hostile import FARM, TEXTS, examples
 
 pytestmark = pytest.mark.timeout(300)

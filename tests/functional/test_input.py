@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(120)
 

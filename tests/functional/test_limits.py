@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, client_pod, eventually, farm
+from tests.builders.manifests import client_pod, farm
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 

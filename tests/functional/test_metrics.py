@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from kube_nftlb import metrics, names
-from tests.functional.cluster import Cluster, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster
 from tests.functional.prometheus import (
     Prometheus,
     alerts,

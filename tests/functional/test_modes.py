@@ -1,12 +1,14 @@
 """The modes besides snat and dnat: who answers, what backends see, and that nothing is left behind."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from lab.addresses import CLIENT
-from tests.functional.cluster import Cluster, deployment, eventually, farm, service
+from tests.builders.manifests import deployment, farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -113,9 +115,13 @@ def test_a_backend_that_comes_or_goes_is_followed(cluster: Cluster, namespace: s
     cluster.apply(service("web", namespace, DSR))
     run_on(cluster, "web", 1, namespace, cluster.nodes[0])
     vip = cluster.vip("web", namespace)
+
+    def has_pods(number: int) -> bool:
+        return len(cluster.pods("web", namespace)) == number
+
     for replicas in (1, 3, 1, 2):
         cluster.scale("web", replicas, namespace)
-        eventually(lambda number=replicas: len(cluster.pods("web", namespace)) == number, "the pods are there")
+        eventually(partial(has_pods, replicas), f"there are {replicas} pods")
         cluster.reaches(client, cluster.pods("web", namespace), vip)
     cluster.scale("web", 0, namespace)
     eventually(lambda: "refused" in cluster.count(client, 3, vip)["failures"], "without a backend it is refused")

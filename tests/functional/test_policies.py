@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lab.addresses import CLIENT, Interfaces
-from tests.functional.cluster import Cluster, client_pod, eventually, farm, policy, service
+from tests.builders.manifests import client_pod, farm, policy, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -46,7 +47,7 @@ def _of_family(interfaces: Interfaces, family: str) -> str:
 
 def _pod_ip(cluster: Cluster, name: str, namespace: str, family: str = "ipv4") -> str:
     ips = [entry["ip"] for entry in cluster.get("pod", name, namespace)["status"]["podIPs"]]
-    return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
+    return str(next(ip for ip in ips if (":" in ip) == (family == "ipv6")))
 
 
 def backends(cluster: Cluster, namespace: str, family: str = "ipv4") -> list[dict[str, Any]]:
@@ -138,7 +139,8 @@ def enforced(cluster: Cluster, name: str, namespace: str) -> None:
 
 def condition(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
     conditions = cluster.get(kind, name, namespace).get("status", {}).get("conditions", [])
-    return {entry["type"]: entry for entry in conditions}.get("Programmed", {})
+    found: dict[str, Any] = {entry["type"]: entry for entry in conditions}.get("Programmed", {})
+    return found
 
 
 def put(cluster: Cluster, *policies: dict[str, Any]) -> None:
@@ -315,7 +317,10 @@ def test_a_policy_of_one_address_leaves_the_others_open(
         policy("near", namespace, "allow", near_and_far.cidrs(near)),
         policy("not-outside", namespace, "deny", near_and_far.cidrs(near_and_far.outside)),
     )
-    addresses = [{"ip": "10.99.1.1", "ports": "80"}, {"ip": "10.99.1.2", "ports": "80", "policies": ["near"]}]
+    addresses: list[dict[str, Any]] = [
+        {"ip": "10.99.1.1", "ports": "80"},
+        {"ip": "10.99.1.2", "ports": "80", "policies": ["near"]},
+    ]
     serve(cluster, namespace, addresses=addresses, policies=["not-outside"])
     only(cluster, near_and_far, near_and_far.all - {near_and_far.outside}, "10.99.1.1")
     only(cluster, near_and_far, {near}, "10.99.1.2")

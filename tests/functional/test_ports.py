@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import Front
 
 pytestmark = pytest.mark.timeout(240)

@@ -12,7 +12,8 @@ import pytest
 
 from lab import addresses
 from lab.lab import Lab
-from tests.functional.cluster import Cluster, client_pod, eventually, service
+from tests.builders.manifests import client_pod, service
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_health import ask
 
 pytestmark = pytest.mark.timeout(240)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
-from tests.functional.cluster import Cluster, eventually, farm, policy, service
+from tests.builders.manifests import farm, policy, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
 
 pytestmark = pytest.mark.timeout(240)

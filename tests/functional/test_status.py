@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm, policy, service
+from tests.builders.manifests import farm, policy, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(120)
 

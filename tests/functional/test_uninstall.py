@@ -10,7 +10,8 @@ import pytest
 
 from lab.lab import Lab
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
-from tests.functional.cluster import Cluster, client_pod, deployment, service
+from tests.builders.manifests import client_pod, deployment, service
+from tests.functional.cluster import Cluster
 from tests.functional.test_modes import loopback
 
 pytestmark = pytest.mark.timeout(240)
@@ -50,7 +51,7 @@ def daemon_set(alone: Cluster) -> Iterator[None]:
 @pytest.fixture
 def served(alone: Cluster) -> Iterator[str]:
     """A namespace with Services of both families, one of them in the mode dsr, all of which work."""
-    dual = {"ipFamilyPolicy": "RequireDualStack"}
+    dual: dict[str, Any] = {"ipFamilyPolicy": "RequireDualStack"}
     with alone.namespace() as name:
         alone.apply(client_pod("client", name, NODE), service("web", name, **dual))
         alone.apply(service("direct", name, {"mode": "dsr"}, selector={"app": "web"}))

@@ -119,7 +119,8 @@ class Service:
 
     def ip(self, family: str = "ipv4") -> str:
         """Its cluster IP of a family."""
-        return next(ip for ip in self.body["spec"]["clusterIPs"] if (":" in ip) == (family == "ipv6"))
+        ips: list[str] = self.body["spec"]["clusterIPs"]
+        return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
 
     @property
     def ips(self) -> list[str]:
@@ -230,7 +231,7 @@ class Testbed(Cluster):
     def add_service(self, name: str | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Service:
         """A Service with the port http, 80, and no selector, of both families, unless ``spec`` says otherwise."""
         name = name or self.new_name()
-        body = {
+        body: Object = {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels or {}},
