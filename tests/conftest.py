@@ -12,13 +12,13 @@ _LABS = {"functional": 4, "functional/conformance": 2, "image": 1}
 
 
 class _ByLab(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hints
-    """Files stay whole, and the files of a lab stay together, in turns by the alphabet."""
+    """Files stay whole, and the files of a lab stay together, in turns by the alphabet; unit tests go one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = _TESTS.parent / nodeid.partition("::")[0]
         folder = file.parent.relative_to(_TESTS).as_posix()
-        if file.name == "test_pages.py":
-            # A page has a lab of its own.
+        if file.name == "test_pages.py" or folder.partition("/")[0] == "unit":
+            # A page has a lab of its own, and unit tests share nothing.
             return nodeid
         if folder not in _LABS:
             return str(file)
