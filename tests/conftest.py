@@ -1,4 +1,4 @@
-"""How tests are shared out where several processes run them."""
+"""The distribution of tests over processes."""
 
 from pathlib import Path
 
@@ -7,8 +7,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _TESTS = Path(__file__).parent
-_LABS = {"functional": 4, "functional/conformance": 2, "image": 1}
-"""How many labs of each kind a small machine carries; a lab serves all tests of its folder that run in one process."""
+_LABS = {"functional": 3, "functional/conformance": 2, "image": 1}
+"""The number of labs of each kind that a small machine carries; a process has one lab for all tests of a folder."""
+_ORDER = ("image", "functional", "docs", "contract", "chart", "unit")
+"""Those that take longest first: short ones fill the gaps at the end."""
 
 
 class _ByLab(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hints
@@ -27,5 +29,12 @@ class _ByLab(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hi
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByLab:
-    """Decide which tests a process gets."""
+    """Return the scheduler, which keeps the order of the tests."""
+    config.option.loadscopereorder = False
     return _ByLab(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by ``_ORDER``."""
+    items.sort(key=lambda item: _ORDER.index(item.path.relative_to(_TESTS).parts[0]))

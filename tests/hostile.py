@@ -1,4 +1,4 @@
-"""What somebody would write who means harm, in any field of any object, and what may come of it at most."""
+"""Hostile values for any field of any object, and checks of what they may lead to."""
 
 import copy
 import functools
@@ -98,13 +98,13 @@ FARM: dict[str, Any] = {
         {"name": "b", "ip": "10.244.9.2", "port": 8080},
     ],
 }
-"""A farm that is in order, with something in every list."""
+"""A valid farm with an entry in every list."""
 
 FARM_PATHS = tuple(row.path.split(".")[1:] for row in reference.rows() if row.full_path.startswith("farm.spec."))
 
 
 def replaced(spec: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    """The spec with another value at a path; of a list, in its last entry. As it was where there is no such place."""
+    """Return the spec with another value at a path (of a list, in its last entry), or as it is if it has none."""
     changed = copy.deepcopy(spec)
     node: Any = changed
     for key in path[:-1]:
@@ -117,7 +117,7 @@ def replaced(spec: dict[str, Any], path: list[str], value: Any) -> dict[str, Any
 
 
 def examples(number: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """So many specs of farms, each with hostile values in one or two fields; always the same."""
+    """Generate specs of farms with hostile values in one or two fields, the same in each run."""
     chosen = random.Random(seed)  # noqa: S311 - chance is wanted here, and the same one each time
     for _ in range(number):
         spec = FARM
@@ -171,14 +171,14 @@ _PATTERNS = {
     "client": r"[0-9a-f.:]{1,45}",
     "backend": _NAME,
 }
-"""Every key that nftlb may be sent text under, but for addresses, and what the whole of that text must match."""
+"""Every key with text that nftlb may be sent, except addresses, and the pattern for the whole text."""
 
 _ADDRESSES = ("ip-addr", "source-addr")
 _NAME_MAX = {"farms": 100, "addresses": 100, "backends": 63, "sessions": 63}
 
 
 def check_wire(document: Any, of: str = "farms") -> None:
-    """Fail where a document has anything that nftlb should never be sent."""
+    """Raise AssertionError if a document has anything that nftlb must never be sent."""
     if isinstance(document, list):
         for entry in document:
             check_wire(entry, of)
@@ -212,7 +212,7 @@ _NFT_NAME_MAX = 127
 
 
 def check_commands(text: str) -> None:
-    """Fail where commands for libnftables are not one for a line, on our table, out of plain words."""
+    """Raise AssertionError unless the commands for nft are one per line, on our table, in plain words."""
     for line in text.splitlines():
         _check_command(line)
 

@@ -1,4 +1,4 @@
-"""What a test applies to a cluster."""
+"""Manifests that a test applies to a cluster."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a connection finds its backend: each value of the fields for it loads, is shown as sent, and leaves no trace."""
+"""Schedulers, persistence and the other fields that choose a backend: each value loads and leaves no trace."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What the agent finds and changes in a kernel's table of connections, and what of it the kernel has to tell it."""
+"""The agent's requests to the connection tracking table, and the kernel's replies."""
 
 import re
 import subprocess

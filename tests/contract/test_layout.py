@@ -1,4 +1,4 @@
-"""What nftlb builds in the kernel is what ``layout`` expects, for every value that a farm can have."""
+"""nftlb builds in the kernel what ``layout`` expects, for every value of a farm's fields."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

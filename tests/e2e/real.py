@@ -159,7 +159,7 @@ class RealCluster(Cluster):
         return self.lab.inside(node, read)
 
     def trouble(self) -> str:
-        """What a person would look at where an installation does not get ready."""
+        """The output to look at if an installation does not become ready."""
         looks = (
             ("get", "pods", "-A", "-o", "wide"),
             ("get", "events", "-n", SYSTEM, "--sort-by=.lastTimestamp"),

@@ -1,4 +1,4 @@
-"""What happens to traffic while kube-nftlb itself is changed, and what is left when it is gone."""
+"""Traffic while kube-nftlb itself is changed, and what is left after uninstalling."""
 
 from functools import partial
 

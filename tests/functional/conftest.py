@@ -1,6 +1,6 @@
 """A lab for the session, and for each test a namespace with a client pod on the first node.
 
-Where a test fails, pytest shows what the programs of the labs logged meanwhile.
+If a test fails, pytest shows what the labs' programs logged during it.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
-    """What an object is told of its annotations. Of nodes that cannot do what is asked it is told as well."""
+    """The messages of an object's Events about annotations, without those about nodes that lack a feature."""
     told = cluster.events(kind, name, namespace)
     # The API server tells of cluster IPs that it has just given, when its check of them comes in between.
     return [e["message"] for e in told if e["reason"] not in ("FarmFailed", "ClusterIPNotAllocated")]
@@ -36,7 +36,7 @@ def backends(cluster: Cluster, namespace: str, farm: str = "web--http") -> dict[
 
 
 def has(spec: dict[str, Any], fields: dict[str, Any]) -> bool:
-    """Whether all these fields are there, those inside of objects too."""
+    """Return True if all these fields are present, nested ones included."""
     return all(
         has(spec.get(key, {}), value) if isinstance(value, dict) else spec.get(key) == value
         for key, value in fields.items()

@@ -1,4 +1,4 @@
-"""Two objects that claim one address, port and protocol: who gets it, who is told, and what comes after."""
+"""Two objects that claim one address, port and protocol: who wins, who is told, and what happens afterwards."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str
 
 
 def events(cluster: Cluster, name: str, namespace: str) -> str:
-    """What ``kubectl get events`` tells of a farm."""
+    """A farm's Events as ``kubectl get events`` prints them."""
     return cluster.kubectl("get", "events", "-n", namespace, "--field-selector", f"involvedObject.name={name}")
 
 

@@ -1,4 +1,4 @@
-"""What kubectl tells of troubles: on the Service, on the Node, on the farm."""
+"""Events about problems: on the Service, the Node and the farm."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""What load balancers and the kubelet are told."""
+"""The health checks of load balancers and of the kubelet."""
 
 import contextlib
 import json

@@ -1,10 +1,11 @@
-"""What somebody can do who may write farms and Services, and means harm: nothing to anybody else."""
+"""A hostile user who may write farms and Services cannot harm anybody else."""
 
 import contextlib
 import json
 import random
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def bystander(cluster: Cluster, namespace: str) -> str:
 
 @contextlib.contextmanager
 def undisturbed(cluster: Cluster, client: str, vip: str) -> Iterator[None]:
-    """What goes on in the block costs nobody else a connection, and ends no program of ours."""
+    """Assert that the block costs nobody else a connection and ends no program of ours."""
     pids = programs(cluster)
     recoveries, tables, host = cluster.recoveries(), all_tables(cluster), host_ruleset()
     with cluster.hammer(client, vip) as hammered:
@@ -167,11 +168,15 @@ def test_hostile_annotations_leave_every_service_working(
         )
         for number in range(SERVICES)
     ]
+
+    def answers(vip: str) -> bool:
+        return bool(cluster.answers(client, vip, number=3))
+
     with undisturbed(cluster, client, bystander):
         assert create(cluster, hostile) == SERVICES
         for each in hostile:
             vip = cluster.vip(each["metadata"]["name"], namespace)
-            eventually(lambda vip=vip: bool(cluster.answers(client, vip, number=3)), f"{each} works")  # type: ignore[misc]  # bound now
+            eventually(partial(answers, vip), f"{each} works")
 
 
 def test_services_that_ask_for_what_cannot_be_stop_no_other(

@@ -1,4 +1,4 @@
-"""What users write wrong, and what they read then."""
+"""Users' mistakes, and the messages that they get."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the programs' logs say, and what they must not."""
+"""The contents of the programs' logs, and what must not be in them."""
 
 import contextlib
 import json
@@ -160,7 +160,7 @@ def _key(cluster: Cluster, node: str) -> str:
 
 
 def _tokens(cluster: Cluster) -> list[str]:
-    """Those of everybody who may ask the lab's API server."""
+    """The tokens of all users of the lab's API server."""
     table = cluster.lab.kubeconfig.parent / "secrets" / credentials.TOKENS
     tokens = [line.partition(",")[0] for line in table.read_text().splitlines()]
     assert tokens

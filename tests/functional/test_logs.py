@@ -1,4 +1,4 @@
-"""Which packets the kernel is told to log, and as what.
+"""The packets that the kernel logs, and their prefixes.
 
 The kernel keeps the log lines of other network namespaces than the first to itself, so what is read is its trace of the
 packets (nft monitor trace), which names each rule that a packet meets.

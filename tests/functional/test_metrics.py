@@ -1,4 +1,4 @@
-"""What a real Prometheus scrapes, graphs and warns of."""
+"""Metrics, dashboard and alerts in a real Prometheus."""
 
 import re
 from collections.abc import Iterator

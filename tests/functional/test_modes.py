@@ -1,4 +1,4 @@
-"""The modes besides snat and dnat: who answers, what backends see, and that nothing is left behind."""
+"""The modes other than snat and dnat: who answers, what backends see, and that nothing is left behind."""
 
 import json
 from functools import partial
@@ -58,7 +58,7 @@ def annotate(cluster: Cluster, name: str, namespace: str, mode: str) -> None:
 
 
 def programmed(cluster: Cluster, name: str, namespace: str) -> str:
-    """What the farm's condition says."""
+    """The farm's condition."""
     conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
     return next((c["message"] for c in conditions if c["type"] == "Programmed" and c["status"] == "False"), "")
 
@@ -80,7 +80,7 @@ def test_dsr_spreads_over_the_nodes_pods_which_answer_the_client_directly(
         own = client_ips(cluster, namespace) if where == client else OUTSIDE
         assert set(counted["peers"]) <= own, "backends see the client itself"
     if protocol == "TCP":
-        with cluster.streams(4, client, vip, 2) as streams:
+        with cluster.streams(4, client, vip) as streams:
             assert connections_to(cluster, cluster.nodes[0], vip) == []
         assert all(stream["complete"] for stream in streams), streams
 

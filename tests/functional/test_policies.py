@@ -1,10 +1,11 @@
-"""NftlbPolicies: who gets in, and who does not."""
+"""NftlbPolicies: which clients are allowed and which are denied."""
 
 import ipaddress
 import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ NOBODY = "192.0.2.0/24"
 
 
 class Sources:
-    """Those who want to get in, by the place that they connect from, with their addresses."""
+    """The clients, by the place that they connect from, with their addresses."""
 
     def __init__(self, cluster: Cluster, namespace: str, family: str) -> None:
         self.pod, self.far_pod = f"{namespace}/client", f"{namespace}/far-client"
@@ -56,7 +57,7 @@ def backends(cluster: Cluster, namespace: str, family: str = "ipv4") -> list[dic
 
 
 def gets_in(cluster: Cluster, where: str, host: str, port: int = 80) -> bool:
-    """Whether connections are answered, or all of them dropped."""
+    """Return True if connections are answered, False if all of them are dropped."""
     counted = cluster.count(where, 3, host, port, "--timeout", "1")
     failed = {kind: number for kind, number in counted["failures"].items() if number}
     assert not failed or failed == {"timeout": 3}, counted
@@ -64,11 +65,11 @@ def gets_in(cluster: Cluster, where: str, host: str, port: int = 80) -> bool:
 
 
 STEADY = ("--timeout", "0.1", "--threads", "30")
-"""For a client that does not get in: some hundred attempts a second."""
+"""For a denied client: several hundred attempts a second."""
 
 
 def all_get_in(cluster: Cluster, *ways: tuple[str, str]) -> list[bool]:
-    """The same for several, each a place and an address, at once."""
+    """The same for several pairs of place and address, at once."""
     with ThreadPoolExecutor(len(ways)) as threads:
         return list(threads.map(lambda way: gets_in(cluster, *way), ways))
 
@@ -220,13 +221,14 @@ def test_a_policy_is_shared_goes_comes_back_and_concerns_no_other_farm(
     assert who() == [(True, True)] * 3
     give(cluster, policy("list", namespace, "allow", []))
     assert who() == [(False, False), (False, False), (True, True)]
+
+    def names_the_policy(farm: str) -> bool:
+        return "no NftlbPolicy 'list'" in condition(cluster, "farm", farm, namespace)["message"]
+
     with cluster.hammer(near, vips[2]) as bystander:
         cluster.delete("nftlbpolicy", "list", namespace)
         for name in ("one", "two"):
-            eventually(
-                lambda name=name: "no NftlbPolicy 'list'" in condition(cluster, "farm", name, namespace)["message"],  # type: ignore[misc]  # bound now
-                "the farm's condition names the policy",
-            )
+            eventually(partial(names_the_policy, name), "the farm's condition names the policy")
         assert who() == [(False, False), (False, False), (True, True)]
         give(cluster, policy("list", namespace, "deny", near_and_far.cidrs(far)))
         assert who() == [(True, False), (True, False), (True, True)]
@@ -339,7 +341,7 @@ def test_a_denied_clients_open_connection_goes_on_and_udp_is_guarded_too(
     serve(cluster, namespace, vip=vip, policies=["list"])
     serve(cluster, namespace, "dns", vip, protocol="UDP", policies=["list"])
     cluster.reaches(near, cluster.pods("web", namespace), vip, 80, "--udp")
-    with cluster.streams(1, near, vip, 6) as streams:
+    with cluster.streams(1, near, vip) as streams:
         give(cluster, policy("list", namespace, "deny", near_and_far.cidrs(near)))
         assert not gets_in(cluster, near, vip)
         assert cluster.count(near, 3, vip, 80, "--udp", "--timeout", "0.3")["answers"] == {}

@@ -1,4 +1,4 @@
-"""What somebody can do who has the token of an operator or of an agent: what these need, and no more."""
+"""The permissions of the operator's and the agent's tokens: what they need and no more."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Holder:
         self._token = cluster.kubectl("create", "token", account, "-n", NAMESPACE, *bound).strip()
 
     def says(self, *arguments: str, body: dict[str, Any] | None = None) -> str:
-        """What kubectl says to standard error; empty where all went well."""
+        """kubectl's standard error; empty on success."""
         # The lab's kubeconfig has an administrator's token, which an option comes before.
         done = self._cluster.try_kubectl(f"--token={self._token}", *arguments, stdin=json.dumps(body) if body else None)
         return done.stderr if done.returncode != 0 else ""
@@ -58,7 +58,7 @@ def test_no_request_of_our_programs_in_this_lab_was_forbidden(cluster: Cluster) 
     for path in paths:
         text = path.read_text()
         assert text
-        # That is also what the API server says to whoever tells an Event in a namespace that is being deleted.
+        # The API server says this also of an Event in a namespace that is being deleted.
         assert [line for line in refused(text) if "being terminated" not in line] == []
 
 

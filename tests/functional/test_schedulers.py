@@ -1,4 +1,4 @@
-"""Which backend a new connection gets."""
+"""The choice of a backend for a new connection."""
 
 import pytest
 

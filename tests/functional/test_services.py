@@ -217,7 +217,7 @@ def test_a_client_is_not_held_to_a_backend_that_is_gone(cluster: Cluster, namesp
     cluster.farm_has("web--http", namespace, 3)
     (held,) = cluster.answers(client, vip)
     # An open connection to the backend writes the session anew with each of its packets.
-    with cluster.streams(1, client, vip, 12) as streams:
+    with cluster.streams(1, client, vip) as streams:
         cluster.lab.pod(False, f"{namespace}/{held}")
         cluster.farm_has("web--http", namespace, 2)
         eventually(

@@ -1,4 +1,4 @@
-"""What backends see as their client, and what marks a farm's packets carry."""
+"""The source address that backends see, and the marks of a farm's packets."""
 
 import ipaddress
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is left on a node when kube-nftlb goes: nothing when its DaemonSet is deleted, everything when it only ends."""
+"""The state left on a node: none if the DaemonSet is deleted, all of it if the agent only stops."""
 
 import contextlib
 import json
