@@ -1,13 +1,12 @@
+from typing import Any
+
 import pytest
 
 from kube_nftlb.commands.check import judge
+from tests.builders import raw_node as node
 
 
-def node(name):
-    return {"metadata": {"name": name}}
-
-
-def stated(name, kind, status, message=""):
+def stated(name: str, kind: str, status: str, message: str = "") -> dict[str, Any]:
     condition = {"type": kind, "status": status, "reason": "Why", "message": message}
     return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
 
@@ -17,7 +16,7 @@ REPORTS = [stated("a", "Ready", "True"), stated("b", "Ready", "True")]
 FARMS = [stated("kubernetes--https", "Programmed", "True")]
 
 
-def test_all_is_well_where_every_node_reports_and_the_api_servers_service_is_served():
+def test_all_is_well_if_every_node_reports_and_the_api_is_served() -> None:
     assert judge(NODES, REPORTS, FARMS) == ("2 nodes have an agent that works, and serve default/kubernetes", ())
 
 
@@ -32,6 +31,8 @@ def test_all_is_well_where_every_node_reports_and_the_api_servers_service_is_ser
         (NODES, REPORTS, [stated("f", "Programmed", "Unknown")], "the farm f is not on every node: Why"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(nodes, reports, farms, problem):
+def test_a_problem_is_told_in_a_sentence(
+    nodes: list[dict[str, Any]], reports: list[dict[str, Any]], farms: list[dict[str, Any]], problem: str
+) -> None:
     (told,) = judge(nodes, reports, farms).problems
     assert problem in told
