@@ -11,6 +11,7 @@ from kube_nftlb.agent.engine.nftlb.conntrack import Conntrack
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
 from kube_nftlb.nftlb import objects
+from tests.builders import nftlb
 
 VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
 OTHER_VIP = {"ipv4": "10.96.0.11", "ipv6": "fd00:96::b"}
@@ -51,8 +52,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def farm(family: str, protocol: str = "udp", ports: str = "53") -> objects.Farm:
-    address = objects.Address("vip", family, VIP[family], ports, protocol)
-    return objects.Farm("dns", {"mode": "snat"}, {"vip": address})
+    vip = nftlb.address(VIP[family], ports, family=family, protocol=protocol)
+    return nftlb.farm("dns", addresses=[vip])
 
 
 def flow(family: str, vip: str, sport: int, mark: int, protocol: str = "udp", port: int = 53) -> None:
