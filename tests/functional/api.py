@@ -90,6 +90,10 @@ class Api:
         where = path(wanted["kind"].lower(), metadata["name"], metadata.get("namespace", "default"))
         return self.request("PATCH", f"{where}?fieldManager=kubectl&force=true", wanted, _APPLY)
 
+    def patch(self, kind: str, name: str, namespace: str, changes: Object) -> Any:
+        """Apply a JSON merge patch. Raises AssertionError with the API server's message."""
+        return self.request("PATCH", path(kind, name, namespace), changes, MERGE_PATCH)
+
     def delete(self, kind: str, name: str, namespace: str) -> None:
         """Raises AssertionError, except if it is already gone."""
         answer = self._http.delete(path(kind, name, namespace))

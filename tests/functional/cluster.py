@@ -110,7 +110,7 @@ class Cluster:
         self.rolled_out(name, replicas, namespace)
 
     def scale(self, name: str, replicas: int, namespace: str) -> None:
-        self.kubectl("scale", f"deployment/{name}", f"--replicas={replicas}", "-n", namespace)
+        self.api.patch("deployment", name, namespace, {"spec": {"replicas": replicas}})
 
     def rolled_out(self, name: str, replicas: int, namespace: str) -> None:
         def is_so() -> bool:

@@ -1,7 +1,6 @@
 """A hand-written farm in front of a Deployment."""
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ class Front:
         number = next(_numbers)
         self.ip = f"10.99.0.{number}" if family == "ipv4" else f"fd00:99::{number:x}"
         cluster.run("web", replicas, namespace, **run)
-        found = json.loads(cluster.kubectl("get", "pods", "-l", "app=web", "-n", namespace, "-o", "json"))["items"]
+        found = cluster.get("pod", namespace=namespace, labelSelector="app=web")["items"]
         self._ips = {
             pod["metadata"]["name"]: next(
                 each["ip"] for each in pod["status"]["podIPs"] if (":" in each["ip"]) == (family == "ipv6")

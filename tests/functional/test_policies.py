@@ -1,7 +1,6 @@
 """NftlbPolicies: which clients are allowed and which are denied."""
 
 import ipaddress
-import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -144,21 +143,9 @@ def condition(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[st
     return found
 
 
-def put(cluster: Cluster, *policies: dict[str, Any]) -> None:
-    """Create or replace policies. Client-side, a large one would not fit into kubectl's annotation."""
-    cluster.kubectl(
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        "-",
-        stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(policies)}),
-    )
-
-
 def give(cluster: Cluster, *policies: dict[str, Any]) -> None:
     """Create or replace policies, and wait for all nodes."""
-    put(cluster, *policies)
+    cluster.apply(*policies)
     for each in policies:
         enforced(cluster, each["metadata"]["name"], each["metadata"]["namespace"])
 
@@ -272,7 +259,9 @@ def test_fifty_changes_fail_no_allowed_connection_and_admit_no_denied_one(
     serve(cluster, namespace, vip=vip, policies=["list"])
     with cluster.hammer(near, vip) as allowed, cluster.hammer(far, vip, 80, *STEADY) as denied:
         for number in range(1, 51):
-            put(cluster, version(number))
+            cluster.apply(version(number))
+            # Time for attempts between two changes.
+            time.sleep(0.2)
         enforced(cluster, "list", namespace)
     for node in cluster.nodes:
         assert "198.18.50." in cluster.nft(node, "list", "set", "inet", "kube-nftlb", f"policy-{namespace}.list-ip")
@@ -362,7 +351,7 @@ def test_a_policy_has_ten_thousand_ranges(
     serve(cluster, namespace, vip=vip, policies=["many"])
     assert (gets_in(cluster, near, vip), gets_in(cluster, far, vip)) == (False, True)
     began = time.monotonic()
-    put(cluster, many(far))
+    cluster.apply(many(far))
     cluster.reaches(near, web, vip, 80, "--timeout", "1")
     print(f"10,001 ranges changed within {time.monotonic() - began:.1f} s")
     enforced(cluster, "many", namespace)
