@@ -7,9 +7,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _TESTS = Path(__file__).parent
-_LABS = {"functional": 3, "functional/conformance": 2, "image": 1}
+_LABS = {"functional": 3, "functional/conformance": 1, "image": 1}
 """The number of labs of each kind that a small machine carries; a process has one lab for all tests of a folder."""
-_ORDER = ("e2e", "image", "functional", "docs", "contract", "chart", "unit")
+_ORDER = ("e2e", "functional", "image", "docs", "contract", "chart", "unit")
 """Those that take longest first: short ones fill the gaps at the end."""
 
 

@@ -54,7 +54,7 @@ def test_secure_master_service(bed: Testbed, pods: Pods) -> None:
 
     def version(where: str) -> str:
         with bed.lab.inside(
-            where, lambda: urllib.request.urlopen(f"https://{vip}/version", timeout=3, context=tls)
+            where, lambda: urllib.request.urlopen(f"https://{vip}/version", timeout=10, context=tls)
         ) as a:
             return str(json.load(a)["minor"])
 
