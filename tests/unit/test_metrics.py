@@ -42,7 +42,7 @@ def test_names_and_labels_are_as_prometheus_asks(series: metrics.Series) -> None
     assert series.meaning.endswith(".")
 
 
-def test_the_gauges_are_read_anew_for_each_scrape_but_not_for_each_request() -> None:
+def test_the_gauges_are_read_for_each_scrape_but_not_for_each_request() -> None:
     times, read = iter((0.0, 0.0, 0.1, 0.2, 0.3, 0.3)), []
     page = metrics.Page("agent", lambda: read.append(1), lambda: next(times))
     for expected in (1, 1, 1, 2):

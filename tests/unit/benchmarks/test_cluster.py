@@ -14,7 +14,7 @@ class _Kube:
         self.endpoints[name] = body
 
 
-async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun_again(monkeypatch):
+async def test_a_steady_change_changes_something_each_time_after_a_restart_too(monkeypatch):
     monkeypatch.setattr(cluster, "CHANGES_PER_S", 1000)
     kube = _Kube()
     for _ in range(2):

@@ -24,7 +24,7 @@ def test_the_parts_of_the_way_add_up():
     assert sum(length for _, length in parts) == 43 - 5
 
 
-def test_kube_proxy_has_worked_until_its_last_transaction_before_the_answer():
+def test_kube_proxy_works_until_its_last_transaction_before_the_answer():
     seen = taps.Seen(
         objects={"endpointslices/web": 12 * MS},
         transactions=[(3 * MS, "nft"), (20 * MS, "nft"), (1000 * MS, "nft"), (1010 * MS, "nft")],

@@ -50,7 +50,7 @@ def test_a_farm_by_hand_stays_as_it_is_written() -> None:
     assert farm["spec"] == yaml.safe_load(BY_HAND)["spec"]
 
 
-def test_a_farm_that_loses_its_address_is_named_with_the_winner_and_not_sent_to_nftlb() -> None:
+def test_a_farm_that_loses_its_address_is_reported_and_not_sent_to_nftlb() -> None:
     result = rendered(THIEF, SHOP)
     (problem,) = result.problems
     assert (

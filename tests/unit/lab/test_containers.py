@@ -15,7 +15,7 @@ from lab.containers import archive, config, probe
 NODE = addresses.NodePlan(2)
 
 
-def test_pods_get_addresses_of_both_families_out_of_their_nodes_ranges_on_the_bridge_of_the_lab() -> None:
+def test_pods_get_addresses_of_both_families_from_their_nodes_ranges() -> None:
     [bridge] = json.loads(config.cni(NODE))["plugins"]
     assert (bridge["bridge"], bridge["hairpinMode"], bridge["ipMasq"]) == ("cni0", True, False)
     assert [ranges[0] for ranges in bridge["ipam"]["ranges"]] == [

@@ -19,7 +19,7 @@ def test_there_are_no_other_definitions() -> None:
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_every_field_of_ours_has_a_type_and_every_field_of_a_spec_a_description(name: str) -> None:
+def test_every_field_has_a_type_and_every_spec_field_a_description(name: str) -> None:
     schema = DEFINITIONS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for part, needs_description in (("spec", True), ("status", False)):
         if part in schema["properties"]:
