@@ -14,12 +14,10 @@ demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Se
 
 test: lint ## Everything but e2e: lint, types, import rules, and the tests, in parts on a real cluster (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
-	@$(BIN)/pytest --numprocesses 4 --durations 15 || { \
-		echo "Once more those that failed, alone: a busy machine may keep packets waiting." && \
-		$(BIN)/pytest --last-failed --last-failed-no-failures none; }
+	@$(PYTHON) .ci/test
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest --numprocesses auto tests/unit
 
 lint: .venv/ready ## Lint, types, import rules, generated files
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Hostile values for every field of every object, and checks of what may result from them."""
 
 import copy
+import functools
 import ipaddress
 import random
 import re
@@ -213,15 +214,20 @@ _NFT_NAME_MAX = 127
 def check_commands(text: str) -> None:
     """Fail unless every line is one command of plain words for libnftables, on our table."""
     for line in text.splitlines():
-        found = _COMMAND.fullmatch(line)
-        assert found, line
-        assert len(found["name"] or "") <= _NFT_NAME_MAX, line
-        for word in re.findall(r"[A-Za-z0-9._-]+", line):
-            assert len(word) <= _NFT_NAME_MAX, line
-        rest = _QUOTED.sub("", found["rest"] or "")
-        if found["kind"] in ("chain", "set", "map", "ct helper"):
-            # Only declarations have semicolons, within one pair of braces.
-            assert rest.count("{") == rest.count("}") <= 1, line
-            rest = rest.replace(";", "")
-        assert _WORDS.fullmatch(rest), line
-        assert rest.count("{") == rest.count("}"), line
+        _check_command(line)
+
+
+@functools.lru_cache(maxsize=1000)  # most lines are those of the empty table, the same in each text
+def _check_command(line: str) -> None:
+    found = _COMMAND.fullmatch(line)
+    assert found, line
+    assert len(found["name"] or "") <= _NFT_NAME_MAX, line
+    for word in re.findall(r"[A-Za-z0-9._-]+", line):
+        assert len(word) <= _NFT_NAME_MAX, line
+    rest = _QUOTED.sub("", found["rest"] or "")
+    if found["kind"] in ("chain", "set", "map", "ct helper"):
+        # Only a declaration has semicolons, and it stands in one pair of braces.
+        assert rest.count("{") == rest.count("}") <= 1, line
+        rest = rest.replace(";", "")
+    assert _WORDS.fullmatch(rest), line
+    assert rest.count("{") == rest.count("}"), line

@@ -45,10 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     hammering.add_argument("--threads", type=int, default=2)
     hammering.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S")
 
-    streaming = actions.add_parser("stream", help="one slow download")
+    streaming = actions.add_parser("stream", help="one slow download, until SIGTERM")
     _add_target(streaming)
-    streaming.add_argument("--bytes", type=int, required=True)
-    streaming.add_argument("--rate", type=float, required=True, help="bytes per second")
+    streaming.add_argument("--rate", type=int, required=True, help="bytes per second")
     streaming.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="longest time without data")
 
     for name, text in (
@@ -77,9 +76,9 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         target = replace(target, source=arguments.source)
         run = count.count_udp if arguments.udp else count.count_tcp
         return run(target, arguments.number, arguments.source_port, arguments.same_source).summary()
-    if arguments.action == "stream":
-        return stream.stream(target, arguments.bytes, arguments.rate)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if arguments.action == "stream":
+        return stream.stream(target, arguments.rate, stop)
     print("begun", file=sys.stderr, flush=True)
     return hammer.hammer(target, arguments.seconds, arguments.threads, stop)

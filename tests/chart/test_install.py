@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from lab.lab import Lab
+from tests.builders.manifests import farm
 from tests.chart.render import CHART, NAMESPACE, VALUES, helm, render
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(300)
 

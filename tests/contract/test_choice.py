@@ -1,4 +1,4 @@
-"""How a connection finds its backend: each value of the fields for it loads, is shown as sent, and leaves no trace."""
+"""Schedulers, persistence and the other fields that choose a backend: each value loads and leaves no trace."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ __all__ = ["engine"]
 pytestmark = pytest.mark.timeout(300)
 
 BASES = {"ipv4": IPV4, "ipv6": IPV6}
-WHOLE = {
+WHOLE: dict[str, dict[str, Any]] = {
     "ipv4": {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}]},
     "ipv6": {"protocol": "All", "family": "ipv6", "addresses": [{"ip": "fd00:96::a"}]},
 }
@@ -101,7 +101,7 @@ REMEMBERED = {
 async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     engine: Bench, family: str, persistence: str
 ) -> None:
-    changes = {"persistence": persistence, "backends": BACKENDS["ipv4"]}
+    changes: dict[str, Any] = {"persistence": persistence, "backends": BACKENDS["ipv4"]}
     client = REMEMBERED[persistence] if family == "ipv4" else REMEMBERED[persistence].replace("10.1.0.7", "fd00:1::7")
     table = "ip" if family == "ipv4" else "ip6"
     ip, backend_ip = BYSTANDER[family]
@@ -141,14 +141,14 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     assert await remembered() == []
 
 
-async def test_a_client_that_comes_back_while_clients_are_remembered_again_keeps_none_of_them_out(
+async def test_a_client_returning_during_a_session_replay_displaces_no_other(
     engine: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bring(engine, farm(persistence="srcip", backends=BACKENDS["ipv4"]))
     first, second = (engine.present["web--http"].backends[name].mark for name in ("a", "b"))
     run, map_ = engine.nft.run, "ip nftlb persist-web--http"
     await run(f"add element {map_} {{ 10.1.0.7 : {0x80000000 + first:#x}, 10.1.0.8 : {0x80000000 + first:#x} }}")
-    added = []
+    added: list[str] = []
 
     async def run_beside_a_packet(commands: str) -> None:
         if commands.startswith("add element"):

@@ -1,4 +1,4 @@
-"""What the agent finds and changes in a kernel's table of connections, and what of it the kernel has to tell it."""
+"""The agent's requests to the connection tracking table, and the kernel's replies."""
 
 import re
 import subprocess
@@ -84,7 +84,7 @@ def marks(family: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_flows_to_a_backend_that_is_gone_are_forgotten_and_the_kernel_tells_of_no_others(
+async def test_flows_to_a_removed_backend_are_deleted_and_no_others_are_dumped(
     conntrack: Conntrack, told: list[bytes], family: str
 ) -> None:
     flow(family, VIP[family], 1, GONE)
@@ -100,7 +100,7 @@ async def test_flows_to_a_backend_that_is_gone_are_forgotten_and_the_kernel_tell
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_a_tcp_connection_to_a_backend_that_is_gone_goes_on_without_its_mark(
+async def test_a_tcp_connection_to_a_removed_backend_goes_on_without_its_mark(
     conntrack: Conntrack, family: str
 ) -> None:
     flow(family, VIP[family], 1, GONE, "tcp", 80)
@@ -159,7 +159,7 @@ async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(
     assert marks("ipv4") == {}
 
 
-async def test_what_the_kernel_does_not_take_is_an_error_and_the_next_question_is_answered(flows: None) -> None:  # noqa: ARG001 - a fixture is asked for by name
+async def test_a_request_the_kernel_rejects_raises_and_the_next_one_succeeds(flows: None) -> None:  # noqa: ARG001 - a fixture is asked for by name
     netfilter = NetfilterSocket.open()
     flow("ipv4", VIP["ipv4"], 1, GONE)
     nonsense = Change(netlink.SET_CONNECTION, netlink.attribute(1, b"nonsense", nested=True))

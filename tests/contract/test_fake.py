@@ -68,7 +68,7 @@ SCENARIOS = {
 
 
 _OF_ITS_OWN = ("virtual-addr", "virtual-ports", "family", "protocol", "priority")
-"""What nftlb makes of other values, and we neither send nor read."""
+"""Fields that nftlb derives, and that we neither send nor read."""
 
 
 def _comparable(status: int, text: str) -> tuple[int, object]:

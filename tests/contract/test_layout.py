@@ -1,4 +1,4 @@
-"""What nftlb builds in the kernel is what ``layout`` expects, for every value that a farm can have."""
+"""nftlb builds in the kernel what ``layout`` expects, for every value of a farm's fields."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,8 +15,8 @@ from tests.contract.bench import Bench, bench
 from tests.contract.conftest import PORT
 from tests.views import translated
 
-IPV4 = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
-IPV6 = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
+IPV4: dict[str, Any] = {"addresses": [{"ip": "10.96.0.10", "ports": "80"}]}
+IPV6: dict[str, Any] = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
 BACKENDS = {
     "ipv4": [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3", weight=3), raw_backend("c", "10.244.1.4")],
     "ipv6": [
@@ -96,7 +96,7 @@ async def test_a_farm_lives_through_all_changes(engine: Bench, base: dict[str, A
     await bring(engine, None)
     assert engine.present == {}
     for family in ("ip", "ip6"):
-        assert await engine.reader.listeners(family) == set()  # type: ignore[arg-type]
+        assert await engine.reader.listeners(family) == set()
 
 
 BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00:244::99")}

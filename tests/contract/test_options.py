@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.table import kernel_features
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import drift
@@ -177,10 +178,11 @@ async def test_the_kernel_takes_the_longest_bursts(node: Node, limits: dict[str,
 async def test_another_helper_takes_the_place_of_one(node: Node) -> None:
     helpers = ("ftp", "sip")
     wanted = [farm(**FAMILIES["ipv4"], helper=helper) for helper in helpers]
+    features = FeatureProbe(node.engine.nft)
     for each in wanted:
-        for feature in kernel_features.needed(each.spec):
-            if not await node.table.possible(feature.probe):
-                pytest.skip(feature.lacking)
+        await features.probe(each.spec)
+        if missing := features.missing(each.spec):
+            pytest.skip(missing)
     for each in wanted:
         await node.bring(each)
         (named,) = [named for named in node.table.state.sets.values() if named.kind == "ct helper"]
@@ -190,4 +192,4 @@ async def test_another_helper_takes_the_place_of_one(node: Node) -> None:
 async def test_what_no_kernel_has_is_found_lacking(node: Node) -> None:
     """The probe of a kernel that lacks a helper, asked for one that there is nowhere."""
     feature = next(kernel_features.needed(farm(**FAMILIES["ipv4"], helper="ftp").spec))
-    assert not await node.table.possible(feature.probe.replace('"ftp"', '"nonsense"'))
+    assert await node.engine.nft.complaint(feature.probe.replace('"ftp"', '"nonsense"'))

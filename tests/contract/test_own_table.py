@@ -26,6 +26,7 @@ from kube_nftlb.names import node_farm_name
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
 from kube_nftlb.nftlb.readback import NftlbReader
+from tests.builders import raw_policy
 
 
 class Node:
@@ -155,11 +156,12 @@ def policies(*specs: tuple[str, str, list[str]]) -> Policies:
     """A farm that refers to these: name, type and CIDRs of each."""
     known = Policies()
     known.refer(GUARDED, References("shop", frozenset(name for name, _, _ in specs)))
-    raws = [
-        {"metadata": {"namespace": "shop", "name": name}, "spec": {"type": kind, "cidrs": cidrs}}
-        for name, kind, cidrs in specs
-    ]
-    known.turn({PolicyKey("shop", raw["metadata"]["name"]): policy(raw) for raw in raws})
+    known.turn(
+        {
+            PolicyKey("shop", name): policy(raw_policy(name, namespace="shop", type=kind, cidrs=cidrs))
+            for name, kind, cidrs in specs
+        }
+    )
     return known
 
 
@@ -218,11 +220,12 @@ async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:
     key, name = FarmKey("n" * 63, "f" * 253), "p" * 63
     known = Policies()
     known.refer(key, References(key.namespace, frozenset({name, "0"})))
-    raws = [
-        {"metadata": {"namespace": key.namespace, "name": each}, "spec": {"type": "deny", "cidrs": ["10.0.0.0/8"]}}
-        for each in (name, "0")
-    ]
-    known.turn({PolicyKey(key.namespace, raw["metadata"]["name"]): policy(raw) for raw in raws})
+    known.turn(
+        {
+            PolicyKey(key.namespace, each): policy(raw_policy(each, namespace=key.namespace, cidrs=["10.0.0.0/8"]))
+            for each in (name, "0")
+        }
+    )
     await node.give(known.sets() | listening(known, key))
 
 

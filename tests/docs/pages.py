@@ -1,4 +1,4 @@
-"""The documents as a test reads them: fenced blocks, links, headings. No I/O."""
+"""Parsing of the documents: fenced blocks, links, headings. No I/O."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Block(NamedTuple):
     language: str
     text: str
     not_run: str
-    """What is missing here to run it, as the comment before it says; empty where nothing is."""
+    """What is missing here to run it, from the comment before it; empty if nothing is."""
 
     @property
     def file_name(self) -> str:
@@ -105,12 +105,12 @@ def constant(output: str) -> str:
 
 
 def links(text: str) -> list[str]:
-    """Where the links of a page lead."""
+    """The targets of a page's links."""
     return [str(token.attrs["href"]) for token in _inside(text) if token.type == "link_open"]
 
 
 def anchors(text: str) -> set[str]:
-    """What a link to a place in a page may name: the headings, as GitHub writes them."""
+    """The anchors of a page: its headings, as GitHub writes them."""
     tokens = MarkdownIt().parse(text)
     headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

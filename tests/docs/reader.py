@@ -69,7 +69,7 @@ class Reader:
         return block.text
 
     def run(self, script: str) -> str:
-        """What a script prints. Fails where a command of it does."""
+        """Run a script and return its output. Raises AssertionError if a command fails."""
         path = self.home / "script"
         path.write_text(script)
         assert self._shell.stdin is not None
@@ -78,7 +78,7 @@ class Reader:
         self._shell.stdin.flush()
         watchdog = threading.Timer(_BLOCK_S, self._kill)
         watchdog.start()
-        lines = []
+        lines: list[str] = []
         try:
             for line in self._shell.stdout:
                 if line.endswith(f"{_END}\n"):
@@ -97,7 +97,7 @@ class Reader:
         shutil.rmtree(self.home)
 
     def _programmed(self, text: str) -> None:
-        """What is applied is taken: every farm that is written by hand reaches every node."""
+        """Wait until every hand-written farm that was applied reaches every node."""
         for each in yaml.safe_load_all(text):
             if each and each["kind"] in ("NftlbFarm", "NftlbPolicy"):
                 kind, metadata = each["kind"].lower(), each["metadata"]

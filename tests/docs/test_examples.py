@@ -5,14 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
 from lab.lab import Lab
+from tests.builders.manifests import client_pod
 from tests.docs.reader import ROOT
-from tests.functional.cluster import Cluster, client_pod, eventually
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_helpers import FTP, fetch, programmed
 from tests.functional.test_logs import traced
 from tests.functional.test_modes import loopback
@@ -166,7 +168,7 @@ def test_example_dsr(cluster: Cluster) -> None:
 def test_example_ftp(cluster: Cluster) -> None:
     if (found := programmed(cluster, "ftp--ftp", "default"))["status"] != "True":
         pytest.skip(found["message"])
-    # What the lab runs in a pod is no FTP server; without a port in its template it leaves this one to ours.
+    # The lab's pods run no FTP server; without a port in the template this one is free for ours.
     patch = '[{"op":"remove","path":"/spec/template/spec/containers/0/ports"}]'
     cluster.kubectl("patch", "deployment", "ftp", "--type=json", "-p", patch)
     cluster.kubectl("rollout", "status", "deployment/ftp", "--timeout=60s")
@@ -191,7 +193,7 @@ def test_example_limits(cluster: Cluster) -> None:
     def dropped() -> bool:
         return bool(cluster.count(POD, 1, vip, 80, "--timeout", "0.5")["failures"].get("timeout"))
 
-    with cluster.streams(5, POD, vip, 10) as streams:
+    with cluster.streams(5, POD, vip) as streams:
         eventually(dropped, "a sixth connection is dropped while five are open", 8)
     assert all(stream["complete"] for stream in streams), streams
     counted = cluster.count(POD, 40, vip, 80, "--timeout", "0.2")
@@ -276,8 +278,12 @@ def test_example_external_backend(cluster: Cluster) -> None:
         first = stack.enter_context(serving(cluster, servers[0]))
         stack.enter_context(serving(cluster, servers[1]))
         farm_ready(cluster, "external-backend", 2)
+
+        def first_answers(where: str) -> bool:
+            return ask(cluster, where) == servers[0]
+
         for where in (POD, cluster.nodes[1]):
-            eventually(lambda where=where: ask(cluster, where) == servers[0], f"the first answers {where}")  # type: ignore[misc]  # bound now
+            eventually(partial(first_answers, where), f"the first answers {where}")
         patch = '[{"op":"add","path":"/spec/backends/0/state","value":"drain"}]'
         cluster.kubectl("patch", "farm", "external-backend", "--type=json", "-p", patch)
         eventually(lambda: ask(cluster, POD) == servers[1], "the second takes over")
@@ -285,7 +291,7 @@ def test_example_external_backend(cluster: Cluster) -> None:
 
 
 def ask(cluster: Cluster, where: str) -> str:
-    """Who answers at the farm's address."""
+    """The server that answers at the farm's address."""
     return cluster.lab.exec(where, "curl", "-s", "-m", "2", "http://10.99.0.50:5432").stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to do works, and comes out as they say. ``make docs`` renews the outputs."""
+"""The commands in the documents work, with the output shown. ``make docs`` renews the outputs."""
 
 import os
 from pathlib import Path
@@ -26,10 +26,10 @@ NOT_RUN_AT_MOST = {
     "docs/install.md": 9,
     "docs/operations.md": 1,
 }
-"""How many blocks of a page are not run, for want of what this machine has not got; everywhere else all are."""
+"""The most blocks of a page that are not run because this machine lacks something; of other pages all are."""
 
 WITHIN = {"docs/nftlb-defects.md": ("unshare", "--net")}
-"""Pages that ask the reader to go somewhere first."""
+"""The commands that a page's reader runs in a shell of theirs first."""
 
 
 class Unrun(NamedTuple):

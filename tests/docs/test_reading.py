@@ -1,4 +1,4 @@
-"""That the pages' test sees what it should, and would notice what is wrong."""
+"""The test of the pages finds what it should, and notices mistakes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One cluster of two nodes with real containers, into which each test installs the chart unless it is there."""
+"""A cluster of two nodes with real containers, in which each test installs the chart if it is missing."""
 
 import contextlib
 import os

@@ -16,7 +16,8 @@ from pyroute2.netlink.nfnetlink.nftsocket import NFT_MSG_GETTABLE, NFTSocket
 from lab import addresses
 from lab.lab import Lab
 from lab.readiness import is_true
-from tests.functional.cluster import Cluster, deployment, eventually
+from tests.builders.manifests import deployment
+from tests.functional.cluster import Cluster, eventually
 
 CHECKOUT = Path(__file__).parents[2]
 CHART = CHECKOUT / "charts/kube-nftlb"
@@ -158,7 +159,7 @@ class RealCluster(Cluster):
         return self.lab.inside(node, read)
 
     def trouble(self) -> str:
-        """What a person would look at where an installation does not get ready."""
+        """The output to look at if an installation does not become ready."""
         looks = (
             ("get", "pods", "-A", "-o", "wide"),
             ("get", "events", "-n", SYSTEM, "--sort-by=.lastTimestamp"),

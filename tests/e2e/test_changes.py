@@ -1,4 +1,6 @@
-"""What happens to traffic while kube-nftlb itself is changed, and what is left when it is gone."""
+"""Traffic while kube-nftlb itself is changed, and what is left after uninstalling."""
+
+from functools import partial
 
 import pytest
 
@@ -76,13 +78,17 @@ def test_the_mode_dsr_reaches_containers(cluster: RealCluster, namespace: str) -
     cluster.reaches("client", here, vip, 8080)
 
 
+def has_no_tables(cluster: RealCluster, node: str) -> bool:
+    return cluster.tables(node) == []
+
+
 def test_nothing_is_left_after_uninstalling(cluster: RealCluster, vip: str, namespace: str) -> None:
     for node in cluster.nodes:
         assert {"nftlb", "kube-nftlb"} <= set(cluster.tables(node))
     cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "180s")
     until(lambda: not cluster.system_pods("agent"), "the agents have ended")
     for node in cluster.nodes:
-        until(lambda node=node: cluster.tables(node) == [], f"{node} has no table any more")
+        until(partial(has_no_tables, cluster, node), f"{node} has no table any more")
     # crds.keep: who uninstalls does not lose farms written by hand.
     assert cluster.farm("my-service--http", namespace) is not None
     # And it can be installed again.

@@ -1,5 +1,7 @@
 """The original kube-nftlb's walk-through, with real containers, from installation on."""
 
+from functools import partial
+
 import pytest
 
 from tests.e2e.real import PORT, SYSTEM, RealCluster, until
@@ -61,8 +63,12 @@ def test_the_walk_through(cluster: RealCluster, namespace: str) -> None:
     assert len(pods) == 2
     for where in ("client", *cluster.nodes):
         cluster.reaches(where, pods, vip, 8080)
+
+    def reaches_all(pod: str) -> bool:
+        return cluster.ask_from_pod(pod, namespace, vip, 8080) == set(pods)
+
     for pod in pods:
-        until(lambda pod=pod: cluster.ask_from_pod(pod, namespace, vip, 8080) == set(pods), f"{pod} reaches {pods}")
+        until(partial(reaches_all, pod), f"{pod} reaches {pods}")
 
     shown = cluster.kubectl("get", "nftlbfarms", "-n", namespace)
     assert [row.split()[:7] for row in shown.splitlines()[1:]] == [

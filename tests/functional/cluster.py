@@ -1,4 +1,4 @@
-"""What the functional tests do with a lab, in the words of the tests."""
+"""A lab as the functional tests use it: objects, connections, nodes."""
 
 import contextlib
 import http.client
@@ -16,19 +16,20 @@ import yaml
 from kube_nftlb.settings import NftlbSettings
 from lab.lab import Lab
 from lab.traffic import command as traffic
+from tests.builders.manifests import deployment
 from tests.functional.api import Api
 
 TRAFFIC = (sys.executable, "-m", "lab.traffic")
 
 
 def eventually(check: Callable[[], bool], what: str, seconds: float = 20) -> float:
-    """Wait until it is so; how many seconds that took. Fails with the words of ``what``."""
+    """Wait until ``check`` holds and return how many seconds that took. Raises AssertionError with ``what``."""
     start = looked_at = time.monotonic()
     while not check():
         now = time.monotonic()
         if now - start > seconds:
-            raise AssertionError(f"after {seconds} s it is still not so that {what}")
-        # Who looks all the time takes the processor from what is looked for: most looks start a program.
+            raise AssertionError(f"after {seconds} s not yet true: {what}")
+        # Most checks start a program: checking all the time would take the processor from what is tested.
         time.sleep(min(max(now - looked_at, 0.02), 0.5))
         looked_at = time.monotonic()
     return time.monotonic() - start
@@ -68,9 +69,9 @@ class Cluster:
             self.api.apply(each)
 
     def refused(self, *objects: dict[str, Any]) -> str:
-        """What the API server says to objects that it does not take."""
+        """Return the API server's message for objects that it rejects."""
         done = self.try_kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
-        assert done.returncode != 0, "the API server took it"
+        assert done.returncode != 0, "the API server accepted it"
         return done.stderr
 
     def get(self, kind: str, name: str | None = None, namespace: str = "default", **options: str) -> Any:
@@ -81,10 +82,10 @@ class Cluster:
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:
-        """A namespace of the test's own, gone with all that is in it when the test is over."""
+        """A namespace for a test, deleted with its contents afterwards."""
         name = f"test-{uuid.uuid4().hex[:8]}"
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        # Without its service account a namespace takes no pods.
+        # A namespace admits no pods before it has its service account.
         eventually(lambda: self.get("serviceaccount", "default", name) is not None, f"{name} has a service account")
         try:
             yield name
@@ -104,12 +105,12 @@ class Cluster:
         eventually(is_so, f"the {kind} {name} is {condition}", 30)
 
     def run(self, name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> None:
-        """A Deployment of servers, ready."""
+        """Create a Deployment of servers and wait until it is ready."""
         self.apply(deployment(name, replicas, namespace, grace_s, **container))
         self.rolled_out(name, replicas, namespace)
 
     def scale(self, name: str, replicas: int, namespace: str) -> None:
-        self.kubectl("scale", f"deployment/{name}", f"--replicas={replicas}", "-n", namespace)
+        self.api.patch("deployment", name, namespace, {"spec": {"replicas": replicas}})
 
     def rolled_out(self, name: str, replicas: int, namespace: str) -> None:
         def is_so() -> bool:
@@ -124,7 +125,7 @@ class Cluster:
         assert len(self.pods(name, namespace)) == replicas
 
     def pods(self, app: str, namespace: str) -> list[str]:
-        """The names of an app's pods that are not on their way out."""
+        """The names of an app's pods that are not terminating."""
         items = self.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
         return [item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]]
 
@@ -136,7 +137,7 @@ class Cluster:
         return self.get("farm", name, namespace)
 
     def farm_has(self, name: str, namespace: str, ready: int) -> None:
-        """Wait until all nodes have the farm with so many ready backends."""
+        """Wait until all nodes have programmed the farm with ``ready`` backends."""
 
         def check() -> bool:
             status = (self.farm(name, namespace) or {}).get("status", {})
@@ -152,7 +153,7 @@ class Cluster:
             raise AssertionError(f"{error}: {self.farm(name, namespace)}, {nodes}, {slices}, {told}") from error
 
     def events(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]]:
-        """What an object is told, the oldest first."""
+        """The Events of an object, oldest first."""
         found = self.get("event", namespace=namespace)["items"]
         about = [e for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
         return sorted(about, key=lambda event: str(event["firstTimestamp"]))
@@ -166,21 +167,21 @@ class Cluster:
         return self.traffic(where, "count", number, host, port, *options)
 
     def answers(self, where: str, host: str, port: int = 80, *options: str, number: int = 20) -> set[str]:
-        """The pods that answered, provided that no connection failed."""
+        """The pods that answered, or none if a connection failed."""
         counted = self.count(where, number, host, port, *options)
         return set(counted["answers"]) if not any(counted["failures"].values()) else set()
 
     def reaches(self, where: str, pods: list[str], host: str, port: int = 80, *options: str) -> None:
-        """Wait until connections reach just these pods."""
+        """Wait until connections reach exactly these pods."""
         eventually(
             lambda: self.answers(where, host, port, *options) == set(pods), f"{host}:{port} from {where} reaches {pods}"
         )
 
     @contextlib.contextmanager
     def hammer(self, where: str, host: str, port: int = 80, *options: str) -> Iterator[dict[str, Any]]:
-        """Connections without pause during the block; the result is filled in after it.
+        """Open connections continuously during the block; the result is filled in after it.
 
-        A connection that is lost stays lost, however long one waits; one that a busy machine keeps waiting is not lost.
+        The timeout is long: a lost connection stays lost, one that a busy machine delays is not lost.
         """
         result: dict[str, Any] = {}
         patience = options or ("--timeout", "5")
@@ -197,12 +198,9 @@ class Cluster:
             result.update(json.loads(out))
 
     @contextlib.contextmanager
-    def streams(
-        self, number: int, where: str, host: str, seconds: float, port: int = 80
-    ) -> Iterator[list[dict[str, Any]]]:
-        """Downloads that take so long, begun before the block; the results are filled in after it."""
-        rate = 20_000
-        arguments = ("stream", host, str(port), "--bytes", str(int(rate * seconds)), "--rate", str(rate))
+    def streams(self, number: int, where: str, host: str, port: int = 80) -> Iterator[list[dict[str, Any]]]:
+        """Slow downloads, begun before the block and ended a second after it; the results are filled in then."""
+        arguments = ("stream", host, str(port), "--rate", "20000")
         processes = [self.lab.popen(where, *TRAFFIC, *arguments) for _ in range(number)]
         results: list[dict[str, Any]] = []
         for process in processes:
@@ -212,7 +210,9 @@ class Cluster:
             yield results
         finally:
             for process in processes:
-                out, err = process.communicate(timeout=seconds + 20)
+                process.terminate()
+            for process in processes:
+                out, err = process.communicate(timeout=30)
                 assert out, err
                 results.append(json.loads(out))
 
@@ -228,14 +228,14 @@ class Cluster:
         return done.stdout
 
     def has_forgotten(self, prefix: str) -> bool:
-        """Whether no nftlb has a farm whose name begins so; one that is just being started does not say."""
+        """Return True if no nftlb has a farm with this prefix; False also if one is starting."""
         try:
             return self.nftlb_farms(prefix) == []
         except ConnectionError:
             return False
 
     def nftlb_farms(self, prefix: str = "") -> list[str]:
-        """The farms, on any node, whose name in nftlb begins so."""
+        """The nftlb farms with this prefix on any node."""
         found: set[str] = set()
         for node in self.nodes:
             farms = json.loads(self.nftlb(node, "GET", "/farms"))["farms"]
@@ -262,7 +262,7 @@ class Cluster:
         return self.lab.inside(node, ask)
 
     def requests(self, node: str) -> list[str]:
-        """The requests that this node's nftlb has logged."""
+        """The requests in the log of this node's nftlb."""
         lines = self.lab.log_path("nftlb", node).read_text(errors="replace").splitlines()
         return [line.partition("request: ")[2] for line in lines if "request: " in line]
 
@@ -270,73 +270,8 @@ class Cluster:
         return [request for node in self.nodes for request in self.requests(node) if not request.startswith("GET")]
 
     def recoveries(self) -> int:
-        """How often nftlb has reloaded everything, over all nodes."""
+        """The number of full reloads of nftlb on all nodes."""
         return sum(
             self.lab.log_path("nftlb", node).read_text(errors="replace").count("recovery in progress")
             for node in self.nodes
         )
-
-
-def deployment(name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> dict[str, Any]:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "terminationGracePeriodSeconds": grace_s,
-                    "containers": [{"name": "server", "image": "server", **container}],
-                },
-            },
-        },
-    }
-
-
-def service(name: str, namespace: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    prefix = "service.kubernetes.io/kube-nftlb-load-balancer-"
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "annotations": {prefix + key: value for key, value in (annotations or {}).items()},
-        },
-        "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80}], **spec},
-    }
-
-
-def farm(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kube-nftlb.io/v1alpha1",
-        "kind": "NftlbFarm",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
-
-
-def policy(name: str, namespace: str, kind: str, cidrs: list[str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "kube-nftlb.io/v1alpha1",
-        "kind": "NftlbPolicy",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"type": kind, "cidrs": cidrs},
-    }
-
-
-def client_pod(name: str, namespace: str, node: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "client", "image": "client"}],
-        },
-    }

@@ -1,6 +1,6 @@
 """A lab for the session, and for each test a namespace with a client pod on the first node.
 
-Where a test fails, pytest shows what the programs of the labs logged meanwhile.
+If a test fails, pytest shows what the labs' programs logged during it.
 """
 
 import contextlib
@@ -12,7 +12,8 @@ import pytest
 
 from lab.lab import Lab
 from lab.state import LabFiles
-from tests.functional.cluster import Cluster, client_pod
+from tests.builders.manifests import client_pod
+from tests.functional.cluster import Cluster
 
 NAME = f"functional-{os.getpid()}"
 _SIZES = pytest.StashKey[dict[Path, int]]()

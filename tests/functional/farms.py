@@ -1,11 +1,11 @@
-"""A hand-written farm in front of a Deployment, in the words of the tests."""
+"""A hand-written farm in front of a Deployment."""
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 
 _numbers: Iterator[int] = itertools.count(1)
 
@@ -18,7 +18,7 @@ class Front:
         number = next(_numbers)
         self.ip = f"10.99.0.{number}" if family == "ipv4" else f"fd00:99::{number:x}"
         cluster.run("web", replicas, namespace, **run)
-        found = json.loads(cluster.kubectl("get", "pods", "-l", "app=web", "-n", namespace, "-o", "json"))["items"]
+        found = cluster.get("pod", namespace=namespace, labelSelector="app=web")["items"]
         self._ips = {
             pod["metadata"]["name"]: next(
                 each["ip"] for each in pod["status"]["podIPs"] if (":" in each["ip"]) == (family == "ipv6")
@@ -28,12 +28,12 @@ class Front:
         self.pods = sorted(self._ips)
 
     def backend(self, pod: str, **changes: Any) -> dict[str, Any]:
-        """A backend for a pod; ``port=None`` keeps the one that the client asked for."""
+        """A backend for a pod; with ``port=None`` it keeps the port that the client used."""
         entry = {"name": pod, "ip": self._ips[pod], "port": 80, **changes}
         return {key: value for key, value in entry.items() if value is not None}
 
     def apply(self, **spec: Any) -> None:
-        """Make the farm so, and wait until every node has it."""
+        """Apply the farm and wait until all nodes have it."""
         self.submit(**spec)
         self.settled()
 
@@ -50,36 +50,36 @@ class Front:
         eventually(self.programmed, "all nodes have the farm")
 
     def programmed(self) -> bool:
-        """Whether the condition Programmed is true of the present generation."""
+        """Return True if Programmed is true for the current generation."""
         found = self.cluster.farm("front", self.namespace)
         conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
         condition = conditions.get("Programmed", {})
         current = condition.get("observedGeneration") == found["metadata"]["generation"]
-        return current and condition.get("status") == "True"
+        return bool(current) and condition.get("status") == "True"
 
     @property
     def reason(self) -> str:
-        """What kubectl shows as the first reason for trouble."""
+        """The status's ``reason``, which kubectl shows."""
         return str(self.cluster.farm("front", self.namespace)["status"]["reason"])
 
     def count(self, where: str, number: int, *options: object, port: int = 80) -> dict[str, int]:
-        """Who answered how many of so many connections, none of which failed."""
+        """Open connections and return the number of replies by pod. Raises AssertionError if one fails."""
         counted = self.cluster.count(where, number, self.ip, port, *(str(option) for option in options))
         assert not any(counted["failures"].values()), counted
         return dict(counted["answers"])
 
     def one(self, where: str, *options: object, port: int = 80, number: int = 5) -> str:
-        """The pod that answers all of some connections."""
+        """The one pod that answers all connections."""
         answers = self.count(where, number, *options, port=port)
         assert len(answers) == 1, answers
         return next(iter(answers))
 
     def refuses(self, where: str, port: int = 80, *options: str) -> bool:
-        """Whether a new connection is refused at once."""
+        """Return True if a new connection is refused."""
         return bool(self.cluster.count(where, 1, self.ip, port, *options)["failures"].get("refused"))
 
     def more_sources(self, client: str, number: int) -> list[str]:
-        """So many further addresses for a pod on the first node."""
+        """Give a pod on the first node further addresses, and return them."""
         cidr = next(
             each for each in self.cluster.lab.nodes[0].pod_cidrs if each.version == (6 if self.family == "ipv6" else 4)
         )

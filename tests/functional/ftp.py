@@ -11,7 +11,7 @@ CONTENT = b"what the file holds\n" * 1000
 
 
 class Session(socketserver.StreamRequestHandler):
-    """One control connection."""
+    """A control connection."""
 
     def handle(self) -> None:
         self._say("220 ready")

@@ -72,7 +72,7 @@ class Prometheus:
 
 
 def configuration(cluster: Cluster) -> dict[str, Any]:
-    """That of examples/: Debian's Prometheus cannot ask Kubernetes, so it is told what it would find there."""
+    """The configuration of examples/, with static targets: Debian's Prometheus has no Kubernetes discovery."""
     written: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text())
     (job,) = written["scrape_configs"]
     (discovery,) = job.pop("kubernetes_sd_configs")
@@ -81,7 +81,7 @@ def configuration(cluster: Cluster) -> dict[str, Any]:
         f"agent-{node.name}": ("agent", str(node.addresses[0].ip), node.name) for node in cluster.lab.nodes
     }
     pods = [_pod(name, *place) for name, place in hosts.items()]
-    # What must be left out: other ports of these Pods, and other Pods.
+    # To be left out: other ports of these Pods, and other Pods.
     pods.append(_pod("operator", "operator", addresses.API_HOST, "node-1", port="health"))
     pods.append(_pod("web", "agent", addresses.API_HOST, "node-1", app="web"))
     return {

@@ -11,7 +11,7 @@ from tests.functional.prometheus import CONFIGURATION, RULES, alerts, promtool
 AGENT = 'job="kube-nftlb-system/kube-nftlb", component="agent", namespace="kube-nftlb-system", pod="agent-1", node="n1"'
 OPERATOR = 'job="kube-nftlb", component="operator", namespace="kube-nftlb-system", pod="operator-1", node="n1"'
 HOUR = "x120"
-"""How often a sample is repeated: each half a minute for an hour."""
+"""Repetitions of a sample: every half minute for an hour."""
 LATENCY = "kube_nftlb_network_programming_duration_seconds_bucket"
 
 

@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kube_nftlb import names
 from tests.annotations import NEEDED_BY, POD_KEYS, SERVICE_KEYS
-from tests.functional.cluster import Cluster, eventually, service
+from tests.builders.manifests import service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
 
 def events(cluster: Cluster, namespace: str, kind: str, name: str) -> list[str]:
-    """What an object is told of its annotations. Of nodes that cannot do what is asked it is told as well."""
+    """The messages of an object's Events about annotations, without those about nodes that lack a feature."""
     told = cluster.events(kind, name, namespace)
     # The API server tells of cluster IPs that it has just given, when its check of them comes in between.
     return [e["message"] for e in told if e["reason"] not in ("FarmFailed", "ClusterIPNotAllocated")]
@@ -34,7 +36,7 @@ def backends(cluster: Cluster, namespace: str, farm: str = "web--http") -> dict[
 
 
 def has(spec: dict[str, Any], fields: dict[str, Any]) -> bool:
-    """Whether all these fields are there, those inside of objects too."""
+    """Return True if all these fields are present, nested ones included."""
     return all(
         has(spec.get(key, {}), value) if isinstance(value, dict) else spec.get(key) == value
         for key, value in fields.items()
@@ -138,8 +140,12 @@ def test_a_pod_of_several_services_changes_all_of_them(cluster: Cluster, namespa
     for name in ("web", "too"):
         cluster.farm_has(f"{name}--http", namespace, 1)
     annotate(cluster, "pod", pod, namespace, priority="2")
+
+    def has_priority(farm: str) -> bool:
+        return bool(backends(cluster, namespace, farm)[pod].get("priority") == 2)
+
     for name in ("web", "too"):
-        eventually(lambda name=name: backends(cluster, namespace, f"{name}--http")[pod].get("priority") == 2, name)
+        eventually(partial(has_priority, f"{name}--http"), name)
 
 
 def test_a_wrong_annotation_of_a_pod_is_told_on_the_pod(cluster: Cluster, namespace: str, client: str) -> None:

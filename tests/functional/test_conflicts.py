@@ -1,14 +1,16 @@
-"""Two objects that claim one address, port and protocol: who gets it, who is told, and what comes after."""
+"""Two objects that claim one address, port and protocol: who wins, who is told, and what happens afterwards."""
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kube_nftlb import names
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -38,7 +40,7 @@ def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str
 
 
 def events(cluster: Cluster, name: str, namespace: str) -> str:
-    """What ``kubectl get events`` tells of a farm."""
+    """A farm's Events as ``kubectl get events`` prints them."""
     return cluster.kubectl("get", "events", "-n", namespace, "--field-selector", f"involvedObject.name={name}")
 
 
@@ -94,7 +96,7 @@ def test_a_farm_of_every_port_gives_way_to_a_service(cluster: Cluster, namespace
     assert accepted(cluster, "every", namespace)[2].startswith(f"{namespace}/web--http has 10.96.77.8:80/TCP; give ")
 
 
-def test_a_farm_that_only_says_that_it_is_a_services_ranks_as_written_by_hand(
+def test_a_farm_that_only_claims_to_be_a_services_ranks_as_handwritten(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     for app in ("evil", "web"):
@@ -116,6 +118,10 @@ def test_a_farm_that_only_says_that_it_is_a_services_ranks_as_written_by_hand(
     assert cluster.farm("own--http", namespace)["metadata"]["ownerReferences"][0]["controller"] is True
 
 
+def gone(cluster: Cluster, name: str, namespace: str) -> bool:
+    return cluster.farm(name, namespace) is None
+
+
 def test_a_farm_with_forged_labels_does_not_stay(cluster: Cluster, namespace: str) -> None:
     cluster.run("web", 1, namespace)
     cluster.apply(service("own", namespace, selector={"app": "nobody"}))
@@ -130,7 +136,7 @@ def test_a_farm_with_forged_labels_does_not_stay(cluster: Cluster, namespace: st
     for name, port in (("forged", "http"), ("forged-too", "other")):
         forged = {**labels, names.LABEL_SERVICE_PORT: port}
         cluster.apply(by_hand(cluster, name, "web", namespace, labels=forged, ownerReferences=owners))
-        eventually(lambda name=name: cluster.farm(name, namespace) is None, f"{name} is deleted")
+        eventually(partial(gone, cluster, name, namespace), f"{name} is deleted")
     assert cluster.farm("own--http", namespace)["spec"]["backends"] == []
 
 
@@ -165,7 +171,7 @@ def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
         cluster.kubectl("delete", "-f", "-", stdin=policy)
 
 
-def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(cluster: Cluster, guarded: str) -> None:
+def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluster: Cluster, guarded: str) -> None:
     cluster.apply(service("own", guarded, selector={"app": "nobody"}))
     eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator still writes farms")
 
@@ -199,7 +205,7 @@ def test_with_the_admission_policy_only_the_operator_makes_a_farm_a_services(clu
     assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
 
 
-def test_the_address_of_a_service_that_is_gone_is_free_though_a_finalizer_keeps_its_farm(
+def test_a_deleted_services_address_is_free_though_its_farm_lingers(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     for app in ("evil", "web"):

@@ -1,10 +1,12 @@
-"""What kubectl tells of troubles: on the Service, on the Node, on the farm."""
+"""Events about problems: on the Service, the Node and the farm."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -16,10 +18,14 @@ def told(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, di
     return {event["reason"]: event for event in cluster.events(kind, name, namespace)}
 
 
+def has_event(cluster: Cluster, kind: str, name: str, namespace: str, reason: str) -> bool:
+    return reason in told(cluster, kind, name, namespace)
+
+
 def test_a_service_tells_of_its_farm_that_no_node_can_program(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace, {"policies": "nowhere"}))
     for kind, name in (("Service", "web"), ("NftlbFarm", "web--http")):
-        eventually(lambda kind=kind, name=name: "FarmFailed" in told(cluster, kind, name, namespace), f"{kind} tells")
+        eventually(partial(has_event, cluster, kind, name, namespace, "FarmFailed"), f"{kind} has the Event")
     event = told(cluster, "Service", "web", namespace)["FarmFailed"]
     assert event["type"] == "Warning"
     assert event["message"].startswith("farm web--http: node ")

@@ -1,4 +1,4 @@
-"""What load balancers and the kubelet are told."""
+"""The health checks of load balancers and of the kubelet."""
 
 import contextlib
 import json
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab import addresses
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -74,7 +75,7 @@ def test_the_operator_tells_its_health(cluster: Cluster) -> None:
         assert ask(cluster, addresses.API_HOST, path, 9196).status == 200
 
 
-def test_a_node_that_is_about_to_be_removed_gets_no_more_traffic_and_its_agent_lives(cluster: Cluster) -> None:
+def test_a_node_about_to_be_removed_gets_no_traffic_and_its_agent_lives(cluster: Cluster) -> None:
     node, other = cluster.nodes[1], cluster.nodes[0]
     taint = "ToBeDeletedByClusterAutoscaler"
     cluster.kubectl("taint", "node", node, f"{taint}=:NoSchedule")
@@ -88,7 +89,7 @@ def test_a_node_that_is_about_to_be_removed_gets_no_more_traffic_and_its_agent_l
     until_status(cluster, node, "/healthz", 200)
 
 
-def test_an_agent_whose_nftlb_is_gone_is_not_ready_and_lives_while_nothing_waits(cluster: Cluster) -> None:
+def test_an_agent_without_nftlb_is_unready_but_alive_while_nothing_waits(cluster: Cluster) -> None:
     node = cluster.nodes[1]
     until_status(cluster, node, "/readyz", 200)
     cluster.lab.stop("nftlb", node)
@@ -101,7 +102,7 @@ def test_an_agent_whose_nftlb_is_gone_is_not_ready_and_lives_while_nothing_waits
     until_status(cluster, node, "/readyz", 200)
 
 
-def test_an_agent_that_cannot_program_what_waits_is_unhealthy_until_it_can(cluster: Cluster, namespace: str) -> None:
+def test_an_agent_that_cannot_program_a_pending_change_is_unhealthy(cluster: Cluster, namespace: str) -> None:
     node = cluster.nodes[1]
     with impatient_agent(cluster, node):
         until_status(cluster, node, "/readyz", 200)
@@ -146,9 +147,7 @@ def test_a_health_check_port_tells_which_nodes_have_ready_endpoints(cluster: Clu
         assert "refused" in until_status(cluster, node, "/", 0, CHECK_PORT).body
 
 
-def test_a_health_check_port_that_a_process_has_is_told_and_taken_when_it_is_free(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_an_occupied_health_check_port_is_reported_and_taken_once_free(cluster: Cluster, namespace: str) -> None:
     here = cluster.nodes[0]
     with listening(cluster, here, CHECK_PORT):
         cluster.apply(

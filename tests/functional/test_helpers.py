@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, client_pod, eventually, farm
+from tests.builders.manifests import client_pod, farm
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
 
 pytestmark = pytest.mark.timeout(240)
@@ -134,7 +135,7 @@ def test_every_helper_is_programmed_or_what_is_missing_is_named(cluster: Cluster
     [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "nftlb 1.0.7 takes a farm out of the kernel")],
     ids=["queue", "flow offload"],
 )
-def test_a_farm_that_needs_what_the_kernel_or_nftlb_lacks_is_told_so_and_hurts_nobody(
+def test_a_farm_that_needs_a_missing_feature_says_so_and_hurts_nobody(
     cluster: Cluster, namespace: str, client: str, spec: dict[str, Any], option: str
 ) -> None:
     cluster.run("web", 1, namespace)

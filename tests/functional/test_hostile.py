@@ -1,16 +1,18 @@
-"""What somebody can do who may write farms and Services, and means harm: nothing to anybody else."""
+"""A hostile user who may write farms and Services cannot harm anybody else."""
 
 import contextlib
 import json
 import random
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kube_nftlb.api.schema.reference import rows
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 from tests.hostile import FARM, TEXTS, examples
 
 pytestmark = pytest.mark.timeout(300)
@@ -31,7 +33,7 @@ def bystander(cluster: Cluster, namespace: str) -> str:
 
 @contextlib.contextmanager
 def undisturbed(cluster: Cluster, client: str, vip: str) -> Iterator[None]:
-    """What goes on in the block costs nobody else a connection, and ends no program of ours."""
+    """Assert that the block costs nobody else a connection and ends no program of ours."""
     pids = programs(cluster)
     recoveries, tables, host = cluster.recoveries(), all_tables(cluster), host_ruleset()
     with cluster.hammer(client, vip) as hammered:
@@ -122,7 +124,7 @@ def host_ruleset() -> str:
     return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout
 
 
-def test_the_definition_and_the_nodes_keep_hostile_farms_from_everybody_else(
+def test_the_definition_and_the_nodes_contain_hostile_farms(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
     hostile = hostile_farms(namespace)
@@ -132,7 +134,7 @@ def test_the_definition_and_the_nodes_keep_hostile_farms_from_everybody_else(
         all_are_judged(cluster, namespace)
 
 
-def test_where_the_definition_has_no_rules_the_nodes_alone_keep_hostile_farms_from_everybody_else(
+def test_if_the_definition_has_no_rules_the_nodes_contain_hostile_farms(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
     hostile = hostile_farms(namespace)
@@ -166,11 +168,15 @@ def test_hostile_annotations_leave_every_service_working(
         )
         for number in range(SERVICES)
     ]
+
+    def answers(vip: str) -> bool:
+        return bool(cluster.answers(client, vip, number=3))
+
     with undisturbed(cluster, client, bystander):
         assert create(cluster, hostile) == SERVICES
         for each in hostile:
             vip = cluster.vip(each["metadata"]["name"], namespace)
-            eventually(lambda vip=vip: bool(cluster.answers(client, vip, number=3)), f"{each} works")  # type: ignore[misc]  # bound now
+            eventually(partial(answers, vip), f"{each} works")
 
 
 def test_services_that_ask_for_what_cannot_be_stop_no_other(
@@ -215,9 +221,7 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
     )
 
 
-def test_a_service_with_more_endpoints_than_etcd_takes_in_a_farm_is_served_with_as_many_as_it_does(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_a_service_too_big_for_one_etcd_object_is_served_by_what_fits(cluster: Cluster, namespace: str) -> None:
     long = "a-deployment-with-quite-a-long-name-as-generated-by-some-tool-7d9f8b6c5d"
     for number in range(4):
         cluster.apply(

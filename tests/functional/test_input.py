@@ -1,10 +1,11 @@
-"""What users write wrong, and what they read then."""
+"""Users' mistakes, and the messages that they get."""
 
 from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -67,7 +68,7 @@ def test_a_farm_with_a_dot_in_its_name_is_refused(cluster: Cluster) -> None:
     assert "must not contain a dot" in cluster.refused(farm("shop.web--http", "default", addresses=LISTEN))
 
 
-def test_a_farm_past_the_definition_is_refused_by_the_node_and_the_others_stay(
+def test_a_farm_that_evades_the_definition_is_refused_by_the_node_alone(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     """The last line of defence: what the API server's rules do not see, the agent does."""

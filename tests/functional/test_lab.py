@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def host() -> dict[str, str]:
-    """What of the host a lab must not touch."""
+    """The state of the host that a lab must not touch."""
     questions = {
         "addresses": ["ip", "-o", "addr"],
         "routes": ["ip", "route", "show", "table", "all"],
@@ -98,7 +98,7 @@ def test_pods_that_come_do_not_change_the_address_of_their_gateway(cluster: Clus
     before = mac()
     cluster.run("web", 8, namespace)
     cluster.rolled_out("web", 8, namespace)
-    # Who knows the gateway already sends to the address that it had.
+    # A host that knows the gateway already sends to its former address.
     assert mac() == before
 
 

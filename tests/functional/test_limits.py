@@ -1,11 +1,12 @@
-"""What a client may do at most, and that others do not pay for it."""
+"""Limits on a client, and that other clients are not affected."""
 
 import sys
 from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, client_pod, eventually, farm
+from tests.builders.manifests import client_pod, farm
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -35,7 +36,7 @@ def other_client(cluster: Cluster, namespace: str) -> str:
 
 
 def two_farms(cluster: Cluster, namespace: str, family: str, **spec: Any) -> None:
-    """One with the options, on two ports, and one without, before the same pods."""
+    """A farm with the options, on two ports, and one without, in front of the same pods."""
     cluster.run("web", 1, namespace)
     every = backends(cluster, namespace, family)
     cluster.apply(
@@ -80,7 +81,7 @@ def test_connections_at_once_are_limited_for_each_client(
 ) -> None:
     two_farms(cluster, namespace, family, limits={"established": 2})
     vip = VIP[family]
-    with cluster.streams(2, client, vip, 6) as streams:
+    with cluster.streams(2, client, vip) as streams:
         assert failures(cluster, client, 3, vip) == 3, "two are open"
         assert failures(cluster, other_client, 2, vip) == 0
         assert failures(cluster, client, 3, OTHER_VIP[family]) == 0
@@ -95,7 +96,7 @@ def test_connections_at_once_are_limited_for_one_backend(
     limited = backends(cluster, namespace, family, established=2)
     cluster.apply(farm("limited", namespace, **listening(VIP[family], family, "80", "81"), backends=limited))
     vip = VIP[family]
-    with cluster.streams(3, client, vip, 6) as streams:
+    with cluster.streams(3, client, vip) as streams:
         assert failures(cluster, other_client, 3, vip) == 3, "the backend has as many as it may have"
         assert failures(cluster, client, 3, OTHER_VIP[family]) == 0, "through another farm it has no limit"
     assert sum(stream["complete"] for stream in streams) == 2, streams
@@ -154,7 +155,7 @@ socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_TCP).sendto(header, (host,
 
 
 @FAMILIES
-def test_packets_that_no_honest_client_sends_are_dropped_where_the_farm_is_strict(
+def test_a_strict_farm_drops_packets_that_no_honest_client_sends(
     cluster: Cluster, namespace: str, client: str, family: str
 ) -> None:
     two_farms(cluster, namespace, family, limits={"tcpStrict": True})

@@ -1,10 +1,11 @@
-"""What the programs' logs say, and what they must not."""
+"""The contents of the programs' logs, and what must not be in them."""
 
 import contextlib
 import json
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from kube_nftlb import names
 from lab import credentials
 from lab.lab import Lab
-from tests.functional.cluster import Cluster, eventually, farm, policy, service
+from tests.builders.manifests import farm, policy, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -41,11 +43,12 @@ def test_a_service_is_followed_by_its_farms_name(cluster: Cluster, namespace: st
     told = about(cluster, namespace, "web--http", "operator")
     assert set(told) == {"farm applied", "farm deleted"}
     assert told[-1] == "farm deleted"
+
+    def removed(node: str) -> bool:
+        return about(cluster, namespace, "web--http", "agent", node)[-1:] == ["farm removed"]
+
     for node in cluster.nodes:
-        eventually(
-            lambda node=node: about(cluster, namespace, "web--http", "agent", node)[-1:] == ["farm removed"],
-            f"{node} tells that the farm is gone",
-        )
+        eventually(partial(removed, node), f"{node} logs that the farm is gone")
         assert set(about(cluster, namespace, "web--http", "agent", node)) == {"farm programmed", "farm removed"}
     programmed = [
         line
@@ -157,7 +160,7 @@ def _key(cluster: Cluster, node: str) -> str:
 
 
 def _tokens(cluster: Cluster) -> list[str]:
-    """Those of everybody who may ask the lab's API server."""
+    """The tokens of all users of the lab's API server."""
     table = cluster.lab.kubeconfig.parent / "secrets" / credentials.TOKENS
     tokens = [line.partition(",")[0] for line in table.read_text().splitlines()]
     assert tokens

@@ -1,4 +1,4 @@
-"""Which packets the kernel is told to log, and as what.
+"""The packets that the kernel logs, and their prefixes.
 
 The kernel keeps the log lines of other network namespaces than the first to itself, so what is read is its trace of the
 packets (nft monitor trace), which names each rule that a packet meets.
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.functional.cluster import Cluster, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster
 from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
 
 pytestmark = pytest.mark.timeout(240)

@@ -1,4 +1,4 @@
-"""What a real Prometheus scrapes, graphs and warns of."""
+"""Metrics, dashboard and alerts in a real Prometheus."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from kube_nftlb import metrics, names
-from tests.functional.cluster import Cluster, farm, service
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster
 from tests.functional.prometheus import (
     Prometheus,
     alerts,
@@ -36,7 +37,7 @@ def test_the_operator_and_each_agent_are_one_target(cluster: Cluster, prometheus
     assert programs == {("operator", "operator"), ("agent", "agent")}
 
 
-def test_a_service_is_seen_in_the_figures_as_it_comes_grows_breaks_and_goes(
+def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
     cluster: Cluster, namespace: str, prometheus: Prometheus
 ) -> None:
     watched = {
@@ -133,7 +134,7 @@ def test_a_farm_that_cannot_be_programmed_or_loses_its_address_is_counted(
     prometheus.becomes('kube_nftlb_farms{state="refused"}', 0)
 
 
-def test_a_service_without_a_local_backend_is_counted_on_the_nodes_that_have_none(
+def test_a_service_without_local_backends_is_counted_on_those_nodes(
     cluster: Cluster, namespace: str, prometheus: Prometheus
 ) -> None:
     name = "kube_nftlb_node_farms_without_local_backends"
@@ -212,7 +213,7 @@ def test_every_query_of_dashboard_and_alerts_asks_for_what_there_is(troubled: Pr
         assert troubled.query(shown), shown
 
 
-def test_each_series_that_is_declared_is_on_the_dashboard_or_in_an_alert_or_counts_what_has_another() -> None:
+def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:
     asked = set().union(*(series_of(query) for query in (*dashboard_queries(), *(rule["expr"] for rule in alerts()))))
     told_otherwise = {
         "kube_nftlb_build_info",

@@ -1,12 +1,14 @@
-"""The modes besides snat and dnat: who answers, what backends see, and that nothing is left behind."""
+"""The modes other than snat and dnat: who answers, what backends see, and that nothing is left behind."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from lab.addresses import CLIENT
-from tests.functional.cluster import Cluster, deployment, eventually, farm, service
+from tests.builders.manifests import deployment, farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -56,13 +58,13 @@ def annotate(cluster: Cluster, name: str, namespace: str, mode: str) -> None:
 
 
 def programmed(cluster: Cluster, name: str, namespace: str) -> str:
-    """What the farm's condition says."""
+    """The farm's condition."""
     conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
     return next((c["message"] for c in conditions if c["type"] == "Programmed" and c["status"] == "False"), "")
 
 
 @pytest.mark.parametrize("protocol", ["TCP", "UDP"])
-def test_dsr_spreads_over_the_pods_of_the_node_which_answer_the_client_directly(
+def test_dsr_spreads_over_the_nodes_pods_which_answer_the_client_directly(
     cluster: Cluster, namespace: str, client: str, protocol: str
 ) -> None:
     ports = [{"name": "http", "port": 80, "protocol": protocol}]
@@ -78,7 +80,7 @@ def test_dsr_spreads_over_the_pods_of_the_node_which_answer_the_client_directly(
         own = client_ips(cluster, namespace) if where == client else OUTSIDE
         assert set(counted["peers"]) <= own, "backends see the client itself"
     if protocol == "TCP":
-        with cluster.streams(4, client, vip, 2) as streams:
+        with cluster.streams(4, client, vip) as streams:
             assert connections_to(cluster, cluster.nodes[0], vip) == []
         assert all(stream["complete"] for stream in streams), streams
 
@@ -113,9 +115,13 @@ def test_a_backend_that_comes_or_goes_is_followed(cluster: Cluster, namespace: s
     cluster.apply(service("web", namespace, DSR))
     run_on(cluster, "web", 1, namespace, cluster.nodes[0])
     vip = cluster.vip("web", namespace)
+
+    def has_pods(number: int) -> bool:
+        return len(cluster.pods("web", namespace)) == number
+
     for replicas in (1, 3, 1, 2):
         cluster.scale("web", replicas, namespace)
-        eventually(lambda number=replicas: len(cluster.pods("web", namespace)) == number, "the pods are there")
+        eventually(partial(has_pods, replicas), f"there are {replicas} pods")
         cluster.reaches(client, cluster.pods("web", namespace), vip)
     cluster.scale("web", 0, namespace)
     eventually(lambda: "refused" in cluster.count(client, 3, vip)["failures"], "without a backend it is refused")

@@ -32,7 +32,7 @@ def test_a_client_stays_with_its_backend_until_that_goes(
     front.apply(persistence=persistence, backends=[front.backend(chosen), front.backend(others[0])])
     assert front.one(client, *options) == chosen
     # An open connection must not hold its client to a backend that has gone.
-    with cluster.streams(1, client, front.ip, seconds=8) as streams:
+    with cluster.streams(1, client, front.ip) as streams:
         front.apply(persistence=persistence, backends=[front.backend(others[0]), front.backend(others[1])])
         eventually(
             lambda: len(cluster.answers(client, front.ip, 80, *options, number=3) & set(others)) == 1,

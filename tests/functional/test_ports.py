@@ -1,8 +1,11 @@
 """Lists and ranges of ports, and every port of an address."""
 
+from functools import partial
+
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import Front
 
 pytestmark = pytest.mark.timeout(240)
@@ -18,9 +21,7 @@ def front(cluster: Cluster, namespace: str) -> Front:
     return Front(cluster, namespace, replicas=2, ports=PORTS)
 
 
-def test_the_port_is_kept_where_backends_have_none_and_one_serves_all_where_they_have_one(
-    front: Front, client: str
-) -> None:
+def test_the_port_is_kept_if_backends_have_none_else_theirs_serves_all(front: Front, client: str) -> None:
     listened = [{"ip": front.ip, "ports": "80-82,8001"}]
     front.apply(addresses=listened, backends=[front.backend(pod, port=None) for pod in front.pods])
     for port in (80, 81, 8001):
@@ -52,5 +53,5 @@ def test_a_whole_address_has_every_port_over_tcp_and_udp(
     )
     front.apply(**whole, backends=[])
     for port in (80, 8001, 12345):
-        eventually(lambda port=port: front.refuses(client, port), f"port {port} is refused")  # type: ignore[misc]  # bound now
+        eventually(partial(front.refuses, client, port), f"port {port} is refused")
     assert front.refuses(client, 8001, "--udp")

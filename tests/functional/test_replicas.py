@@ -12,7 +12,8 @@ import pytest
 
 from lab import addresses
 from lab.lab import Lab
-from tests.functional.cluster import Cluster, client_pod, eventually, service
+from tests.builders.manifests import client_pod, service
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_health import ask
 
 pytestmark = pytest.mark.timeout(240)
@@ -43,7 +44,7 @@ def here(pair: Cluster) -> Iterator[str]:
 
 
 def readiness(cluster: Cluster) -> dict[str, Any]:
-    """What each operator answers to /readyz, None for one that does not run."""
+    """Each operator's response to /readyz, None for one that is not running."""
     told = {name: ask(cluster, addresses.API_HOST, "/readyz", port) for name, port in OPERATORS.items()}
     return {name: answer for name, answer in told.items() if answer.status}
 
@@ -66,7 +67,7 @@ def lease(cluster: Cluster) -> Any:
 
 
 def applied(cluster: Cluster, farm: str) -> dict[str, int]:
-    """How often each operator has written a farm."""
+    """The number of farms that each operator has written."""
     counts = {}
     for name in OPERATORS:
         lines = [json.loads(line) for line in log_lines(cluster, name) if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""What somebody can do who has the token of an operator or of an agent: what these need, and no more."""
+"""The permissions of the operator's and the agent's tokens: what they need and no more."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
-from tests.functional.cluster import Cluster, eventually, farm, policy, service
+from tests.builders.manifests import farm, policy, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -32,7 +33,7 @@ class Holder:
         self._token = cluster.kubectl("create", "token", account, "-n", NAMESPACE, *bound).strip()
 
     def says(self, *arguments: str, body: dict[str, Any] | None = None) -> str:
-        """What kubectl says to standard error; empty where all went well."""
+        """kubectl's standard error; empty on success."""
         # The lab's kubeconfig has an administrator's token, which an option comes before.
         done = self._cluster.try_kubectl(f"--token={self._token}", *arguments, stdin=json.dumps(body) if body else None)
         return done.stderr if done.returncode != 0 else ""
@@ -52,12 +53,12 @@ def report(node: str) -> dict[str, Any]:
     return {"apiVersion": "kube-nftlb.io/v1alpha1", "kind": "NftlbNode", "metadata": {"name": node}}
 
 
-def test_nothing_that_a_program_asked_for_in_this_lab_was_refused_for_want_of_a_right(cluster: Cluster) -> None:
+def test_no_request_of_our_programs_in_this_lab_was_forbidden(cluster: Cluster) -> None:
     paths = [cluster.lab.log_path("operator"), *(cluster.lab.log_path("agent", node) for node in cluster.nodes)]
     for path in paths:
         text = path.read_text()
         assert text
-        # That is also what the API server says to whoever tells an Event in a namespace that is being deleted.
+        # The API server says this also of an Event in a namespace that is being deleted.
         assert [line for line in refused(text) if "being terminated" not in line] == []
 
 
@@ -110,9 +111,7 @@ def test_neither_reads_secrets_nor_makes_pods_nor_gives_rights(cluster: Cluster,
     assert [each for each in refused if holder.can(*each)] == []
 
 
-def test_the_operator_writes_no_services_slices_or_pods_and_leases_of_its_own_alone(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_the_operator_writes_no_services_slices_pods_or_others_leases(cluster: Cluster, namespace: str) -> None:
     holder = Holder(cluster, OPERATOR)
     cluster.apply(service("web", namespace))
     holder.may_not("annotate", "service", "web", "a=b", "-n", namespace)
@@ -152,7 +151,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
         cluster.kubectl("delete", "-f", "-", stdin=text)
 
 
-def test_with_the_admission_policy_an_agent_reports_for_its_own_node_alone(guarded: Cluster) -> None:
+def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cluster) -> None:
     own, other = guarded.nodes
     holder = Holder(guarded, AGENT, own)
     # As the agents do: kubectl's other ways read the object first, which they may not.

@@ -4,7 +4,8 @@ import pytest
 
 from kube_nftlb.api import rules
 from kube_nftlb.api.rules import Rule
-from tests.functional.cluster import Cluster, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster
 from tests.unit.api.test_rules import ADDRESS_TEXTS, RANGE_TEXTS
 
 pytestmark = pytest.mark.timeout(120)

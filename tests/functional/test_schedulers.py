@@ -1,4 +1,4 @@
-"""Which backend a new connection gets."""
+"""The choice of a backend for a new connection."""
 
 import pytest
 
@@ -62,14 +62,14 @@ def test_a_hash_of_the_clients_address_spreads_clients(front: Front, client: str
     assert {source: front.one(client, "--source", source) for source in sources} == chosen
 
 
-def test_symhash_spreads_connections_and_keeps_to_what_they_have_in_common(front: Front, client: str) -> None:
+def test_symhash_spreads_connections_by_what_they_have_in_common(front: Front, client: str) -> None:
     front.apply(scheduler="symhash")
     assert set(front.count(client, 300)) == set(front.pods)
     for port in (40001, 40002, 40003):
         front.one(client, "--source-port", port)
 
 
-def test_a_spare_backend_takes_over_when_the_first_goes_and_rests_when_it_is_back(front: Front, client: str) -> None:
+def test_a_spare_backend_takes_over_while_the_first_is_away(front: Front, client: str) -> None:
     first, second, third = front.pods
 
     def backends(**changes: object) -> list[dict[str, object]]:

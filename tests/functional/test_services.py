@@ -2,14 +2,16 @@
 
 import json
 import time
+from typing import Any
 
 import pytest
 
-from tests.functional.cluster import Cluster, client_pod, eventually, farm, service
+from tests.builders.manifests import client_pod, farm, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
-DUAL = {"ipFamilyPolicy": "RequireDualStack"}
+DUAL: dict[str, Any] = {"ipFamilyPolicy": "RequireDualStack"}
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
@@ -185,7 +187,10 @@ def test_session_affinity_holds_a_client_and_ends_with_its_timeout(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     cluster.run("web", 4, namespace)
-    affinity = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}}}
+    affinity: dict[str, Any] = {
+        "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}},
+    }
     cluster.apply(service("web", namespace, **affinity))
     vip = cluster.vip("web", namespace)
     cluster.farm_has("web--http", namespace, 4)
@@ -212,7 +217,7 @@ def test_a_client_is_not_held_to_a_backend_that_is_gone(cluster: Cluster, namesp
     cluster.farm_has("web--http", namespace, 3)
     (held,) = cluster.answers(client, vip)
     # An open connection to the backend writes the session anew with each of its packets.
-    with cluster.streams(1, client, vip, 12) as streams:
+    with cluster.streams(1, client, vip) as streams:
         cluster.lab.pod(False, f"{namespace}/{held}")
         cluster.farm_has("web--http", namespace, 2)
         eventually(

@@ -1,11 +1,12 @@
-"""What backends see as their client, and what marks a farm's packets carry."""
+"""The source address that backends see, and the marks of a farm's packets."""
 
 import ipaddress
 from collections.abc import Iterator
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
 
 pytestmark = pytest.mark.timeout(240)

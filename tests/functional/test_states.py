@@ -1,4 +1,6 @@
-"""What the states of farms and backends do to new connections, to open ones, and to clients that are remembered."""
+"""The effect of farm and backend states on new connections, open ones, and remembered clients."""
+
+from functools import partial
 
 import pytest
 
@@ -14,7 +16,7 @@ def test_the_state_of_a_backend(cluster: Cluster, namespace: str, client: str, s
     (stranger,) = front.more_sources(client, 1)
     front.apply(persistence="srcip")
     chosen = front.one(client)
-    with cluster.streams(1, client, front.ip, seconds=12) as streams:
+    with cluster.streams(1, client, front.ip) as streams:
         backends = [front.backend(pod, state=state if pod == chosen else "up") for pod in front.pods]
         front.apply(persistence="srcip", backends=backends)
         assert front.one(client, "--source", stranger) != chosen
@@ -29,10 +31,10 @@ def test_the_state_of_a_farm(cluster: Cluster, namespace: str, client: str, stat
     front = Front(cluster, namespace)
     front.apply(persistence="srcip")
     chosen = front.one(client)
-    with cluster.streams(1, client, front.ip, seconds=12) as streams:
+    with cluster.streams(1, client, front.ip) as streams:
         front.apply(persistence="srcip", state=state)
         for where in (client, cluster.nodes[0]):
-            eventually(lambda where=where: front.refuses(where), f"{where} is refused")  # type: ignore[misc]  # bound now
+            eventually(partial(front.refuses, where), f"{where} is refused")
     assert streams[0]["complete"] == (state != "down"), streams
     front.apply(persistence="srcip")
     if state == "drain":
@@ -45,7 +47,7 @@ def test_the_last_backend_drains_without_harm_to_its_open_connections(
 ) -> None:
     front = Front(cluster, namespace, replicas=1)
     front.apply()
-    with cluster.streams(1, client, front.ip, seconds=8) as streams:
+    with cluster.streams(1, client, front.ip) as streams:
         front.apply(backends=[front.backend(front.pods[0], state="drain")])
         eventually(lambda: front.refuses(client), "new connections are refused")
     assert streams[0]["complete"], streams

@@ -1,8 +1,9 @@
-"""What kubectl tells at a glance."""
+"""The columns of kubectl get, and the conditions."""
 
 import pytest
 
-from tests.functional.cluster import Cluster, eventually, farm, policy, service
+from tests.builders.manifests import farm, policy, service
+from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -153,7 +154,7 @@ def test_kubectl_waits_for_a_farm_that_is_mended(cluster: Cluster, namespace: st
 
 
 def eventually_message(cluster: Cluster, namespace: str, name: str) -> str:
-    """What the condition Programmed says, once it says that a node failed."""
+    """The message of the condition Programmed, once it reports a failed node."""
 
     def condition() -> dict[str, str]:
         conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])

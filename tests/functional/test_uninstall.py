@@ -1,4 +1,4 @@
-"""What is left on a node when kube-nftlb goes: nothing when its DaemonSet is deleted, everything when it only ends."""
+"""The state left on a node: none if the DaemonSet is deleted, all of it if the agent only stops."""
 
 import contextlib
 import json
@@ -10,7 +10,8 @@ import pytest
 
 from lab.lab import Lab
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
-from tests.functional.cluster import Cluster, client_pod, deployment, service
+from tests.builders.manifests import client_pod, deployment, service
+from tests.functional.cluster import Cluster
 from tests.functional.test_modes import loopback
 
 pytestmark = pytest.mark.timeout(240)
@@ -50,7 +51,7 @@ def daemon_set(alone: Cluster) -> Iterator[None]:
 @pytest.fixture
 def served(alone: Cluster) -> Iterator[str]:
     """A namespace with Services of both families, one of them in the mode dsr, all of which work."""
-    dual = {"ipFamilyPolicy": "RequireDualStack"}
+    dual: dict[str, Any] = {"ipFamilyPolicy": "RequireDualStack"}
     with alone.namespace() as name:
         alone.apply(client_pod("client", name, NODE), service("web", name, **dual))
         alone.apply(service("direct", name, {"mode": "dsr"}, selector={"app": "web"}))
@@ -87,7 +88,7 @@ def look(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("daemon_set")
-def test_an_agent_that_ends_while_its_daemon_set_is_there_leaves_all_as_it_is(alone: Cluster, served: str) -> None:
+def test_an_agent_that_stops_while_its_daemonset_exists_leaves_its_state(alone: Cluster, served: str) -> None:
     before = look(alone, served)
     assert before["tables"] == OURS | {FOREIGN}
     assert len(before["pods"]) == 2

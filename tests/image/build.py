@@ -36,7 +36,7 @@ class Image:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What containers are started with: User, Entrypoint, Labels and so on."""
+        """The configuration of containers: User, Entrypoint, Labels and so on."""
         found: dict[str, Any] = json.loads(_buildah(self._storage, "inspect", "--type", "image", self.name))
         config: dict[str, Any] = found["Docker"]["config"]
         return config
@@ -56,7 +56,7 @@ class Image:
 
 
 def build() -> Image:
-    """Build the image. Raises LabError where the tools cannot be had, AssertionError where building fails."""
+    """Build the image. Raises LabError if the tools cannot be installed, AssertionError if the build fails."""
     if missing := sorted({package for tool, package in _TOOLS.items() if programs.find(tool) is None}):
         debian.install(missing, lambda _: None)
     cache = programs.cache_folder() / "image"

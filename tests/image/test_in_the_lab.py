@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from lab import components
 from lab.lab import Lab
 from lab.state import LabFiles
-from tests.functional.cluster import Cluster, client_pod, eventually, service
+from tests.builders.manifests import client_pod, service
+from tests.functional.cluster import Cluster, eventually
 from tests.image import build
 
 pytestmark = pytest.mark.timeout(1800)
@@ -80,14 +82,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Cl
             stack.callback(process.wait)
             stack.callback(process.terminate)
         for program, word in (("operator", "operator started"), ("agent", "adopted nftlb")):
-            told = logs / f"{program}.log"
             # Compiled anew each time, as a read-only root wants it.
-            eventually(lambda told=told, word=word: word in told.read_text(), f"the {program} works", 180)
+            eventually(partial(_contains, logs / f"{program}.log", word), f"the {program} works", 180)
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster
-    for log in logs.glob("*.log"):
-        print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+    for file in logs.glob("*.log"):
+        print(f"--- {file.name}\n{file.read_text(errors='replace')[-3000:]}")
     subprocess.run(["rm", "-rf", str(root)], check=True)
+
+
+def _contains(file: Path, word: str) -> bool:
+    return word in file.read_text()
 
 
 def test_operator_and_agent_out_of_the_built_root_serve_a_service(cluster: Cluster) -> None:

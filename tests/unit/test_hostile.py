@@ -32,6 +32,7 @@ from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.farms.builder import build
+from tests import builders
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
 from tests.unit.operator.objects import a_slice, endpoint, service
 from tests.views import overlay
@@ -115,7 +116,8 @@ def farm_specs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def raw_farm(spec: Any, name: str = "web--http", namespace: str = "default") -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": namespace, "uid": "u", "resourceVersion": "1"}, "spec": spec}
+    """A farm whose whole spec is the given one, which need not be an object."""
+    return {**builders.raw_farm(name, namespace=namespace), "spec": spec}
 
 
 HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",), "ipv6": ("fd00:31::b",)})

@@ -1,4 +1,4 @@
-"""One lab for all conformance tests; the proxy in it is that of KUBE_NFTLB_TEST_PROXY."""
+"""A lab for all conformance tests, with the proxy of KUBE_NFTLB_TEST_PROXY."""
 
 import contextlib
 import os

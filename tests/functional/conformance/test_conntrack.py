@@ -1,4 +1,4 @@
-"""What Kubernetes' conntrack.go asks of a proxy: UDP flows that outlive their endpoint, and TCP out of its window."""
+"""The requirements of Kubernetes' conntrack.go: UDP flows that outlive their endpoint, and TCP out of its window."""
 
 import contextlib
 import socket

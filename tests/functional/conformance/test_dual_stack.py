@@ -1,4 +1,4 @@
-"""What Kubernetes' dual_stack.go asks of a proxy; its granular checks are those of test_networking.py with ipv6."""
+"""The requirements of Kubernetes' dual_stack.go; its granular checks are those of test_networking.py with ipv6."""
 
 from collections.abc import Callable
 

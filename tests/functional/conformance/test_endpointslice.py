@@ -1,4 +1,4 @@
-"""What Kubernetes' endpointslice.go and endpointslicemirroring.go ask of a proxy, and how slices are merged."""
+"""The requirements of Kubernetes' endpointslice.go and endpointslicemirroring.go, and merging of slices."""
 
 from collections.abc import Callable
 

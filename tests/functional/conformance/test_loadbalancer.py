@@ -1,4 +1,4 @@
-"""What Kubernetes' loadbalancer.go asks of a proxy. The tests write the status themselves, as a cloud would; the host
+"""The requirements of Kubernetes' loadbalancer.go. The tests write the status themselves, as a cloud would; the host
 outside sends what is for the load balancer's address through a node that the test chooses."""
 
 import time

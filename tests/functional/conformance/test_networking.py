@@ -1,4 +1,4 @@
-"""What Kubernetes' networking.go (Granular Checks: Services) asks of a proxy, as does dual_stack.go for IPv6."""
+"""The requirements of Kubernetes' networking.go (Granular Checks: Services), and of dual_stack.go for IPv6."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is asked of a proxy itself: its health, the health check ports of Services, its rules when it is not there."""
+"""The proxy itself: its health, the health check ports of Services, and its rules while it is away."""
 
 import socket
 import time
@@ -82,7 +82,7 @@ def test_health_on_a_node_that_will_be_deleted(bed: Testbed) -> None:
 
 
 def checked(bed: Testbed, web: Service, node: str, family: str = "ipv4") -> tuple[int | str, int]:
-    """What a load balancer's check of a node says: the status, and how many endpoints there are."""
+    """The response to a load balancer's check of a node: the status and the number of endpoints."""
     port = web.body["spec"]["healthCheckNodePort"]
     try:
         status, headers, body = bed.http(CLIENT, bed.node_ip(node, family), port, "/anything")
@@ -192,7 +192,7 @@ def test_health_check_port_is_taken(bed: Testbed, pods: Pods, service: Make) -> 
         bed.reach(CLIENT, pods.servers[:1], bed.node_ip(node), web.node_port())
 
 
-# Which addresses are a node's
+# The addresses of a node
 
 
 @contextmanager
@@ -268,7 +268,7 @@ def test_node_port_of_somebody_else(bed: Testbed, pods: Pods, service: Make, fam
         server.close()
 
 
-# What else happens to packets
+# Other packets
 
 
 def test_marks_of_others(bed: Testbed, pods: Pods, service: Make) -> None:

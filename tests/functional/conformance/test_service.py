@@ -1,4 +1,4 @@
-"""What Kubernetes' test/e2e/network/service.go asks of a proxy; each docstring has the upstream name."""
+"""The requirements of Kubernetes' test/e2e/network/service.go; each docstring has the upstream name."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ def test_secure_master_service(bed: Testbed, pods: Pods) -> None:
 
     def version(where: str) -> str:
         with bed.lab.inside(
-            where, lambda: urllib.request.urlopen(f"https://{vip}/version", timeout=3, context=tls)
+            where, lambda: urllib.request.urlopen(f"https://{vip}/version", timeout=10, context=tls)
         ) as a:
             return str(json.load(a)["minor"])
 
@@ -382,7 +382,7 @@ def test_terminating_and_unready_endpoints(
 
 
 def frontend(bed: Testbed, web: Service, kind: str, family: str = "ipv4") -> tuple[str, int]:
-    """Where to find a Service: by its cluster IP, or by its node port on the second node."""
+    """The address of a Service: its cluster IP, or its node port on the second node."""
     return (web.ip(family), 80) if kind == "ClusterIP" else (bed.node_ip(bed.nodes[1], family), web.node_port())
 
 

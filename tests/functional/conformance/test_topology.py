@@ -1,4 +1,4 @@
-"""What Kubernetes' topology_hints.go and traffic_distribution.go ask of a proxy. Zone a has nodes 1 and 2, b has 3."""
+"""The requirements of Kubernetes' topology_hints.go and traffic_distribution.go. Zone a has nodes 1 and 2, b has 3."""
 
 from collections.abc import Callable
 

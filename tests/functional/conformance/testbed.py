@@ -33,7 +33,7 @@ FAMILIES = ("ipv4", "ipv6")
 DUAL = {"ipFamilyPolicy": "PreferDualStack"}
 PROXIES = ("kube-nftlb", "kube-proxy-nftables", "kube-proxy-iptables", "none")
 COMPONENTS = {"kube-nftlb": ("operator", "nftlb", "agent"), "none": ()}
-"""What a restart of the proxy restarts; kube-proxy where it is not said."""
+"""The components that a restart of the proxy restarts; kube-proxy by default."""
 
 SETTINGS = {
     # The profile in which kube-nftlb does as kube-proxy: no address is translated without need.
@@ -77,7 +77,7 @@ class Pod(NamedTuple):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One endpoint of a slice written by hand."""
+    """An endpoint of a hand-written slice."""
 
     pod: Pod
     ready: bool | None = True
@@ -119,7 +119,8 @@ class Service:
 
     def ip(self, family: str = "ipv4") -> str:
         """Its cluster IP of a family."""
-        return next(ip for ip in self.body["spec"]["clusterIPs"] if (":" in ip) == (family == "ipv6"))
+        ips: list[str] = self.body["spec"]["clusterIPs"]
+        return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
 
     @property
     def ips(self) -> list[str]:
@@ -139,7 +140,7 @@ class Service:
         self.body = self.bed.patch("service", self.name, {"metadata": {"labels": labels}})
 
     def ingress(self, *ips: str, **more: str) -> None:
-        """What a cloud or an announcer writes: the addresses of the load balancer."""
+        """Write the load balancer's addresses, as a cloud or an announcer does."""
         status = {"status": {"loadBalancer": {"ingress": [{"ip": ip, **more} for ip in ips]}}}
         self.body = self.bed.patch("service", self.name, status, subresource="status")
 
@@ -169,7 +170,7 @@ class Testbed(Cluster):
 
     @property
     def proxy(self) -> str:
-        """Which proxy is under test."""
+        """The proxy under test."""
         return self.lab.proxy
 
     # the API server
@@ -230,7 +231,7 @@ class Testbed(Cluster):
     def add_service(self, name: str | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Service:
         """A Service with the port http, 80, and no selector, of both families, unless ``spec`` says otherwise."""
         name = name or self.new_name()
-        body = {
+        body: Object = {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels or {}},
@@ -329,7 +330,7 @@ class Testbed(Cluster):
     def ask(
         self, where: str, host: str, port: int = 80, *, udp: bool = False, source_port: int = 0, wait_s: float = 0
     ) -> Answer:
-        """One connection, or one datagram. Raises OSError."""
+        """Open a connection or send a datagram. Raises OSError."""
         target = Target(host, port, wait_s or PATIENCE_S)
 
         def run() -> Answer:
@@ -537,7 +538,7 @@ class Connection:
         self.socket = connection
 
     def ask(self) -> Answer:
-        """Which pod is at the other end. Raises OSError."""
+        """The pod at the other end. Raises OSError."""
         self.socket.sendall(b"who\n")
         data = self.socket.recv(4096)
         if not data:
@@ -586,7 +587,7 @@ def _ask_udp(asker: socket.socket) -> Answer:
 
 
 def udp_answer(flow: socket.socket) -> str:
-    """Who answers a datagram of a flow, or the kind of failure."""
+    """The pod that answers a datagram of a flow, or the kind of failure."""
     try:
         return _ask_udp(flow).pod
     except (OSError, ValueError) as error:
@@ -612,7 +613,7 @@ def with_port(port: Object, /, **more: Any) -> Object:
 
 
 def always(check: Callable[[], bool], seconds: float) -> bool:
-    """Whether it is so each time one looks, for that long."""
+    """Return True if ``check`` holds each time for that long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not check():

@@ -1,13 +1,12 @@
+from typing import Any
+
 import pytest
 
 from kube_nftlb.commands.check import judge
+from tests.builders import raw_node as node
 
 
-def node(name):
-    return {"metadata": {"name": name}}
-
-
-def stated(name, kind, status, message=""):
+def stated(name: str, kind: str, status: str, message: str = "") -> dict[str, Any]:
     condition = {"type": kind, "status": status, "reason": "Why", "message": message}
     return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
 
@@ -37,6 +36,8 @@ def test_nodes_with_agents_that_serve_the_api_server_pass():
         (NODES, REPORTS, [stated("f", "Programmed", "Unknown")], "farm f is not programmed on every node: Why"),
     ],
 )
-def test_problems_are_reported(nodes, reports, farms, problem):
+def test_problems_are_reported(
+    nodes: list[dict[str, Any]], reports: list[dict[str, Any]], farms: list[dict[str, Any]], problem: str
+) -> None:
     (told,) = judge(nodes, reports, farms).problems
     assert problem in told

@@ -1,9 +1,6 @@
 from kube_nftlb.kube.resources import JsonObject
 from lab.kubelet.scheduling import choose_node
-
-
-def node(name: str, *, unschedulable: bool = False, **labels: str) -> JsonObject:
-    return {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": unschedulable}}
+from tests.builders import raw_node as node
 
 
 def pod(**spec: object) -> JsonObject:
@@ -16,7 +13,9 @@ def daemon(name: str) -> JsonObject:
     return pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
 
 
-NODES = [node("node-1", disk="fast"), node("node-2", disk="slow"), node("node-3", disk="fast")]
+NODES = [
+    node(name, labels={"disk": disk}) for name, disk in (("node-1", "fast"), ("node-2", "slow"), ("node-3", "fast"))
+]
 
 
 def test_the_node_with_the_fewest_pods_is_chosen() -> None:

@@ -1,0 +1,82 @@
+"""NftlbFarms."""
+
+from typing import Any
+
+from kube_nftlb import names
+from kube_nftlb.api.farm import Farm
+from tests.builders.metadata import CREATED, raw_metadata
+
+
+def raw_farm(
+    name: str = "web--http",
+    *,
+    namespace: str = "default",
+    uid: str | None = None,
+    version: int = 10,
+    generation: int = 1,
+    created: str = CREATED,
+    owner: str | None = None,
+    status: dict[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """``owner`` is the name of the Service that controls it; the fields of ``spec`` replace the defaults."""
+    metadata = raw_metadata(
+        name,
+        namespace=namespace,
+        uid=uid or f"uid-{namespace}-{name}",
+        version=version,
+        generation=generation,
+        created=created,
+        owner=owner,
+    )
+    given = {
+        "addresses": [{"ip": "10.96.0.10", "ports": "80"}],
+        "backends": [raw_backend("pod-a", "10.244.1.2")],
+        **spec,
+    }
+    return {"metadata": metadata, "spec": given, **({"status": status} if status is not None else {})}
+
+
+def raw_service_farm(
+    name: str = "web--http",
+    *,
+    service: str = "web",
+    port: str = "http",
+    family: str = "ipv4",
+    owner_uid: str | None = None,
+    uid: str | None = None,
+    version: int = 10,
+    generation: int = 1,
+    created: str = CREATED,
+    status: dict[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """The farm that the operator made of a port of a Service, without backends."""
+    labels = {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR,
+        names.LABEL_SERVICE: service,
+        names.LABEL_SERVICE_PORT: port,
+        names.LABEL_FAMILY: family,
+    }
+    metadata = raw_metadata(
+        name,
+        uid=uid,
+        version=version,
+        generation=generation,
+        created=created,
+        labels=labels,
+        owner=service,
+        owner_uid=owner_uid,
+    )
+    given = {"family": family, "protocol": "TCP", "addresses": [{"ip": "10.96.0.10", "ports": "80"}], **spec}
+    return {"metadata": metadata, "spec": given, **({"status": status} if status is not None else {})}
+
+
+def raw_backend(name: str, ip: str, port: int | None = 8080, **fields: Any) -> dict[str, Any]:
+    """An entry of ``spec.backends``; with ``port=None`` it keeps the port that the client used."""
+    return {"name": name, "ip": ip, **({"port": port} if port is not None else {}), **fields}
+
+
+def farm(name: str = "web--http", **fields: Any) -> Farm:
+    """``raw_farm``, validated. Raises ValidationError."""
+    return Farm.model_validate(raw_farm(name, **fields))

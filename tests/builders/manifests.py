@@ -1,0 +1,72 @@
+"""Manifests that a test applies to a cluster."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kube_nftlb import names
+
+
+def deployment(name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> dict[str, Any]:
+    """A Deployment of servers."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": grace_s,
+                    "containers": [{"name": "server", "image": "server", **container}],
+                },
+            },
+        },
+    }
+
+
+def service(name: str, namespace: str, annotations: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A Service of the pods of the Deployment of its name; ``annotations`` have kube-nftlb's prefix left out."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {names.ANNOTATION_PREFIX + key: value for key, value in (annotations or {}).items()},
+        },
+        "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80}], **spec},
+    }
+
+
+def farm(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kube-nftlb.io/v1alpha1",
+        "kind": "NftlbFarm",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def policy(name: str, namespace: str, kind: str, cidrs: list[str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "kube-nftlb.io/v1alpha1",
+        "kind": "NftlbPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"type": kind, "cidrs": cidrs},
+    }
+
+
+def client_pod(name: str, namespace: str, node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "client", "image": "client"}],
+        },
+    }

@@ -1,0 +1,39 @@
+"""Nodes, and the NftlbNodes that agents report on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def raw_node(
+    name: str = "n1",
+    *,
+    labels: Mapping[str, str] | None = None,
+    addresses: Mapping[str, str] | None = None,
+    version: int = 1,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A Node; ``addresses`` has them by type (``InternalIP``)."""
+    return {
+        "metadata": {"name": name, "resourceVersion": str(version), "labels": dict(labels or {})},
+        "spec": spec,
+        "status": {"addresses": [{"type": kind, "address": ip} for kind, ip in (addresses or {}).items()]},
+    }
+
+
+def raw_nftlb_node(
+    name: str = "n1",
+    *,
+    watermark: str = "",
+    ready: str = "True",
+    failed: list[dict[str, Any]] | None = None,
+    version: int = 1,
+) -> dict[str, Any]:
+    """An NftlbNode with the condition Ready and its ``failedFarms``."""
+    return {
+        "metadata": {"name": name, "resourceVersion": str(version)},
+        "status": {
+            "watermark": watermark,
+            "failedFarms": failed or [],
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
