@@ -172,7 +172,7 @@ def test_a_wrong_annotation_of_a_pod_is_told_on_the_pod(cluster: Cluster, namesp
         ("sched-param", "srcip", "scheduler hash", {"schedParam": "none"}),
         ("sessions", "10.0.0.1=a", "persistence", {"sessions": []}),
         ("source-addr", "fd00::9", "no family", {}),
-        ("ports", "90-80", "lower end", {}),
+        ("ports", "90-80", "lower port", {}),
         ("protocol", "udp", "not all", {"protocol": "TCP"}),
     ],
 )

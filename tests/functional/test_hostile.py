@@ -200,7 +200,7 @@ def test_services_that_ask_for_what_cannot_be_stop_no_other(
     def told() -> str:
         return " ".join(event["message"] for event in cluster.events("Service", "long-burst", namespace))
 
-    eventually(lambda: "lower the newBurst" in told(), "its Service says what is wrong")
+    eventually(lambda: "raise new or lower newBurst" in told(), "its Service says what is wrong")
 
 
 def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
@@ -253,5 +253,5 @@ def test_a_service_too_big_for_one_etcd_object_is_served_by_what_fits(cluster: C
     kept = len(cluster.farm("many--http", namespace)["spec"]["backends"])
     assert kept < 4000
     told = {event["reason"]: event["message"] for event in cluster.events("Service", "many", namespace)}
-    assert f"port http has 4000 ipv4 endpoints; {kept} are used" in told["TooManyEndpoints"]
+    assert f"port http has 4000 ipv4 endpoints; only {kept} are used" in told["TooManyEndpoints"]
     assert "FarmRefused" not in told

@@ -131,7 +131,9 @@ def test_what_the_mode_dsr_cannot_do_is_said(cluster: Cluster, namespace: str, c
     ports = [{"name": "http", "port": 80, "targetPort": 8080}]
     cluster.apply(service("web", namespace, DSR, ports=ports))
     run_on(cluster, "web", 1, namespace, cluster.nodes[0], ports=[{"containerPort": 8080}])
-    eventually(lambda: "must listen on the port" in programmed(cluster, "web--http", namespace), "the ports are named")
+    eventually(
+        lambda: "must listen on the farm's port" in programmed(cluster, "web--http", namespace), "the ports are named"
+    )
     cluster.apply(service("far", namespace, DSR))
     run_on(cluster, "far", 1, namespace, cluster.nodes[1])
     eventually(lambda: "own bridges" in programmed(cluster, "far--http", namespace), "the other node is named")

@@ -81,7 +81,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Cl
             )
             stack.callback(process.wait)
             stack.callback(process.terminate)
-        for program, word in (("operator", "operator started"), ("agent", "adopted nftlb")):
+        for program, word in (("operator", "operator started"), ("agent", "adopted farms")):
             # Compiled anew each time, as a read-only root wants it.
             eventually(partial(_contains, logs / f"{program}.log", word), f"the {program} works", 180)
         with contextlib.closing(Cluster(lab)) as cluster:

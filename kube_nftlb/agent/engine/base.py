@@ -38,7 +38,7 @@ class Applied:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why the data plane refused a farm; it may have been applied in part."""
     rules_refused: Mapping[str, str] = field(default_factory=dict)
-    """Why the kernel refused a farm's rules in the agent table; it stays as it was."""
+    """Why the kernel refused a farm's rules in the agent table, or the engine all of it; it stays as it was."""
     nothing_done: bool = False
     """True if rules were refused before anything was programmed: decide again, and apply that."""
     incomplete: Collection[str] = ()

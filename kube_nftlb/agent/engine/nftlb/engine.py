@@ -69,6 +69,8 @@ class NftlbEngine:
         self._pinged_at = float("-inf")
         self._unfinished: dict[str, str] = {}
         """Farms that nftlb does not have as wanted, and the step that is missing."""
+        self._untranslatable: dict[str, str] = {}
+        """Farms that were not understood when they were last to be applied, and why."""
         self._deferred: dict[str, Contents] = {}
         """What farms are to have in the agent table that can wait for a quiet moment."""
 
@@ -131,6 +133,8 @@ class NftlbEngine:
         What keeps connections from a farm is in the agent table before the farm changes in nftlb, and goes afterwards.
         """
         targets = self._targets(changes)
+        if self._untranslatable:
+            return Applied(rules_refused=dict(self._untranslatable), nothing_done=True)
         await self._keep_ingress(changes)
         overlays = {each.name: each for each in changes if each.overlay is not None}
         after = {name: self._overlay(each, targets[name], targets[name]) for name, each in overlays.items()}
@@ -156,6 +160,7 @@ class NftlbEngine:
 
     def _targets(self, changes: Iterable[FarmChange]) -> dict[str, Target]:
         present = self.mirror.present
+        self._untranslatable.clear()
         targets: dict[str, Target] = {}
         for change in changes:
             before = present.get(change.name)
@@ -164,9 +169,10 @@ class NftlbEngine:
                 continue
             try:
                 targets[change.name] = translate(change.farm, before)
-            except Exception:
+            except Exception as error:
                 # One farm that nobody thought of must not end the service of all others.
                 _log.exception("cannot translate a farm", farm=change.name)
+                self._untranslatable[change.name] = f"unexpected error: {error!r}"
                 targets[change.name] = before
         return targets
 
@@ -194,7 +200,7 @@ class NftlbEngine:
     ) -> tuple[dict[str, str], set[str]]:
         """Bring nftlb to the targets. Return what it refused, and which farms it was sent something of."""
         wanted = {listener for farm in targets.values() if farm is not None for listener in listeners(farm)}
-        targets = targets | dict.fromkeys(self.mirror.owners(wanted) & self._retired.names)
+        targets = targets | dict.fromkeys((self.mirror.owners(wanted) & self._retired.names) - targets.keys())
         refused, changed = await self._carry_out(targets)
         cut = {each.name: cut_off(each.farm.spec) for each in changes if each.farm is not None and not each.keep}
         await self._stale.clean({name: ips for name, ips in cut.items() if ips}, self._clock.now())
@@ -256,7 +262,7 @@ class NftlbEngine:
             self._pinged_at = now
             await self.mirror.ping()
         deferred, self._deferred = self._deferred, {}
-        await self._table.update(deferred)
+        refused = await self._table.update(deferred)
         await self._stale.again(now)
         if steps := self._retired.burial(self.mirror.present, busy=busy):
             await self.mirror.apply(steps)
@@ -267,7 +273,7 @@ class NftlbEngine:
             )
         except OSError as error:
             return _cannot_save(error)
-        return None
+        return f"the kernel refused rules in the agent table: {refused}" if refused else None
 
     def _in_conflict(self, farm: objects.Farm) -> bool:
         return bool(self.mirror.owners(set(listeners(farm))) - {farm.name})

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import marks, translate
+from kube_nftlb.agent.engine.nftlb import engine, marks, translate
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -859,3 +860,42 @@ async def test_an_address_is_not_given_away_while_who_has_it_cannot_change(
     node.inputs.seen(23)
     await until(lambda: set(node.nftlb.farms) == {"web--http", "late--http"})
     await until(lambda: not node.loop.progress.problems)
+
+
+async def test_a_retired_farm_that_comes_back_is_served(node: Node) -> None:
+    def six(name: str, ip: str, version: int) -> Farm:
+        pods = [raw_backend("p", "fd00:1::1")]
+        return farm(name, family="ipv6", addresses=[{"ip": ip, "ports": "80"}], backends=pods, version=version)
+
+    node.inputs.replace_all([six("a", "fd00::1", 10), six("b", "fd00::2", 10)], 20)
+    await node.settle(20)
+    node.inputs.remove(FarmKey("default", "a"), 21)
+    node.inputs.seen(21)
+    await node.settle(21)
+    assert node.nftlb.farms["a"]["backends"] == {}, "it is retired"
+    node.inputs.put(six("a", "fd00::1", 22))
+    node.inputs.seen(22)
+    await node.settle(22)
+    assert list(node.nftlb.farms["a"]["backends"]) == ["p"]
+
+
+async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.inputs.replace_all([farm()], 20)
+    await node.settle(20)
+    before = dict(node.nftlb.farms["web--http"])
+    real = engine.translate
+
+    def broken(given: NodeFarm, present: objects.Farm | None) -> objects.Farm:
+        if given.name == "web--http":
+            raise RuntimeError("nobody thought of this")
+        return real(given, present)
+
+    monkeypatch.setattr(engine, "translate", broken)
+    node.inputs.put(farm(generation=2, version=21, scheduler="weight"))
+    node.inputs.put(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
+    node.inputs.seen(22)
+    await node.settle(22)
+    assert (node.nftlb.farms["web--http"], "other" in node.nftlb.farms) == (before, True)
+    assert "nobody thought of this" in node.loop.progress.problems[KEY_OF_WEB].message
