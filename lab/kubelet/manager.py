@@ -132,8 +132,17 @@ class Manager:
         uid = body["metadata"]["uid"]
         taken = {**self._chosen, **{key: pod.node_name for key, pod in self._pods.items() if pod.node_name}}
         others = Counter(name for key, name in taken.items() if key != uid)
+        owner = scheduling.owner_of(body)
+        siblings = Counter(
+            name
+            for key, name in taken.items()
+            if owner is not None
+            and key != uid
+            and key in self._pods
+            and scheduling.owner_of(self._pods[key].body) == owner
+        )
         nodes = [node for name, node in sorted(self._nodes.items()) if name in self._plans]
-        if (node_name := scheduling.choose_node(body, nodes, others)) is not None:
+        if (node_name := scheduling.choose_node(body, nodes, others, siblings)) is not None:
             self._chosen[uid] = node_name
         return node_name
 

@@ -1,16 +1,28 @@
 """Choose a node for each pod. Computation only."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from kube_nftlb.kube.resources import JsonObject
 
 
-def choose_node(pod: JsonObject, nodes: Iterable[JsonObject], pods_per_node: Mapping[str, int]) -> str | None:
-    """Return the suitable node with the fewest pods (the first of several), or None."""
+def choose_node(
+    pod: JsonObject,
+    nodes: Iterable[JsonObject],
+    pods_per_node: Mapping[str, int],
+    siblings_per_node: Mapping[str, int] = MappingProxyType({}),
+) -> str | None:
+    """Return the suitable node with the fewest pods of the same owner, then the fewest pods; None if none suits."""
     suitable = [str(node["metadata"]["name"]) for node in nodes if suits(pod, node)]
     if not suitable:
         return None
-    return min(suitable, key=lambda name: pods_per_node.get(name, 0))
+    return min(suitable, key=lambda name: (siblings_per_node.get(name, 0), pods_per_node.get(name, 0)))
+
+
+def owner_of(pod: JsonObject) -> str | None:
+    """Return the UID of the pod's controller, or None."""
+    owners = pod["metadata"].get("ownerReferences", [])
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), None)
 
 
 def suits(pod: JsonObject, node: JsonObject) -> bool:

@@ -22,6 +22,10 @@ def test_the_node_with_the_fewest_pods_is_chosen() -> None:
     assert choose_node(pod(), NODES, {"node-1": 2, "node-2": 1, "node-3": 2}) == "node-2"
 
 
+def test_pods_of_one_owner_are_spread_whatever_else_runs() -> None:
+    assert choose_node(pod(), NODES, {"node-1": 0, "node-2": 5, "node-3": 5}, {"node-1": 1, "node-3": 1}) == "node-2"
+
+
 def test_the_first_of_equals_is_chosen() -> None:
     assert choose_node(pod(), NODES, {}) == "node-1"
 
