@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute
 
+from lab import build, programs
+
 _CLONE_NEWNET = 0x40000000
 PORT = 5555
 
@@ -36,10 +38,16 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def patched_nftlb(private_network: None) -> Path:  # noqa: ARG001 - no build where nothing of it can run
+    """The nftlb with our patches, as the lab and the image have it."""
+    return build.nftlb(programs.cache_folder(), print)
+
+
 @pytest.fixture
-def real_nftlb(private_network: None, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - a fixture is asked for by name
+def real_nftlb(patched_nftlb: Path, run_dir: Path) -> Iterator[Path]:
     """A freshly started nftlb; the path of its key."""
-    program = ["nftlb", "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
+    program = [patched_nftlb, "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
     key = run_dir / "nftlb.key"
     key.write_text("the-key")
     with (run_dir / "nftlb.log").open("wb") as log:
