@@ -19,10 +19,16 @@ PORT = 5555
 
 
 @pytest.fixture(scope="session")
-def private_network() -> Iterator[None]:
-    """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
+def patched_nftlb() -> Path:
+    """The nftlb with our patches, as the lab and the image have it."""
     if os.geteuid() != 0:
         pytest.skip("needs root: a network namespace of its own")
+    return build.nftlb(programs.cache_folder(), print)
+
+
+@pytest.fixture(scope="session")
+def private_network(patched_nftlb: Path) -> Iterator[None]:  # noqa: ARG001 - it is fetched while there is a network
+    """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
         if libc.unshare(_CLONE_NEWNET) != 0:
@@ -38,14 +44,8 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="session")
-def patched_nftlb(private_network: None) -> Path:  # noqa: ARG001 - no build where nothing of it can run
-    """The nftlb with our patches, as the lab and the image have it."""
-    return build.nftlb(programs.cache_folder(), print)
-
-
 @pytest.fixture
-def real_nftlb(patched_nftlb: Path, run_dir: Path) -> Iterator[Path]:
+def real_nftlb(private_network: None, patched_nftlb: Path, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
     """A freshly started nftlb; the path of its key."""
     program = [patched_nftlb, "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
     key = run_dir / "nftlb.key"

@@ -126,7 +126,12 @@ _FAILS = pytest.mark.xfail(
 
 
 @pytest.fixture(params=[pytest.param("debian", marks=_FAILS), "patched"])
-def nftlb(request: pytest.FixtureRequest, patched_nftlb: Path, tmp_path: Path) -> Iterator[Daemon]:
+def nftlb(
+    request: pytest.FixtureRequest,
+    private_network: None,  # noqa: ARG001 - a fixture is asked for by name
+    patched_nftlb: Path,
+    tmp_path: Path,
+) -> Iterator[Daemon]:
     """Debian's nftlb, with which every test of a patch has to fail, and ours."""
     program = patched_nftlb if request.param == "patched" else programs.find("nftlb")
     if program is None:
