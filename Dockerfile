@@ -1,5 +1,6 @@
 # One image for the operator, the agent and nftlb; which of them runs is the first argument.
-# Everything in it comes from Debian's packages, and from the packages that requirements-image.lock pins by hash.
+# Everything in it comes from Debian's packages, and from the packages that requirements-image.lock pins by hash. nftlb is
+# built from Debian's source package and patches of ours: docs/nftlb-defects.md.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS build
@@ -22,14 +23,24 @@ RUN cd /opt/kube-nftlb/lib/python3*/site-packages \
     && python3 -m compileall -q -x 'kubernetes/(aio/)?client/models/' --invalidation-mode unchecked-hash . \
     && find /opt/kube-nftlb -exec touch -h -d @0 {} +
 
+FROM ${BASE} AS nftlb
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev libev-dev libjansson-dev libmnl-dev libnftables-dev patch
+COPY lab/nftlb /src/nftlb
+RUN /src/nftlb/build /nftlb && touch -d @0 /nftlb
+
 FROM ${BASE}
 # Nobody in here is to become somebody else: no file keeps a setuid or setgid bit.
 RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends libnftables1 nftables nftlb python3 \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        libev4t64 libjansson4 libmnl0 libnftables1 nftables python3 \
     && apt-get clean \
     && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* \
     && find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 COPY --from=build /opt/kube-nftlb /opt/kube-nftlb
+# nftlb's licence, the AGPL, asks for its source: how it is made of Debian's is beside it.
+COPY lab/nftlb /usr/share/doc/nftlb
+COPY --from=nftlb /nftlb /usr/sbin/nftlb
 ENV PATH=/opt/kube-nftlb/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -1,6 +1,7 @@
-"""Build the Kubernetes programs and Helm from their Go modules, once."""
+"""Build the Kubernetes programs and Helm from their Go modules, and nftlb with our patches, once."""
 
 import fcntl
+import hashlib
 import re
 import shutil
 import subprocess
@@ -9,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import go
+from kube_nftlb import errors
+from lab import debian, go
 
 VERSION = "v1.34.4"
 MINOR_VERSION = (1, 34)
@@ -43,6 +45,17 @@ _HELM_STAMP = {
 _HELM_LINKER_FLAGS = " ".join(
     ["-s", "-w", *(f"-X helm.sh/helm/v3/{key}={value}" for key, value in _HELM_STAMP.items())]
 )
+
+_NFTLB = Path(__file__).parent / "nftlb"
+_NFTLB_NEEDS = {
+    "gcc": "/usr/bin/gcc",
+    "libc6-dev": "/usr/include/stdio.h",
+    "libev-dev": "/usr/include/ev.h",
+    "libjansson-dev": "/usr/include/jansson.h",
+    "libmnl-dev": "/usr/include/libmnl/libmnl.h",
+    "libnftables-dev": "/usr/include/nftables/libnftables.h",
+    "patch": "/usr/bin/patch",
+}
 
 
 def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) -> None:
@@ -84,6 +97,22 @@ def helm(cache: Path, report: Callable[[str], None]) -> None:
             Path(folder, HELM).rename(target)
 
 
+def nftlb(cache: Path, report: Callable[[str], None]) -> Path:
+    """Return the nftlb with our patches, built into the cache if they have changed. Raises LabError."""
+    target = cache / "nftlb" / _digest(_NFTLB) / "nftlb"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / "build-nftlb.lock", report):
+        if target.exists():
+            return target
+        if missing := [package for package, path in _NFTLB_NEEDS.items() if not Path(path).exists()]:
+            debian.install(missing, report)
+        report("building nftlb from Debian's source and our patches (seconds, but only once)")
+        result = subprocess.run([_NFTLB / "build", target], capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise errors.LabError(f"nftlb cannot be built:\n{(result.stdout + result.stderr)[-2000:].strip()}")
+    return target
+
+
 def has_helm_version(program: Path) -> bool:
     """Return True if the program is a Helm of the version the chart is tested with."""
     try:
@@ -112,6 +141,12 @@ def kubernetes_version(output: str) -> tuple[int, int] | None:
     """Return the major and minor version in the version output of a Kubernetes program, or None."""
     match = re.search(r"\bv(\d+)\.(\d+)\.\d+", output)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def _digest(folder: Path) -> str:
+    """Return a hash of the names and contents of a folder's files."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return hashlib.sha256(b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 @contextmanager

@@ -166,10 +166,11 @@ class Blueprint:
         return {**self.settings.get(name, {}), **own}
 
 
-def base_environment(files: LabFiles, bin_folder: Path) -> dict[str, str]:
+def base_environment(files: LabFiles, *bin_folders: Path) -> dict[str, str]:
     """Return the environment of all programs in the lab, with kubectl, kube-nftlb and KUBECONFIG."""
     commands = Path(sys.executable).parent
-    path = f"{commands}:{bin_folder}:{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+    folders = ":".join(map(str, (commands, *bin_folders)))
+    path = f"{folders}:{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
     # A proxy of the caller is not reachable from inside.
     outside = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
     inherited = {key: value for key, value in os.environ.items() if key.lower() not in outside}

@@ -62,6 +62,9 @@ def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> 
     if missing:
         debian.install(sorted(missing), report)
     found = {program: _require(find(program), program) for program in packages}
+    if proxy == "kube-nftlb":
+        # Debian's stays where it is found by name, for what is not of a lab.
+        found["nftlb"] = build.nftlb(cache_folder(), report)
 
     wanted = [*KUBERNETES, KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else list(KUBERNETES)
     if with_containers:

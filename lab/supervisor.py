@@ -28,7 +28,8 @@ class Supervisor:
         self._files = blueprint.files
         self._report = report
         self._processes = Processes()
-        self._environment = components.base_environment(self._files, blueprint.programs["kubectl"].parent)
+        folders = [blueprint.programs[name].parent for name in ("nftlb", "kubectl") if name in blueprint.programs]
+        self._environment = components.base_environment(self._files, *folders)
         self._servers: list[asyncio.Server] = []
 
     async def bring_up(self, listener: socket.socket) -> None:

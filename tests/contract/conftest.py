@@ -12,15 +12,23 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute
 
+from lab import build, programs
+
 _CLONE_NEWNET = 0x40000000
 PORT = 5555
 
 
 @pytest.fixture(scope="session")
-def private_network() -> Iterator[None]:
-    """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
+def patched_nftlb() -> Path:
+    """The nftlb with our patches, as the lab and the image have it."""
     if os.geteuid() != 0:
         pytest.skip("needs root: a network namespace of its own")
+    return build.nftlb(programs.cache_folder(), print)
+
+
+@pytest.fixture(scope="session")
+def private_network(patched_nftlb: Path) -> Iterator[None]:  # noqa: ARG001 - it is fetched while there is a network
+    """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
         if libc.unshare(_CLONE_NEWNET) != 0:
@@ -37,9 +45,9 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def real_nftlb(private_network: None, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - a fixture is asked for by name
+def real_nftlb(private_network: None, patched_nftlb: Path, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
     """A freshly started nftlb; the path of its key."""
-    program = ["nftlb", "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
+    program = [str(patched_nftlb), "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
     key = run_dir / "nftlb.key"
     key.write_text("the-key")
     with (run_dir / "nftlb.log").open("wb") as log:
