@@ -69,12 +69,12 @@ async def _run(settings: AgentSettings) -> None:
         metrics_server = await serve(
             lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
         )
-        surroundings = NodeWatch(kube, inputs, own_node, settings)
-        health_checks = HealthCheckPorts(settings.node_name, health, events, surroundings.health_check_hosts)
+        node_watch = NodeWatch(kube, inputs, own_node, settings)
+        health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
         tasks = [
             reconciling,
-            asyncio.create_task(surroundings.run(), name="surroundings"),
+            asyncio.create_task(node_watch.run(), name="node-watch"),
             asyncio.create_task(watch_farms(kube, inputs, health_checks), name="watch"),
             asyncio.create_task(watch_policies(kube, inputs), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
