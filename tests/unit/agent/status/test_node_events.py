@@ -1,5 +1,7 @@
 """What is told on the Node."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from kube_nftlb.agent.node.own_node import OwnNode
@@ -7,43 +9,46 @@ from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, problems_of
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.reasons import EventReason
 
 WEB = FarmKey("default", "web--http")
 
 
-class Told:
+class Told(Events):
     """Events that stay here."""
 
     def __init__(self) -> None:
         self.bad: set[str] = set()
         self.good: list[str] = []
 
-    def report(self, subject, problems):
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
         assert (subject.resource.kind, subject.namespace, subject.name, subject.uid) == ("Node", "", "node-1", "uid")
-        self.bad = {problem.reason for problem in problems}
+        self.bad = {problem.reason for problem in findings}
 
-    def report_resolved(self, subject, reason, message):
+    def report_resolved(self, subject: Subject, reason: EventReason, message: str) -> None:
         self.good.append(reason)
 
 
 @pytest.fixture
-def told():
+def told() -> Told:
     return Told()
 
 
 @pytest.fixture
-def progress():
+def progress() -> Progress:
     return Progress()
 
 
 @pytest.fixture
-def events(told, progress):
+def events(told: Told, progress: Progress) -> NodeEvents:
     own_node = OwnNode("node-1")
     own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1", "uid": "uid"}}))
     return NodeEvents(told, own_node, progress)
 
 
-def test_what_is_over_soon_is_not_told(events, told, progress):
+def test_what_is_over_soon_is_not_told(events: NodeEvents, told: Told, progress: Progress) -> None:
     progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S - 0.1)
@@ -53,7 +58,7 @@ def test_what_is_over_soon_is_not_told(events, told, progress):
     assert (told.bad, told.good) == (set(), [])
 
 
-def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
+def test_what_lasts_is_told_and_that_it_is_over(events: NodeEvents, told: Told, progress: Progress) -> None:
     progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S)
@@ -69,7 +74,7 @@ def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
     assert told.good == ["NftlbReachable", "FarmsProgrammed"]
 
 
-def test_nothing_is_told_of_a_node_that_is_not_known(told, progress):
+def test_nothing_is_told_of_a_node_that_is_not_known(told: Told, progress: Progress) -> None:
     progress.engine_error = "refused"
     events = NodeEvents(told, OwnNode("node-1"), progress)
     events.look(0)
@@ -77,7 +82,7 @@ def test_nothing_is_told_of_a_node_that_is_not_known(told, progress):
     assert told.bad == set()
 
 
-def test_the_sentence_names_the_first_farm_and_what_to_do(progress):
+def test_the_sentence_names_the_first_farm_and_what_to_do(progress: Progress) -> None:
     progress.problems = {
         WEB: Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it"),
         FarmKey("a", "z"): Problem("NoEffect", "a session names no backend"),

@@ -8,9 +8,9 @@ import pytest
 from kube_nftlb.api.farm import ADDRESSES_MAX, SOURCE_RANGES_MAX, FarmSpec
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.farms.builder import Profile, build
-from tests.unit.operator.objects import a_slice, endpoint, raw_service
+from tests.builders import endpoint, endpoint_slice, raw_service
 
-DUAL = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
+DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
 PORT = [{"name": "http", "port": 80, "nodePort": 30080}]
 INNER = ("ClusterIP", "10.96.0.10", "80")
 NODE_PORT = ("NodePort", "", "30080")
@@ -24,7 +24,7 @@ def service(ingress: list[dict[str, str]] | None = None, **spec: Any) -> Service
 def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[str, str, str]]]:  # noqa: B008
     return {
         wanted.port.plain_name: [(entry["type"], entry["ip"], entry["ports"]) for entry in wanted.spec["addresses"]]
-        for wanted in build(asked, [a_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
+        for wanted in build(asked, [endpoint_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
     }
 
 

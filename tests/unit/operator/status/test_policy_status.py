@@ -6,7 +6,7 @@ import pytest
 
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.status.policy_status import PolicyRecord, decide, parse_policy
-from tests.unit.operator.objects import raw_node
+from tests.builders import raw_nftlb_node
 
 NOW = "2026-06-01T00:00:00Z"
 LATER = "2026-06-02T00:00:00Z"
@@ -29,7 +29,7 @@ def record(known: PolicyRecord | None = None, **changes: Any) -> PolicyRecord:
 
 
 def node(name: str, watermark: str, **status: Any) -> NodeRecord:
-    found = raw_node(name)
+    found = raw_nftlb_node(name)
     found["status"] = {**found["status"], "policyWatermark": watermark, **status}
     return parse_node(found)
 
