@@ -109,7 +109,7 @@ async def test_what_makes_it_another_farm_is_told_once(watch: Watch, changed: di
     assert (inputs.calls, health_checks.calls, inputs.version) == (told, told, 14)
 
 
-async def test_one_that_cannot_be_read_is_refused_once_and_read_when_it_is_mended(watch: Watch) -> None:
+async def test_an_unreadable_farm_is_refused_once_and_read_when_fixed(watch: Watch) -> None:
     kube, inputs, _ = watch
     for version in (13, 14):
         kube.put(FARMS, raw_farm(version=version, generation=2, scheduler="none such"))

@@ -9,7 +9,7 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES
 from tests.fakes.kube import FakeKube
 
 
-async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun_again(
+async def test_each_steady_change_changes_something_even_after_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cluster, "CHANGES_PER_S", 1000)

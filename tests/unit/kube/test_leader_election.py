@@ -30,7 +30,7 @@ def test_who_must_wait_for_how_long(record: Record, age_s: float, wait: float) -
     assert wait_s(Seen(record, since=1000.0), 1000.0 + age_s, "me") == wait
 
 
-def test_the_times_in_a_record_do_not_count_since_they_are_another_machines() -> None:
+def test_the_times_in_a_record_of_another_machine_do_not_count() -> None:
     for renewed in (EARLIER, LATER, "2100-01-01T00:00:00.000000Z"):
         assert wait_s(Seen(OTHERS._replace(renewed=renewed), 0.0), 5.0, "me") == 10
 

@@ -105,7 +105,7 @@ async def test_what_is_urgent_takes_turns_with_the_rest() -> None:
     await asyncio.wait_for(queue.until_idle(), 1)
 
 
-async def test_in_a_crowd_who_came_last_has_every_other_turn_and_nobody_waits_for_ever(queue: WorkQueue[Any]) -> None:
+async def test_in_a_crowd_the_last_has_every_other_turn_and_nobody_starves(queue: WorkQueue[Any]) -> None:
     queue.add_all(range(1000))
     taken = []
     for late in range(1000, 1100):

@@ -122,7 +122,7 @@ async def test_a_port_closes_with_its_farm_and_with_a_list_without_it(agent: Age
     await agent.until_status(other, 0)
 
 
-async def test_an_agent_that_has_not_programmed_the_farms_yet_sends_load_balancers_away(agent: Agent) -> None:
+async def test_an_agent_without_programmed_farms_sends_load_balancers_away(agent: Agent) -> None:
     port = free_port()
     agent.progress.lag.done_at = None
     agent.ports.put(balanced(port, LOCAL))
@@ -197,7 +197,7 @@ def test_the_agent_answers_from_its_progress_and_its_node() -> None:
     assert [answer and answer.status for answer in answers] == [200, 200, None]
 
 
-async def test_the_agent_answers_to_load_balancers_as_soon_as_kube_proxy_does_not(agent: Agent) -> None:
+async def test_the_agent_answers_load_balancers_once_kube_proxy_has_stopped(agent: Agent) -> None:
     state = AgentHealth(agent.progress, OwnNode("node-1"), 60)
     with socket.create_server(("127.0.0.1", 0)) as kube_proxy:
         port = kube_proxy.getsockname()[1]

@@ -95,7 +95,7 @@ def test_a_farms_status_is_no_reason_to_look_at_its_service(writer: CacheWriter)
     assert writer.put(FARMS, gone).services == {WEB}
 
 
-def test_the_loser_of_an_address_is_told_of_when_the_winner_comes_and_goes(cache: Cache, writer: CacheWriter) -> None:
+def test_the_loser_of_an_address_is_dirty_when_the_winner_comes_or_goes(cache: Cache, writer: CacheWriter) -> None:
     writer.put(FARMS, raw_farm("hand"))
     hand = FarmKey("default", "hand")
     assert hand in writer.put(FARMS, raw_service_farm()).farms

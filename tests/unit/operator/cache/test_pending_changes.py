@@ -47,7 +47,7 @@ def test_what_comes_in_while_a_service_is_written_waits_for_the_next_time() -> N
     assert changes.pending() == PendingChange()
 
 
-def test_a_replica_that_begins_to_lead_does_not_measure_what_it_saw_standing_by() -> None:
+def test_a_new_leader_does_not_measure_what_it_saw_on_standby() -> None:
     changes = PendingChanges()
     changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
     changes.forget()
@@ -93,7 +93,7 @@ def planned(cache: Cache, made_at: datetime | None) -> Writes:
     return diff(service, built, cache.farms_of(WEB), contenders=contenders, farm_at=farm_at, made_at=made_at)
 
 
-def test_a_farm_that_changes_is_told_the_time_and_one_that_does_not_is_not_written() -> None:
+def test_only_a_farm_that_changes_is_written_with_the_time() -> None:
     cache = Cache()
     writer = CacheWriter(cache)
     writer.put(SERVICES, raw_service())

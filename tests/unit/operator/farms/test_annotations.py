@@ -275,7 +275,7 @@ def test_a_service_of_two_ports_cannot_have_them_all(annotations: dict[str, str]
     assert ["a Service with one port, and this one has 2" in problem.message for problem in built.problems] == [True]
 
 
-def test_what_one_protocol_refuses_is_told_with_the_farms_that_it_is_about() -> None:
+def test_an_option_that_one_protocol_lacks_is_reported_with_its_farms() -> None:
     ports = [{"name": f"p{i}", "port": i, "protocol": "TCP"} for i in range(1, 9)]
     (message,) = told({"persistence": "srcip srcport", "scheduler": "hash"}, ports=ports, **DUAL)
     assert message.endswith("by the farm web--p1--ipv6, web--p2--ipv6, web--p3--ipv6 and 5 more")
@@ -290,7 +290,7 @@ HOSTILE = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(KEYS)), HOSTILE, min_size=1, max_size=4), st.booleans())
-def test_no_text_of_a_tenant_takes_the_service_down_or_gets_past_the_models(texts: dict[str, str], dual: bool) -> None:
+def test_no_text_of_a_tenant_breaks_the_service_or_passes_the_models(texts: dict[str, str], dual: bool) -> None:
     built = build(service(annotations=texts, **(DUAL if dual else {})), PODS)
     assert len(built.farms) == (2 if dual else 1)
     for wanted in built.farms:

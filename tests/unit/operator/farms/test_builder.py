@@ -97,7 +97,7 @@ def test_slices_are_joined_and_sorted_whatever_their_order() -> None:
     assert backend_names(one, other) == backend_names(other, one) == ["a", "b"]
 
 
-def test_an_address_in_two_slices_is_one_backend_and_the_ready_entry_counts() -> None:
+def test_an_address_in_two_slices_is_one_backend_the_ready_one() -> None:
     slices = [
         endpoint_slice(endpoint("10.244.0.1", "a", ready=False)),
         endpoint_slice(endpoint("10.244.0.1", "a", ready=True), name="x"),
@@ -133,7 +133,7 @@ def test_a_backend_is_named(made_of: dict[str, Any], address_type: str, expected
     assert backend_names(endpoint_slice(made_of, address_type=address_type)) == [expected]
 
 
-def test_backends_of_one_name_are_made_distinct_and_the_lowest_address_keeps_it() -> None:
+def test_of_backends_with_one_name_the_lowest_address_keeps_it() -> None:
     found = backend_names(
         endpoint_slice(endpoint("10.244.0.2", "a"), endpoint("10.244.0.1", "a"), endpoint("10.244.0.3", "a"))
     )

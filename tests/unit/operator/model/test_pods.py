@@ -83,7 +83,7 @@ def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(
     assert all(word in problem.message for word in words), problem.message
 
 
-def test_a_source_address_outside_of_the_administrators_ranges_is_left_out() -> None:
+def test_a_source_address_outside_the_allowed_ranges_is_left_out() -> None:
     profile = Profile(source_addresses=(ipaddress.ip_network("198.51.100.0/24"),))
     for text, taken in (("198.51.100.7", True), ("10.244.0.9", False)):
         of_service = build(service(annotations={"source-addr": text}), [], profile=profile)

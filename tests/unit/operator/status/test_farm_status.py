@@ -174,7 +174,7 @@ def test_a_status_that_says_the_same_later_is_the_same() -> None:
     assert status_digest(decide(seen, None, [], "2027-01-01T00:00:00Z")) == seen.status.digest
 
 
-def test_a_condition_that_turns_gets_a_new_time_and_the_other_keeps_its_own() -> None:
+def test_only_a_condition_that_changes_gets_a_new_time() -> None:
     seen = written(record(), NOW)
     status = decide(seen, None, nodes(raw_nftlb_node(watermark="99")), "2027-01-01T00:00:00Z")
     assert [c.last_transition_time for c in status.conditions] == [NOW, "2027-01-01T00:00:00Z"]

@@ -60,13 +60,13 @@ def test_the_sentence_names_the_nodes_that_are_awaited() -> None:
     )
 
 
-def test_a_new_generation_counts_from_where_it_was_first_seen_and_a_status_does_not_move_it() -> None:
+def test_a_generation_counts_from_its_first_version_whatever_its_status() -> None:
     first = record(version=10)
     assert record(first, version=20).since == 10
     assert record(first, generation=2, version=20).since == 20
 
 
-def test_a_restarted_operator_believes_what_the_status_says_and_has_nothing_to_write() -> None:
+def test_a_restarted_operator_trusts_the_status_and_writes_nothing() -> None:
     nodes = [node("a", "10")]
     written = decide(record(version=10), 1, nodes, NOW)
     again = record(version=15, status=written.model_dump(mode="json", by_alias=True))

@@ -81,7 +81,7 @@ def test_the_writes_are(wanted: Service | None, farms: list[dict[str, Any]], exp
     assert writes(planned(wanted, *farms)) == expected
 
 
-def test_a_farm_is_written_with_labels_and_owner_and_the_uid_of_what_is_there() -> None:
+def test_a_farm_is_written_with_labels_owner_and_the_existing_uid() -> None:
     (apply,) = planned(service(), as_wanted(mode="dnat")).applies
     metadata = apply.body["metadata"]
     assert metadata["uid"] == "uid-web--http"

@@ -29,7 +29,7 @@ def test_a_failed_write_means(error: errors.KubeError | errors.KubeUnreachableEr
     "message",
     ["etcdserver: request is too large", "rpc error: trying to send message larger than max (2159011 vs. 2097152)"],
 )
-def test_a_farm_that_is_too_large_for_etcd_is_refused_and_not_tried_again_and_again(message: str) -> None:
+def test_a_farm_that_is_too_large_for_etcd_is_refused_and_not_retried(message: str) -> None:
     with pytest.raises(FarmRefusedError, match=r"too large|larger than max"):
         classify(errors.KubeError(500, "InternalError", message))
 
