@@ -5,6 +5,8 @@ import pytest
 
 from kube_nftlb.kube.workqueue import WorkQueue
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 
 @pytest.fixture
 def queue() -> WorkQueue[Any]:

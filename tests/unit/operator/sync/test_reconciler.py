@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -13,13 +13,13 @@ from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.sync import reconciler
 from kube_nftlb.operator.sync.diff import Apply, Delete
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.status_pacing import StatusTiming
 from tests.builders import raw_farm, raw_nftlb_node, raw_service, raw_service_farm
 from tests.fakes.kube import FakeKube
+from tests.fakes.virtual_time import VirtualTime
 
 Json = dict[str, Any]
 
@@ -52,11 +52,10 @@ class _FarmWriter(FarmWriter):
 
 
 class Operator:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         cache = Cache()
         self.writer = CacheWriter(cache)
         self.farm_writer = _FarmWriter(self.writer)
-        clock = asyncio.get_running_loop().time
         events = Events(FakeKube(), Source("operator"))
         self.loop = Reconciler(self.writer, self.farm_writer, events, clock, timing=TIMING)
 
@@ -68,8 +67,8 @@ class Operator:
 
 
 @pytest.fixture
-async def operator() -> AsyncIterator[Operator]:
-    operator = Operator()
+async def operator(virtual_time: VirtualTime) -> AsyncIterator[Operator]:
+    operator = Operator(virtual_time.now)
     worker = asyncio.create_task(operator.loop.work_on_statuses())
     for name in ("n1", "n2"):
         operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="5"))
@@ -192,18 +191,15 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     assert ("apply web--http" in operator.farm_writer.writes) == (outcome is Outcome.DONE)
 
 
-async def test_farms_come_back_with_their_custom_resource_definition(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconciler, "_REFUSED_RETRY_S", 0.05)
+async def test_farms_come_back_with_their_custom_resource_definition(operator: Operator) -> None:
     operator.farm_writer.outcome = Outcome.OBSOLETE
     operator.take(SERVICES, raw_service("other"))
     worker = asyncio.create_task(operator.loop.work_on_services())
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(200)
     assert len(operator.farm_writer.writes) > 1
     operator.farm_writer.outcome = Outcome.DONE
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(100)
     tried = len(operator.farm_writer.writes)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(100)
     worker.cancel()
     assert len(operator.farm_writer.writes) == tried
