@@ -115,9 +115,9 @@ def farm_specs(draw: st.DrawFn) -> dict[str, Any]:
     return spec
 
 
-def raw_service_farm(spec: Any, name: str = "web--http", namespace: str = "default") -> dict[str, Any]:
+def raw_farm(spec: Any, name: str = "web--http", namespace: str = "default") -> dict[str, Any]:
     """A farm whose whole spec is the given one, which need not be an object."""
-    return {**builders.raw_service_farm(name, namespace=namespace), "spec": spec}
+    return {**builders.raw_farm(name, namespace=namespace), "spec": spec}
 
 
 HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",), "ipv6": ("fd00:31::b",)})
@@ -149,7 +149,7 @@ def check_farm(farm: Farm) -> None:
 @always_the_same(200)
 @given(farm_specs(), st.sampled_from(("web--http", "x" * 253)), st.sampled_from(("default", "n" * 63)))
 def test_a_farm_is_refused_or_what_is_sent_is_plain(spec: dict[str, Any], name: str, namespace: str) -> None:
-    farm = parse(raw_service_farm(spec, name, namespace))
+    farm = parse(raw_farm(spec, name, namespace))
     if isinstance(farm, Farm):
         check_farm(farm)
     else:
@@ -160,7 +160,7 @@ def test_a_farm_is_refused_or_what_is_sent_is_plain(spec: dict[str, Any], name: 
 @always_the_same(100)
 @given(junk)
 def test_a_spec_that_is_none_is_refused(spec: Any) -> None:
-    assert isinstance(parse(raw_service_farm(spec)), Problem)
+    assert isinstance(parse(raw_farm(spec)), Problem)
 
 
 @pytest.mark.parametrize("path", FARM_PATHS, ids=".".join)
@@ -179,7 +179,7 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
     def check(value: Any) -> None:
         nonlocal accepted
         for base in (FARM, {**FARM, "mode": "dnat"}, {**FARM, "scheduler": "hash"}, {**FARM, "protocol": "UDP"}):
-            farm = parse(raw_service_farm(replaced(base, path, value)))
+            farm = parse(raw_farm(replaced(base, path, value)))
             if isinstance(farm, Farm):
                 accepted += 1
                 check_farm(farm)
@@ -207,7 +207,7 @@ def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_gets_through_a_farm_s_name(text: str) -> None:
     for name, namespace in ((text, "default"), ("web", text)):
-        farm = parse(raw_service_farm(FARM, name, namespace))
+        farm = parse(raw_farm(FARM, name, namespace))
         if isinstance(farm, Farm):
             check_farm(farm)
 
@@ -222,11 +222,11 @@ def test_no_farm_has_the_name_of_another_namespace_s_farm_in_nftlb() -> None:
         ("default", "default.web"),
     ]
     assert len({names.node_farm_name(*pair) for pair in pairs}) == len(pairs)
-    assert isinstance(parse(raw_service_farm(FARM, "shop.web")), Problem)
+    assert isinstance(parse(raw_farm(FARM, "shop.web")), Problem)
 
 
 def test_the_examples_of_the_functional_test_are_plain_or_refused() -> None:
-    farms = [parse(raw_service_farm(spec)) for spec in examples(500)]
+    farms = [parse(raw_farm(spec)) for spec in examples(500)]
     accepted = [farm for farm in farms if isinstance(farm, Farm)]
     assert 20 < len(accepted) < 400
     for farm in accepted:
@@ -252,7 +252,7 @@ def test_the_fields_of_a_node_s_status_are_read_whatever_they_are(status: Any) -
 @always_the_same(100)
 @given(st.one_of(farm_specs(), junk), junk)
 def test_the_operator_reads_any_farm(spec: Any, status: Any) -> None:
-    record, farm = parse_farm({**raw_service_farm(spec), "status": status}, None)
+    record, farm = parse_farm({**raw_farm(spec), "status": status}, None)
     assert record.invalid or farm is not None
 
 
@@ -276,7 +276,7 @@ def test_no_annotation_takes_a_service_down(
     built = build(asked, slices)
     assert len(built.farms) == len(ips)
     for wanted in built.farms:
-        farm = parse(raw_service_farm(json.loads(json.dumps(wanted.spec))))
+        farm = parse(raw_farm(json.loads(json.dumps(wanted.spec))))
         assert isinstance(farm, Farm), farm
         check_farm(farm)
     for problem in built.problems:

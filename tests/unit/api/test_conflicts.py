@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from kube_nftlb.api.conflicts import Conflict, Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener, listeners_of
+from tests.builders import raw_farm
 
 
 def farm(
@@ -17,24 +18,15 @@ def farm(
     kind: str = "ClusterIP",
     **metadata: Any,
 ) -> Farm:
-    owners = [{"apiVersion": "v1", "kind": "Service", "name": "s", "uid": "u", "controller": True}] if owned else []
-    return Farm.model_validate(
-        {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "creationTimestamp": f"2026-01-{day:02}T00:00:00Z",
-                "ownerReferences": owners,
-                **metadata,
-            },
-            "spec": {
-                "protocol": protocol,
-                "addresses": [
-                    {"type": kind if ip else "NodePort", "ip": ip, "ports": ports} for ip, ports in addresses
-                ],
-            },
-        }
+    raw = raw_farm(
+        name,
+        created=f"2026-01-{day:02}T00:00:00Z",
+        owner="web" if owned else None,
+        protocol=protocol,
+        addresses=[{"type": kind if ip else "NodePort", "ip": ip, "ports": ports} for ip, ports in addresses],
+        backends=[],
     )
+    return Farm.model_validate({**raw, "metadata": {**raw["metadata"], **metadata}})
 
 
 def verdicts(*farms: Farm) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from kube_nftlb.agent.health.proxy_health import STUCK_AFTER_S, Health, alive, healthz, livez, node_eligible, readyz
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.http_server import Answer
+from tests.builders import raw_node
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 STAMP = "2026-01-01T12:00:30.000000Z"
@@ -74,18 +75,18 @@ def test_the_kubelet_ends_no_agent_that_is_only_late() -> None:
     assert alive(health(began_s_ago=STUCK_AFTER_S + 1)).status == 503
 
 
-def node(**changes: Any) -> CoreNode:
-    metadata = {"name": "node-1", **changes.pop("metadata", {})}
-    return CoreNode.model_validate({"metadata": metadata, **changes})
+def node(deleted_at: str | None = None, **spec: Any) -> CoreNode:
+    raw = raw_node(**spec)
+    return CoreNode.model_validate({**raw, "metadata": {**raw["metadata"], "deletionTimestamp": deleted_at}})
 
 
 @pytest.mark.parametrize(
     ("current", "eligible"),
     [
         (node(), True),
-        (node(spec={"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}), True),
-        (node(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}), False),
-        (node(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False),
+        (node(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]), True),
+        (node(taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]), False),
+        (node(deleted_at="2026-01-01T00:00:00Z"), False),
         (None, False),
     ],
 )

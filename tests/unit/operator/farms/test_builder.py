@@ -9,7 +9,6 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import BACKENDS_MAX, FarmSpec
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.operator.cache.slices import Slice, parse_slice
-from kube_nftlb.operator.farms import builder as build_module
 from kube_nftlb.operator.farms.backends import by_port, join
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.farms.ports import port_keys
@@ -237,11 +236,10 @@ def test_of_endpoints_with_long_names_no_more_are_taken_than_etcd_does() -> None
     assert f"{len(spec['backends'])} are used" in problem.message
 
 
-def test_a_service_with_very_many_endpoints_has_farms_for_its_first_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_module, "BACKENDS_OF_SERVICE_MAX", 5)
+def test_a_service_with_very_many_endpoints_has_farms_for_its_first_ports() -> None:
     ports = [{"name": name, "port": port} for port, name in enumerate(("a", "b", "c"), 80)]
     some = endpoint_slice(endpoint("10.244.0.1", "p1"), endpoint("10.244.0.2", "p2"), ports=ports)
-    built = build(service(ports=ports), [some])
+    built = build(service(ports=ports), [some], backends_max=5)
     assert [wanted.port.port for wanted in built.farms] == ["a", "b"]
     (problem,) = built.problems
     assert (problem.reason, "port c" in problem.message) == ("TooManyEndpoints", True)

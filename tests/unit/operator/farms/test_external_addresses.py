@@ -8,7 +8,8 @@ import pytest
 from kube_nftlb.api.farm import ADDRESSES_MAX, SOURCE_RANGES_MAX, FarmSpec
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.farms.builder import Profile, build
-from tests.builders import endpoint, endpoint_slice, raw_service
+from tests import builders
+from tests.builders import endpoint, endpoint_slice
 
 DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
 PORT = [{"name": "http", "port": 80, "nodePort": 30080}]
@@ -17,8 +18,7 @@ NODE_PORT = ("NodePort", "", "30080")
 
 
 def service(ingress: list[dict[str, str]] | None = None, **spec: Any) -> Service:
-    status = {"loadBalancer": {"ingress": ingress}} if ingress else {}
-    return Service.model_validate({**raw_service(**spec), "status": status})
+    return builders.service(status={"loadBalancer": {"ingress": ingress}} if ingress else {}, **spec)
 
 
 def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[str, str, str]]]:  # noqa: B008

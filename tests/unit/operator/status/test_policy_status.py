@@ -6,26 +6,14 @@ import pytest
 
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.status.policy_status import PolicyRecord, decide, parse_policy
-from tests.builders import raw_nftlb_node
+from tests.builders import raw_nftlb_node, raw_policy
 
 NOW = "2026-06-01T00:00:00Z"
 LATER = "2026-06-02T00:00:00Z"
 
 
-def raw(generation: int = 1, version: int = 10, status: dict[str, Any] | None = None) -> dict[str, Any]:
-    metadata = {
-        "namespace": "default",
-        "name": "list",
-        "uid": "u",
-        "generation": generation,
-        "resourceVersion": str(version),
-    }
-    spec = {"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]}
-    return {"metadata": metadata, "spec": spec, "status": status or {}}
-
-
 def record(known: PolicyRecord | None = None, **changes: Any) -> PolicyRecord:
-    return parse_policy(raw(**changes), known)
+    return parse_policy(raw_policy(cidrs=["10.0.0.0/8", "fd00::/8"], **changes), known)
 
 
 def node(name: str, watermark: str, **status: Any) -> NodeRecord:
