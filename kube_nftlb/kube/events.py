@@ -17,7 +17,7 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.event_limits import Finding, Limiter, Memory
-from kube_nftlb.kube.resources import EVENTS, Resource
+from kube_nftlb.kube.resources import EVENTS, JsonObject, Resource
 from kube_nftlb.reasons import EventReason
 
 _WAITING_MAX = 1024
@@ -110,7 +110,7 @@ class Events:
                 _log.warning("cannot write event", error=str(error), **_where(draft.subject))
 
 
-def event(draft: EventDraft, source: Source, now: datetime) -> dict[str, object]:
+def event(draft: EventDraft, source: Source, now: datetime) -> JsonObject:
     """Return the v1 Event of a draft, with a unique name."""
     subject, stamp = draft.subject, timestamps.seconds(now)
     return {

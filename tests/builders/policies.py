@@ -14,11 +14,13 @@ def raw_policy(
     generation: int = 1,
     type: str = "deny",  # noqa: A002 - the field's name
     cidrs: list[str] | None = None,
+    status: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A list of 10.0.0.0/8 unless ``cidrs`` says otherwise."""
     return {
         "metadata": raw_metadata(name, namespace=namespace, version=version, generation=generation),
         "spec": {"type": type, "cidrs": ["10.0.0.0/8"] if cidrs is None else cidrs},
+        **({"status": status} if status is not None else {}),
     }
 
 

@@ -12,6 +12,9 @@ from kube_nftlb.kube.resources import JsonObject, Resource
 
 Key = tuple[Resource, str | None, str]
 
+_POLL_S = 0.001
+"""Not 0: in virtual time nobody would reach the end of a pause."""
+
 
 class Write(NamedTuple):
     """A write as the client sent it."""
@@ -81,7 +84,7 @@ class FakeKube(Kube):
     async def delivered(self) -> None:
         """Wait until a watch is open and all open ones have delivered everything."""
         while not self._watches or any(watch.position < len(self._history) for watch in self._watches):
-            await asyncio.sleep(0)
+            await asyncio.sleep(_POLL_S)
         await asyncio.sleep(0)
 
     async def list(

@@ -33,8 +33,8 @@ from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.farms.builder import build
 from tests import builders
+from tests.builders import endpoint, endpoint_slice, service
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
-from tests.unit.operator.objects import a_slice, endpoint, service
 from tests.views import overlay
 
 KEY = FarmKey("default", "web--http")
@@ -272,7 +272,7 @@ def test_no_annotation_takes_a_service_down(
     ports = [{"name": "http", "port": 80, "protocol": protocol}]
     asked = service(annotations=annotations, clusterIP=ips[0], clusterIPs=ips, ports=ports)
     slice_ports = [{"name": "http", "port": 8080, "protocol": protocol}]
-    slices = [a_slice(endpoint("10.244.1.2", pod), endpoint("10.244.1.3"), ports=slice_ports)]
+    slices = [endpoint_slice(endpoint("10.244.1.2", pod), endpoint("10.244.1.3"), ports=slice_ports)]
     built = build(asked, slices)
     assert len(built.farms) == len(ips)
     for wanted in built.farms:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from kube_nftlb.agent.clock import Clock, MonotonicClock
 from kube_nftlb.agent.health import service_health
 from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.health.service_health import Check, PortRequest
@@ -37,11 +38,16 @@ class HealthCheckPorts:
         state: AgentHealth,
         events: Events,
         hosts: Callable[[], tuple[str, ...]] = lambda: (ALL_ADDRESSES,),
+        clock: Clock = MonotonicClock(),  # noqa: B008 - it has no state
+        ports_max: int | None = None,
     ) -> None:
+        """``ports_max`` is half of the limit of open files if it is None."""
         self._node = node
         self._state = state
         self._events = events
         self._hosts = hosts
+        self._clock = clock
+        self._ports_max = _ports_max() if ports_max is None else ports_max
         self._requests: dict[FarmKey, PortRequest] = {}
         self._checks: dict[int, Check] = {}
         self._servers: dict[int, HttpServer] = {}
@@ -81,12 +87,10 @@ class HealthCheckPorts:
         """Open and close ports until cancelled."""
         try:
             while True:
-                try:
-                    await asyncio.wait_for(self._wake.wait(), RETRY_S if self._failing else None)
-                except TimeoutError:
-                    pass
-                else:
-                    await asyncio.sleep(SETTLE_S)
+                if not self._failing:
+                    await self._wake.wait()
+                if self._wake.is_set() or await self._clock.wait(self._wake, RETRY_S):
+                    await self._clock.sleep(SETTLE_S)
                 self._wake.clear()
                 self._tell(await self._apply())
         finally:
@@ -109,9 +113,8 @@ class HealthCheckPorts:
 
     async def _open(self, port: int) -> str | None:
         """Listen on a port; return why that failed, or None."""
-        limit = _servers_max()
-        if len(self._servers) >= limit:
-            return f"the limit of {limit} ports is reached, half of the limit of open files"
+        if len(self._servers) >= self._ports_max:
+            return f"the limit of {self._ports_max} ports is reached, half of the limit of open files"
         server = HttpServer(lambda _path: self._answer(port))
         try:
             await server.listen(self._hosts(), port)
@@ -138,7 +141,7 @@ class HealthCheckPorts:
         self._failing = set(problems)
 
 
-def _servers_max() -> int:
+def _ports_max() -> int:
     """Return half of the limit of open files; the rest is for connections, to nftlb and the API server above all."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit // 2

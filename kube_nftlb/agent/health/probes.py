@@ -2,13 +2,13 @@
 
 import asyncio
 import errno
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import structlog
 
 from kube_nftlb import errors, metrics
+from kube_nftlb.agent.clock import Clock, MonotonicClock
 from kube_nftlb.agent.health import proxy_health
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.sync.progress import Progress
@@ -24,10 +24,17 @@ RETRY_S = 5.0
 class AgentHealth:
     """Answers to probes of the agent."""
 
-    def __init__(self, progress: Progress, own_node: OwnNode, sync_overdue_s: float) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        own_node: OwnNode,
+        sync_overdue_s: float,
+        clock: Clock = MonotonicClock(),  # noqa: B008 - it has no state
+    ) -> None:
         self._progress = progress
         self._own_node = own_node
         self._sync_overdue_s = sync_overdue_s
+        self._clock = clock
 
     @property
     def serves(self) -> bool:
@@ -36,7 +43,7 @@ class AgentHealth:
 
     @property
     def _overdue(self) -> bool:
-        return self._progress.lag.overdue(self._sync_overdue_s, time.monotonic())
+        return self._progress.lag.overdue(self._sync_overdue_s, self._clock.now())
 
     def answer(self, path: str) -> Answer:
         """Answer a probe on the port of kube-proxy's health checks."""
@@ -55,7 +62,7 @@ class AgentHealth:
     def _probe(self, path: str, probe: Callable[[proxy_health.Health], Answer]) -> Answer:
         done_at = self._progress.lag.done_at
         began_at = self._progress.began_at
-        now = time.monotonic()
+        now = self._clock.now()
         answer = probe(
             proxy_health.Health(
                 now=datetime.now(UTC),
@@ -70,7 +77,11 @@ class AgentHealth:
         return answer
 
 
-async def serve_health(state: AgentHealth, address: ListenAddress) -> None:
+async def serve_health(
+    state: AgentHealth,
+    address: ListenAddress,
+    clock: Clock = MonotonicClock(),  # noqa: B008 - it has no state
+) -> None:
     """Serve load balancers' probes until cancelled. Waits while the port is in use, perhaps by kube-proxy.
 
     Raises UsageError if listening fails for another reason.
@@ -86,7 +97,7 @@ async def serve_health(state: AgentHealth, address: ListenAddress) -> None:
         if not logged:
             _log.warning("health check port in use by another process, retrying", port=address.port)
         logged = True
-        await asyncio.sleep(RETRY_S)
+        await clock.sleep(RETRY_S)
     try:
         await asyncio.Event().wait()
     finally:

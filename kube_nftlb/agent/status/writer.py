@@ -2,14 +2,16 @@
 
 import asyncio
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
 from kube_nftlb import __version__, errors, names
+from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.status.node_status import node_status
 from kube_nftlb.agent.sync.progress import Progress
-from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
@@ -22,6 +24,18 @@ SETTLE_S = 0.2
 """The delay between a change and its write, so that traffic comes first."""
 HEARTBEAT_S = 30.0
 """How often a status is written if only a watermark moved: statuses of farms move it as well."""
+
+
+class State(Protocol):
+    """The state of the agent that the status shows."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far the loop has come."""
+
+    @property
+    def programmed(self) -> Mapping[str, Programmed]:
+        """The programmed farms by name."""
 
 
 class NodeReporter:
@@ -38,7 +52,7 @@ class NodeReporter:
         """Note that the status may have changed."""
         self._changed.set()
 
-    async def run(self, reconciler: Reconciler) -> None:
+    async def run(self, state: State) -> None:
         """Write until cancelled; failures are logged and retried."""
         loop = asyncio.get_running_loop()
         written_at = 0.0
@@ -49,10 +63,8 @@ class NodeReporter:
                 written_at = 0.0
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
-            status = node_status(
-                reconciler.progress, reconciler.programmed, self._versions, self._written, datetime.now(tz=UTC)
-            )
-            if not self._worth_writing(status, reconciler.progress, loop.time() - written_at):
+            status = node_status(state.progress, state.programmed, self._versions, self._written, datetime.now(tz=UTC))
+            if not self._worth_writing(status, state.progress, loop.time() - written_at):
                 continue
             try:
                 await self._write(status)

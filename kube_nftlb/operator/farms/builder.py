@@ -73,10 +73,12 @@ def build(
     slices: Iterable[Slice],
     pods: Pods = lambda _: (),
     profile: Profile = Profile(),  # noqa: B008 - immutable
+    backends_max: int = BACKENDS_OF_SERVICE_MAX,
 ) -> Built:
     """Build the farms of a Service: one per port and family; none if it is not ours (``serves``).
 
-    ``pods`` returns the options of a pod in the Service's namespace, by its name.
+    ``pods`` returns the options of a pod in the Service's namespace, by its name. ``backends_max`` limits the backends
+    of all farms together.
     """
     addresses = cluster_ips(service)
     if not addresses:
@@ -98,7 +100,7 @@ def build(
     served = {family: by_port(several) for family, several in of_family.items()}
     kinds: dict[tuple[Family, str], _Kind] = {}
     farms: list[Wanted] = []
-    room, looks = BACKENDS_OF_SERVICE_MAX, ENDPOINTS_OF_SERVICE_MAX
+    room, looks = backends_max, ENDPOINTS_OF_SERVICE_MAX
     for key, port, named in farm_ports(service, addresses, outside, options.listen):
         where = f"port {key.port or port.port}"
         protocol = ALL if options.listen.all_ports else port.protocol

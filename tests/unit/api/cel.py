@@ -1,11 +1,13 @@
 """Evaluate CEL like the API server, with the functions of Kubernetes' CEL libraries that our rules use."""
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import celpy
 from celpy import celtypes
+from celpy.adapter import json_to_cel
+from celpy.evaluation import CELFunction
 
 Json = str | int | list[Any] | dict[str, Any]
 
@@ -14,7 +16,7 @@ _ENVIRONMENT = celpy.Environment()
 
 def value(json: Json) -> celtypes.Value:
     """Return the value for ``self``."""
-    return celpy.json_to_cel(json)
+    return json_to_cel(json)
 
 
 def program(rule: str) -> Callable[[celtypes.Value], bool]:
@@ -63,14 +65,14 @@ def _is_cidr(text: celtypes.StringType) -> celtypes.BoolType:
 
 
 def _masked(text: celtypes.StringType) -> celtypes.StringType:
-    return celtypes.StringType(ipaddress.ip_network(text, strict=False))
+    return celtypes.StringType(str(ipaddress.ip_network(text, strict=False)))
 
 
 def _split(text: celtypes.StringType, separator: celtypes.StringType) -> celtypes.ListType:
     return celtypes.ListType([celtypes.StringType(part) for part in text.split(separator)])
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, CELFunction] = {
     "isIP": _is_ip,
     "ip": lambda text: text,
     "family": lambda text: celtypes.IntType(ipaddress.ip_address(text).version),

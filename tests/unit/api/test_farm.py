@@ -1,5 +1,7 @@
 """Validation of farms by the model. The functional suite has the API server's verdicts."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -117,6 +119,6 @@ def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
         ),
     ],
 )
-def test_an_invalid_farm_is_refused_with_a_reason(changes: dict[str, object], complaint: str) -> None:
+def test_an_invalid_farm_is_refused_with_a_reason(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         farm(**changes)

@@ -20,10 +20,8 @@ M = TypeVar("M")
 
 STEADY = settings(max_examples=120, derandomize=True, deadline=None)
 
-_PROGRAMS = {
-    rule.name: cel.program(rule.cel)
-    for rule in (*FARM_RULES, *LIMITS_RULES, *rules.VALUE_RULES, rules.FARM_NAME, rules.POLICY_NAME)
-}
+_RULES: tuple[Rule[Any], ...] = (*FARM_RULES, *LIMITS_RULES, *rules.VALUE_RULES, rules.FARM_NAME, rules.POLICY_NAME)
+_PROGRAMS = {rule.name: cel.program(rule.cel) for rule in _RULES}
 
 
 def agreed(table: Iterable[Rule[M]], value: M, stored: cel.Json) -> set[str]:

@@ -9,16 +9,14 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES
 from tests.fakes.kube import FakeKube
 
 
-async def test_a_steady_change_changes_something_each_time_also_when_it_is_begun_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cluster, "CHANGES_PER_S", 1000)
+@pytest.mark.usefixtures("virtual_time")
+async def test_each_steady_change_changes_something_even_after_a_restart() -> None:
     kube, slices = FakeKube(), cluster.others(3, endpoints=2)
     for name in slices:
         kube.put(ENDPOINT_SLICES, {"metadata": {"name": name, "namespace": "default"}})
     for _ in range(2):
         async with cluster.steady_change(kube, slices):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(50 / cluster.CHANGES_PER_S)
     written = defaultdict(list)
     for write in kube.writes:
         written[write.name].append([endpoint["addresses"] for endpoint in write.body["endpoints"]])

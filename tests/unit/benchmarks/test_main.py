@@ -1,6 +1,7 @@
 """What of the benchmarks can be asked for."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from benchmarks.__main__ import _blocker
 from benchmarks.scope import Scope
 
 
-def of(*services, full=True):
+def of(*services: int, full: bool = True) -> Scope:
     return Scope(full, frozenset(services))
 
 
@@ -24,7 +25,9 @@ def of(*services, full=True):
         ("latency", of(1000), "--services: latency has only one number of Services"),
     ],
 )
-def test_only_sizes_of_a_scenario_can_be_selected(tmp_path, scenario, scope, expected):
+def test_only_sizes_of_a_scenario_can_be_selected(
+    tmp_path: Path, scenario: str, scope: Scope, expected: str | None
+) -> None:
     assert _blocker(tmp_path, [scenario], scope) == expected
 
 
@@ -38,7 +41,7 @@ def test_only_sizes_of_a_scenario_can_be_selected(tmp_path, scenario, scope, exp
         ("intake", of(1000), False),
     ],
 )
-def test_a_folder_has_each_measurement_once(tmp_path, scenario, scope, fits):
+def test_a_folder_has_each_measurement_once(tmp_path: Path, scenario: str, scope: Scope, fits: bool) -> None:
     runs = [{"scenarios": ["scale"], "services": [1000]}, {"scenarios": ["intake"]}]
     (tmp_path / machine.FILE).write_text(json.dumps(runs))
     assert (_blocker(tmp_path, [scenario], scope) is None) == fits

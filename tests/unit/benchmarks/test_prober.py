@@ -1,7 +1,7 @@
 from benchmarks.prober import Outcomes
 
 
-def outcomes(*ended):
+def outcomes(*ended: bool | None) -> Outcomes:
     outcomes = Outcomes()
     for number, success in enumerate(ended):
         outcomes.begin(number * 10)

@@ -1,5 +1,6 @@
 import csv
 import math
+from pathlib import Path
 
 import pytest
 
@@ -7,7 +8,7 @@ from benchmarks import records
 from benchmarks.records import CSV_FILE, JSON_FILE, Records
 
 
-def test_added_records_are_read_back(tmp_path):
+def test_added_records_are_read_back(tmp_path: Path) -> None:
     with Records(tmp_path) as run:
         run.add("latency", "kube-nftlb", "created until answered", "ms", 12.5, size=10, load="idle")
     (record,) = records.read(tmp_path)
@@ -21,7 +22,7 @@ def test_added_records_are_read_back(tmp_path):
     )
 
 
-def test_a_record_is_written_to_both_files_at_once(tmp_path):
+def test_a_record_is_written_to_both_files_at_once(tmp_path: Path) -> None:
     run = Records(tmp_path)
     run.add("latency", "kube-nftlb", "time", "ms", 1)
     assert len((tmp_path / JSON_FILE).read_text().splitlines()) == 1
@@ -30,7 +31,7 @@ def test_a_record_is_written_to_both_files_at_once(tmp_path):
     run.close()
 
 
-def test_a_run_appends_to_existing_files(tmp_path):
+def test_a_run_appends_to_existing_files(tmp_path: Path) -> None:
     for value in (1, 2):
         with Records(tmp_path) as run:
             run.add("latency", "kube-nftlb", "time", "ms", value)
@@ -38,7 +39,7 @@ def test_a_run_appends_to_existing_files(tmp_path):
     assert len((tmp_path / CSV_FILE).read_text().splitlines()) == 3
 
 
-def test_skipped_measurements_have_a_reason(tmp_path):
+def test_skipped_measurements_have_a_reason(tmp_path: Path) -> None:
     with Records(tmp_path) as run:
         run.skip("datapath", "kube-proxy-ipvs", "the kernel has no ip_vs")
     (record,) = records.read(tmp_path)
@@ -46,7 +47,7 @@ def test_skipped_measurements_have_a_reason(tmp_path):
     assert record.missing == "the kernel has no ip_vs"
 
 
-def test_a_truncated_line_is_ignored(tmp_path):
+def test_a_truncated_line_is_ignored(tmp_path: Path) -> None:
     with Records(tmp_path) as run:
         run.add("latency", "kube-nftlb", "time", "ms", 1)
     with (tmp_path / JSON_FILE).open("a") as file:
@@ -55,6 +56,6 @@ def test_a_truncated_line_is_ignored(tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_values_that_are_not_finite_are_refused(tmp_path, value):
+def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
     with Records(tmp_path) as run, pytest.raises(ValueError, match="not a measurement"):
         run.add("latency", "kube-nftlb", "time", "ms", value)

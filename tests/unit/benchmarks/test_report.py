@@ -1,3 +1,6 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -21,10 +24,15 @@ MACHINE = {
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path) -> Path:
     with Records(tmp_path / "run") as run:
         for repetition, (ours, theirs) in enumerate(((20, 400), (25, 450), (30, 500), (35, 550), (40, 600))):
-            keys = {"size": 10, "load": "steady", "endpoints": "found by selector", "repetition": repetition}
+            keys: dict[str, Any] = {
+                "size": 10,
+                "load": "steady",
+                "endpoints": "found by selector",
+                "repetition": repetition,
+            }
             run.add("latency", "kube-nftlb", "created until answered", "ms", ours, **keys)
             run.add("latency", "kube-proxy-nftables", "created until answered", "ms", theirs, **keys)
             run.add("datapath", "kube-nftlb snat", "requests per second", "1/s", 99, users=1, round=repetition)
@@ -42,7 +50,7 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def test_the_page_shows_the_measurements(run, tmp_path):
+def test_the_page_shows_the_measurements(run: Path, tmp_path: Path) -> None:
     report.write(run, tmp_path / "docs")
     page = (tmp_path / "docs" / "performance.md").read_text()
     assert "| size 10, load steady, endpoints found by selector | 30 (20 to 40) | 500 (400 to 600) |" in page
@@ -54,7 +62,7 @@ def test_the_page_shows_the_measurements(run, tmp_path):
     assert "2 cores, 1024 MB" in page
 
 
-def test_all_charts_of_the_page_exist(run, tmp_path):
+def test_all_charts_of_the_page_exist(run: Path, tmp_path: Path) -> None:
     report.write(run, tmp_path / "docs")
     page = (tmp_path / "docs" / "performance.md").read_text()
     charts = {path.name for path in (tmp_path / "docs" / "performance").iterdir()}
@@ -62,13 +70,13 @@ def test_all_charts_of_the_page_exist(run, tmp_path):
     assert all(f"(performance/{chart})" in page for chart in charts)
 
 
-def test_the_same_records_make_the_same_page(run):
+def test_the_same_records_make_the_same_page(run: Path) -> None:
     measured = records.read(run)
     assert report.page(measured, [MACHINE], {}) == report.page(measured, [MACHINE], {})
     assert "nftlb 1.0.7, Python 3.11.7" in report.page(measured, [MACHINE], {})
 
 
-def test_the_runs_of_a_folder_are_distinguished(run):
+def test_the_runs_of_a_folder_are_distinguished(run: Path) -> None:
     later = {
         **MACHINE,
         "scenarios": ["cost"],

@@ -7,7 +7,7 @@ from benchmarks import stats
     ("values", "share", "expected"),
     [([5], 0.9, 5), ([4, 1, 3, 2], 0.5, 2.5), ([1, 2, 3], 0, 1), ([1, 2, 3], 1, 3), ([0, 10], 0.25, 2.5)],
 )
-def test_quantile(values, share, expected):
+def test_quantile(values: list[float], share: float, expected: float) -> None:
     assert stats.quantile(values, share) == expected
 
 

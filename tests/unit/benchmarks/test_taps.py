@@ -4,7 +4,7 @@ from benchmarks import taps
 
 
 def test_the_program_that_made_a_transaction_is_read() -> None:
-    def message(kind, attributes):
+    def message(kind: int, attributes: bytes) -> bytes:
         return struct.pack("=IHHIIBBH", 20 + len(attributes), kind, 0, 0, 0, 0, 0, 0) + attributes
 
     generation = struct.pack("=HHI", 8, 1, 7)

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from benchmarks import packets, targets
@@ -6,26 +9,35 @@ from benchmarks.series import IPTABLES, NFTABLES, OURS
 from benchmarks.targets import MISSED, NOT_MEASURED, OPEN, REACHED
 
 
-def latency(subject, value, load="steady", metric="created until answered", repetition=0):
-    parameters = {"size": 10, "load": load, "endpoints": "found by selector", "repetition": repetition}
+def latency(
+    subject: str, value: float, load: str = "steady", metric: str = "created until answered", repetition: int = 0
+) -> Record:
+    parameters: dict[str, str | int | float] = {
+        "size": 10,
+        "load": load,
+        "endpoints": "found by selector",
+        "repetition": repetition,
+    }
     return Record("latency", subject, metric, "ms", value, parameters)
 
 
-def rate(subject, value, number):
+def rate(subject: str, value: float, number: int) -> Record:
     return Record("datapath", subject, "requests per second", "1/s", value, {"users": 1, "round": number})
 
 
-def outcome(*records):
+def outcome(*records: Record) -> str:
     (verdict,) = (each for each in targets.verdicts(records) if each.outcome != NOT_MEASURED)
     return verdict.outcome
 
 
-def repeated(subject, values, load="steady", metric="created until answered"):
+def repeated(
+    subject: str, values: Sequence[float], load: str = "steady", metric: str = "created until answered"
+) -> list[Record]:
     return [latency(subject, value, load, metric, number) for number, value in enumerate(values)]
 
 
 @pytest.mark.parametrize(("ours", "expected"), [(80, REACHED), (81, MISSED)])
-def test_ten_times_faster_than_the_faster_of_the_two(ours, expected):
+def test_ten_times_faster_than_the_faster_of_the_two(ours: float, expected: str) -> None:
     theirs = [*repeated(NFTABLES, [800] * 6), *repeated(IPTABLES, [900] * 6)]
     assert outcome(*repeated(OURS, [ours] * 6), *theirs) == expected
 
@@ -36,7 +48,7 @@ def test_one_outlier_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("ours", [[30, 36, 31, 37, 32, 38], [20] * 4])
-def test_noisy_or_few_values_are_not_decided(ours):
+def test_noisy_or_few_values_are_not_decided(ours: list[float]) -> None:
     theirs = [34] * len(ours)
     assert outcome(*repeated(OURS, ours, "idle"), *repeated(NFTABLES, theirs, "idle")) == OPEN
 
@@ -49,8 +61,8 @@ def test_a_deletion_seen_before_its_response_is_faster() -> None:
 
 
 @pytest.mark.parametrize(("worse", "expected"), [(0.99, REACHED), (1.0, MISSED)])
-def test_a_target_applies_to_the_highest_value(worse, expected):
-    def idle(value, process="agent", **more):
+def test_a_target_applies_to_the_highest_value(worse: float, expected: str) -> None:
+    def idle(value: float, process: str = "agent", **more: Any) -> Record:
         point = {"services": 1000, "load": "idle", "process": process, **more}
         return Record("cost", OURS, "processor time", "% of a core", value, point)
 
@@ -58,7 +70,7 @@ def test_a_target_applies_to_the_highest_value(worse, expected):
 
 
 @pytest.mark.parametrize(("many", "expected"), [(300, REACHED), (1000, MISSED)])
-def test_rules_grow_with_services(many, expected):
+def test_rules_grow_with_services(many: int, expected: str) -> None:
     counts = {0: 100, 1: 102, 100: many}
     records = [Record("latency", OURS, "rules", "", count, {"services": n}) for n, count in counts.items()]
     assert outcome(*records) == expected
@@ -67,7 +79,7 @@ def test_rules_grow_with_services(many, expected):
 @pytest.mark.parametrize(
     ("shares", "expected"), [([0.99] * 5, REACHED), ([0.9] * 5, MISSED), ([0.9, 0.95, 1.0, 1.05, 1.1], OPEN)]
 )
-def test_the_data_path_is_compared_round_by_round(shares, expected):
+def test_the_data_path_is_compared_round_by_round(shares: list[float], expected: str) -> None:
     # Every round is twice as fast as the one before it.
     records = [rate(NFTABLES, 100 * 2**number, number) for number in range(5)]
     records += [rate("kube-nftlb snat", share * 100 * 2**number, number) for number, share in enumerate(shares)]
@@ -82,8 +94,8 @@ def test_three_rounds_decide_nothing() -> None:
 @pytest.mark.parametrize(
     ("shares", "expected"), [([1.01] * 5, REACHED), ([1.1] * 5, MISSED), ([0.9, 0.95, 1.0, 1.05, 1.1], OPEN)]
 )
-def test_less_time_per_packet_is_better(shares, expected):
-    def packet(subject, value, number):
+def test_less_time_per_packet_is_better(shares: list[float], expected: str) -> None:
+    def packet(subject: str, value: float, number: int) -> Record:
         return Record("datapath", subject, packets.LATER, "ns", value, {"others": 10, "round": number})
 
     records = [packet(NFTABLES, 1000, number) for number in range(5)]

@@ -43,7 +43,7 @@ def test_late_observations_make_no_segment_negative() -> None:
 
 
 def test_status_writes_are_not_counted_as_farm_writes() -> None:
-    def line(kind, value, **labels):
+    def line(kind: str, value: float, **labels: str) -> str:
         names = {"resource": "nftlbfarms", "scope": "resource", "subresource": "", "verb": "APPLY", **labels}
         inner = ",".join(f'{name}="{text}"' for name, text in names.items())
         return f"apiserver_request_duration_seconds_{kind}{{{inner}}} {value}\n"

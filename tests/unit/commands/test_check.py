@@ -16,7 +16,7 @@ REPORTS = [stated("a", "Ready", "True"), stated("b", "Ready", "True")]
 FARMS = [stated("kubernetes--https", "Programmed", "True")]
 
 
-def test_nodes_with_agents_that_serve_the_api_server_pass():
+def test_nodes_with_agents_that_serve_the_api_server_pass() -> None:
     assert judge(NODES, REPORTS, FARMS) == ("2 nodes have a ready agent and serve default/kubernetes", ())
 
 

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,7 @@ from kube_nftlb import errors
 from kube_nftlb.commands.manifests import complete, parse, read
 from tests.unit.commands.objects import SHOP
 
-SERVICE = {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
+SERVICE: dict[str, Any] = {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
 
 
 def test_documents_and_lists_are_taken_apart() -> None:
@@ -64,8 +65,10 @@ def test_what_the_api_server_would_fill_in_is_filled_in() -> None:
         ({"clusterIP": "10.96.0.1"}, None),
     ],
 )
-def test_a_service_without_an_address_gets_one_for_documentation(spec: dict[str, object], ips: list[str]) -> None:
-    found = complete([{**SERVICE, "spec": {**SERVICE["spec"], **spec}}])  # type: ignore[dict-item]  # a spec is one
+def test_a_service_without_an_address_gets_one_for_documentation(
+    spec: dict[str, object], ips: list[str] | None
+) -> None:
+    found = complete([{**SERVICE, "spec": {**SERVICE["spec"], **spec}}])
     assert found.objects[0][1]["spec"].get("clusterIPs") == ips
     assert any("has no address" in note for note in found.notes) == bool(ips)
 

@@ -8,20 +8,20 @@ from kube_nftlb.operator.model.rejections import Rejection
 A, B = Rejection("InvalidAnnotation", "a"), Rejection("InvalidAnnotation", "b")
 
 
-def test_a_problem_is_news_once_for_as_long_as_it_lasts():
+def test_a_problem_is_news_once_for_as_long_as_it_lasts() -> None:
     memory = Memory()
     assert memory.news("uid", [A, B, A]) == [A, B]
     assert memory.news("uid", [A, B]) == []
 
 
-def test_a_problem_that_comes_back_is_news_again():
+def test_a_problem_that_comes_back_is_news_again() -> None:
     memory = Memory()
     memory.news("uid", [A])
     assert memory.news("uid", [B]) == [B]
     assert memory.news("uid", [A, B]) == [A]
 
 
-def test_the_memory_is_bounded():
+def test_the_memory_is_bounded() -> None:
     memory = Memory()
     for i in range(5000):
         memory.news(str(i), [A])
@@ -29,7 +29,7 @@ def test_the_memory_is_bounded():
     assert memory.news("4999", [A]) == []
 
 
-def test_an_event_names_its_object_and_fits():
+def test_an_event_names_its_object_and_fits() -> None:
     subject = Subject(SERVICES, "default", "web", "uid")
     source = Source("kube-nftlb-agent", "node-1")
     made = event(EventDraft(subject, "Warning", "FarmRefused", "x" * 5000), source, datetime(2026, 1, 1, tzinfo=UTC))
@@ -43,20 +43,20 @@ def test_an_event_names_its_object_and_fits():
     )
 
 
-def test_a_problem_whose_sentence_changes_is_told_once():
+def test_a_problem_whose_sentence_changes_is_told_once() -> None:
     memory = Memory()
     assert memory.news("uid", [Lasting("FarmFailed", "node a")])
     assert memory.news("uid", [Lasting("FarmFailed", "node a and 1 more")]) == []
 
 
-def test_an_event_of_a_node_is_in_the_namespace_default():
+def test_an_event_of_a_node_is_in_the_namespace_default() -> None:
     told = EventDraft(Subject(NODES, "", "node-1", "uid"), "Normal", "NftlbReachable", "nftlb answers again")
     made = event(told, Source("kube-nftlb-agent", "node-1"), datetime(2026, 1, 1, tzinfo=UTC))
     assert (made["metadata"]["namespace"], made["involvedObject"]["namespace"]) == ("default", "")
     assert made["type"] == "Normal"
 
 
-def test_an_object_with_new_problems_all_the_time_gets_few_events():
+def test_an_object_with_new_problems_all_the_time_gets_few_events() -> None:
     now = 0.0
     limiter = Limiter(lambda: now)
     assert [limiter.allows("a") for _ in range(30)] == [True] * 25 + [False] * 5

@@ -26,11 +26,11 @@ FREE = MINE._replace(holder="")
         (OTHERS._replace(duration_s=40), 15, 25),
     ],
 )
-def test_who_must_wait_for_how_long(record, age_s, wait):
+def test_who_must_wait_for_how_long(record: Record, age_s: float, wait: float) -> None:
     assert wait_s(Seen(record, since=1000.0), 1000.0 + age_s, "me") == wait
 
 
-def test_the_times_in_a_record_do_not_count_since_they_are_another_machines():
+def test_the_times_in_a_record_of_another_machine_do_not_count() -> None:
     for renewed in (EARLIER, LATER, "2100-01-01T00:00:00.000000Z"):
         assert wait_s(Seen(OTHERS._replace(renewed=renewed), 0.0), 5.0, "me") == 10
 
@@ -39,7 +39,9 @@ def test_the_times_in_a_record_do_not_count_since_they_are_another_machines():
     ("record", "acquired", "transitions"),
     [(NO_LEASE, LATER, 0), (FREE, LATER, 4), (OTHERS, LATER, 4), (MINE, EARLIER, 3)],
 )
-def test_taking_over_counts_as_a_transition_and_renewing_does_not(record, acquired, transitions):
+def test_taking_over_counts_as_a_transition_and_renewing_does_not(
+    record: Record, acquired: str, transitions: int
+) -> None:
     assert taken(record, NOW, "me") == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
@@ -49,16 +51,16 @@ def test_taking_over_counts_as_a_transition_and_renewing_does_not(record, acquir
     }
 
 
-def test_a_lease_that_is_given_back_is_anybodys_at_once():
+def test_a_lease_that_is_given_back_is_anybodys_at_once() -> None:
     raw = {"metadata": {"resourceVersion": "8"}, "spec": released(MINE, NOW)}
     assert wait_s(Seen(parse(raw), 0.0), 0.0, "other") == 0
     assert parse(raw).transitions == 3
 
 
-def test_what_was_written_is_what_is_read():
+def test_what_was_written_is_what_is_read() -> None:
     raw = {"metadata": {"resourceVersion": "8"}, "spec": taken(FREE, NOW, "me")}
     assert parse(raw) == Record("8", "me", 15, LATER, LATER, 4)
 
 
-def test_a_lease_that_says_nothing_is_free():
+def test_a_lease_that_says_nothing_is_free() -> None:
     assert parse({"metadata": {"resourceVersion": "1"}}) == Record("1")

@@ -7,18 +7,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.kube import leader_election, lease
+from kube_nftlb.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, RETRY_S
 from kube_nftlb.kube.lease import Lease
 from kube_nftlb.kube.resources import LEASES
 from tests.fakes.kube import FakeKube
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second is a hundredth of one."""
-    monkeypatch.setattr(leader_election, "DURATION_S", 0.15)
-    monkeypatch.setattr(lease, "RETRY_S", 0.02)
-    monkeypatch.setattr(lease, "RENEW_DEADLINE_S", 0.1)
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 
 @pytest.fixture
@@ -49,9 +43,9 @@ async def running(*leases: Lease) -> AsyncIterator[list["asyncio.Task[None]"]]:
 
 
 async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(2 * DURATION_S):
         while not check():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(RENEW_DEADLINE_S)
 
 
 def holder(kube: FakeKube) -> str:
@@ -65,23 +59,23 @@ async def test_one_of_many_leads_and_goes_on_leading(kube: FakeKube) -> None:
         await until(lambda: any(each.leading.is_set() for each in replicas))
         leader = next(each for each in replicas if each.leading.is_set())
         for _ in range(40):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(RETRY_S / 2)
             assert [each for each in replicas if each.leading.is_set()] == [leader]
         assert kube.version > 5, "it is renewed"
 
 
-async def test_who_gives_the_lease_back_is_followed_at_once(kube: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_election, "DURATION_S", 1000)
+async def test_who_gives_the_lease_back_is_followed_at_once(kube: FakeKube) -> None:
     one, two = replica(kube, "one"), replica(kube, "two")
     async with running(one) as [task]:
         await until(one.leading.is_set)
         async with running(two):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(2 * DURATION_S)
             assert not two.leading.is_set()
             task.cancel()
             await asyncio.wait([task])
             await one.release()
-            await until(two.leading.is_set)
+            async with asyncio.timeout(RETRY_S):
+                await two.leading.wait()
     found = kube.find(LEASES, "it", "here")
     assert found is not None
     assert found["spec"]["leaseTransitions"] == 1
@@ -94,6 +88,8 @@ async def test_a_leader_that_is_silent_is_followed_after_the_duration(kube: Fake
         async with running(two):
             task.cancel()
             await asyncio.wait([task])
+            await asyncio.sleep(DURATION_S - RETRY_S)
+            assert not two.leading.is_set()
             assert holder(kube) == "one"
             await until(two.leading.is_set)
             assert holder(kube) == "two"
@@ -105,7 +101,7 @@ async def test_a_leader_that_cannot_renew_ends_before_anybody_else_may_lead(kube
         await until(one.leading.is_set)
         kube.away = True
         with pytest.raises(errors.LeaseLostError, match="could not be renewed"):
-            await asyncio.wait_for(asyncio.shield(task), 10)
+            await asyncio.wait_for(asyncio.shield(task), DURATION_S)
         assert not one.leading.is_set()
 
 
@@ -115,7 +111,7 @@ async def test_a_leader_whose_lease_is_anothers_ends(kube: FakeKube) -> None:
         await until(one.leading.is_set)
         touch(kube, holderIdentity="thief")
         with pytest.raises(errors.LeaseLostError, match="was taken by 'thief'"):
-            await asyncio.wait_for(asyncio.shield(task), 10)
+            await asyncio.wait_for(asyncio.shield(task), 2 * DURATION_S)
     await one.release()
     assert holder(kube) == "thief", "what is another's is not given back"
 
@@ -125,10 +121,10 @@ async def test_a_leader_bears_with_changes_that_leave_it_the_lease(kube: FakeKub
     async with running(one) as [task]:
         await until(one.leading.is_set)
         touch(kube, leaseTransitions=9)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(RENEW_DEADLINE_S)
         kube.remove(LEASES, "it", "here")
         await until(lambda: holder(kube) == "one")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(RENEW_DEADLINE_S)
         assert not task.done()
 
 
@@ -136,6 +132,6 @@ async def test_an_api_server_that_is_away_at_first_is_waited_for(kube: FakeKube)
     kube.away = True
     one = replica(kube, "one")
     async with running(one):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(RENEW_DEADLINE_S)
         kube.away = False
         await until(one.leading.is_set)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.kube import reflector
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import FARMS, SERVICES, JsonObject, Resource
 from tests.fakes.kube import FakeKube
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 EXPIRED = errors.ExpiredError(410, "Expired", "too old resource version")
 AWAY = errors.KubeUnreachableError("connection refused")
@@ -48,11 +49,6 @@ async def following(kube: FakeKube, handlers: Handlers, **options: Any) -> Async
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "_RETRY_FIRST_S", 0.001)
 
 
 async def test_handlers_get_the_list_and_then_each_event_with_its_version() -> None:

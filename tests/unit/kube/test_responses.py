@@ -8,7 +8,7 @@ from kube_nftlb.kube import responses
 
 
 @pytest.mark.parametrize("size", [1, 3, 64, 1_000_000])
-async def test_events_are_told_apart_whatever_their_length_and_that_of_the_packets(size: int) -> None:
+async def test_events_are_split_whatever_their_length_and_the_packets(size: int) -> None:
     lines = [b"a", b"b" * 300_000, b"", b"c"]
     stream = b"\n".join(lines)
 

@@ -1,16 +1,19 @@
 import asyncio
+from typing import Any
 
 import pytest
 
 from kube_nftlb.kube.workqueue import WorkQueue
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 
 @pytest.fixture
-def queue():
+def queue() -> WorkQueue[Any]:
     return WorkQueue(lambda: asyncio.get_running_loop().time())
 
 
-async def take_all(queue):
+async def take_all(queue: WorkQueue[Any]) -> list[Any]:
     taken = []
     while True:
         try:
@@ -21,12 +24,12 @@ async def take_all(queue):
         queue.done(taken[-1])
 
 
-async def test_keys_come_once_and_in_order(queue):
+async def test_keys_come_once_and_in_order(queue: WorkQueue[Any]) -> None:
     queue.add_all(["a", "b", "a"])
     assert await take_all(queue) == ["a", "b"]
 
 
-async def test_a_key_in_work_is_handed_out_again_only_afterwards(queue):
+async def test_a_key_in_work_is_handed_out_again_only_afterwards(queue: WorkQueue[Any]) -> None:
     queue.add("a")
     assert await queue.get() == "a"
     queue.add("a")
@@ -36,7 +39,7 @@ async def test_a_key_in_work_is_handed_out_again_only_afterwards(queue):
     assert await queue.get() == "a"
 
 
-async def test_a_delayed_key_comes_when_it_is_due_and_sooner_when_added_again(queue):
+async def test_a_delayed_key_comes_when_it_is_due_and_sooner_when_added_again(queue: WorkQueue[Any]) -> None:
     queue.add("late", 60)
     queue.add("soon", 0.005)
     assert await take_all(queue) == ["soon"]
@@ -45,13 +48,13 @@ async def test_a_delayed_key_comes_when_it_is_due_and_sooner_when_added_again(qu
     assert len(queue) == 0
 
 
-async def test_a_later_time_does_not_put_a_key_off(queue):
+async def test_a_later_time_does_not_put_a_key_off(queue: WorkQueue[Any]) -> None:
     queue.add("a", 0.005)
     queue.add("a", 60)
     assert await take_all(queue) == ["a"]
 
 
-async def test_idle_means_that_nothing_is_due_or_in_work(queue):
+async def test_idle_means_that_nothing_is_due_or_in_work(queue: WorkQueue[Any]) -> None:
     queue.add("a")
     waiting = asyncio.create_task(queue.until_idle())
     await asyncio.sleep(0)
@@ -62,16 +65,16 @@ async def test_idle_means_that_nothing_is_due_or_in_work(queue):
     await waiting
 
 
-async def test_a_waiting_worker_is_woken(queue):
+async def test_a_waiting_worker_is_woken(queue: WorkQueue[Any]) -> None:
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add("a")
     assert await waiting == "a"
 
 
-async def test_a_queue_stalls_when_its_keys_are_neither_taken_nor_done():
+async def test_a_queue_stalls_when_its_keys_are_neither_taken_nor_done() -> None:
     now = [100.0]
-    queue = WorkQueue(lambda: now[0])
+    queue: WorkQueue[Any] = WorkQueue(lambda: now[0])
     assert queue.stalled_s() == 0
     now[0] = 500
     queue.add("a")
@@ -91,8 +94,8 @@ async def test_a_queue_stalls_when_its_keys_are_neither_taken_nor_done():
     assert queue.stalled_s() == 0
 
 
-async def test_what_is_urgent_takes_turns_with_the_rest():
-    queue = WorkQueue(lambda: 0.0, str.isupper)
+async def test_what_is_urgent_takes_turns_with_the_rest() -> None:
+    queue: WorkQueue[Any] = WorkQueue(lambda: 0.0, str.isupper)
     queue.add_all(["a", "b", "c", "d"])
     queue.add_all(["A", "B"])
     assert len(queue) == 6
@@ -104,7 +107,7 @@ async def test_what_is_urgent_takes_turns_with_the_rest():
     await asyncio.wait_for(queue.until_idle(), 1)
 
 
-async def test_in_a_crowd_who_came_last_has_every_other_turn_and_nobody_waits_for_ever(queue):
+async def test_in_a_crowd_the_last_has_every_other_turn_and_nobody_starves(queue: WorkQueue[Any]) -> None:
     queue.add_all(range(1000))
     taken = []
     for late in range(1000, 1100):
@@ -119,8 +122,8 @@ async def test_in_a_crowd_who_came_last_has_every_other_turn_and_nobody_waits_fo
     assert sorted(taken + rest) == list(range(1100))
 
 
-async def test_a_group_does_not_wait_for_the_thousands_of_another():
-    queue = WorkQueue(lambda: 0.0, group=lambda key: key[0])
+async def test_a_group_does_not_wait_for_the_thousands_of_another() -> None:
+    queue: WorkQueue[Any] = WorkQueue(lambda: 0.0, group=lambda key: key[0])
     queue.add_all([f"a{number}" for number in range(1000)])
     queue.add_all(["b0", "b1", "c0"])
     queue.add_all([f"a{number}" for number in range(1000, 2000)])
@@ -131,8 +134,8 @@ async def test_a_group_does_not_wait_for_the_thousands_of_another():
     assert len({*taken, *rest}) == 2003
 
 
-async def test_in_two_crowds_both_take_the_last_too():
-    queue = WorkQueue(lambda: asyncio.get_running_loop().time(), lambda key: key >= 1000)
+async def test_in_two_crowds_both_take_the_last_too() -> None:
+    queue: WorkQueue[Any] = WorkQueue(lambda: asyncio.get_running_loop().time(), lambda key: key >= 1000)
     queue.add_all([*range(100), *range(1000, 1100)])
     taken = [await queue.get() for _ in range(8)]
     assert sorted(taken) == [0, 1, 98, 99, 1000, 1001, 1098, 1099]

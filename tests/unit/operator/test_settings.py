@@ -5,20 +5,20 @@ from kube_nftlb.environment import ListenAddress
 from kube_nftlb.settings import AgentSettings, OperatorSettings
 
 
-def test_everything_has_a_default():
+def test_everything_has_a_default() -> None:
     settings = OperatorSettings.from_environment({"KUBE_NFTLB_LOG_LEVEL": ""})
     assert settings.metrics_address == ListenAddress("127.0.0.1", 9195)
     assert settings.health_address == ListenAddress("127.0.0.1", 9196)
     assert (settings.log_level, settings.log_format, settings.relist_s) == ("INFO", "json", 300)
 
 
-def test_the_agent_is_asked_for_its_health_where_kube_proxy_is():
+def test_the_agent_is_asked_for_its_health_where_kube_proxy_is() -> None:
     settings = AgentSettings.from_environment({"KUBE_NFTLB_NODE_NAME": "node-1"})
     assert settings.health_address == ListenAddress("::", 10256)
     assert settings.sync_overdue_s == 60
 
 
-def test_an_ipv6_address_stands_in_brackets():
+def test_an_ipv6_address_stands_in_brackets() -> None:
     settings = OperatorSettings.from_environment({"KUBE_NFTLB_METRICS_ADDRESS": "[::1]:80"})
     assert settings.metrics_address == ListenAddress("::1", 80)
 
@@ -35,6 +35,6 @@ def test_an_ipv6_address_stands_in_brackets():
         ("KUBE_NFTLB_RELIST_SECONDS", "soon", "number of seconds"),
     ],
 )
-def test_a_value_of_no_use_is_refused_with_a_sentence(name, value, sentence):
+def test_a_value_of_no_use_is_refused_with_a_sentence(name: str, value: str, sentence: str) -> None:
     with pytest.raises(errors.UsageError, match=sentence):
         OperatorSettings.from_environment({name: value})

@@ -1,5 +1,6 @@
 """What the agent answers to probes."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 
 from kube_nftlb.agent.health.proxy_health import STUCK_AFTER_S, Health, alive, healthz, livez, node_eligible, readyz
 from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.http_server import Answer
+from tests.builders import raw_node
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 STAMP = "2026-01-01T12:00:30.000000Z"
@@ -22,6 +25,11 @@ def health(**changes: Any) -> Health:
         "nftlb_error": "",
     }
     return Health(**{**good, **changes})
+
+
+def body_of(answer: Answer) -> Mapping[str, object]:
+    assert isinstance(answer.body, Mapping)
+    return answer.body
 
 
 @pytest.mark.parametrize(
@@ -47,13 +55,13 @@ def test_the_bodies_are_as_those_of_kube_proxy() -> None:
 
 
 def test_a_node_that_goes_does_not_make_the_agent_unhealthy() -> None:
-    body = healthz(health(node_eligible=False)).body
+    body = body_of(healthz(health(node_eligible=False)))
     assert (body["healthy"], body["nodeEligible"]) == (True, False)
 
 
 def test_who_is_late_tells_since_when() -> None:
-    assert livez(health(overdue=True)).body["lastUpdated"] == "2026-01-01T12:00:10.000000Z"
-    assert livez(health(overdue=True, done_s_ago=None)).body["lastUpdated"] is None
+    assert body_of(livez(health(overdue=True)))["lastUpdated"] == "2026-01-01T12:00:10.000000Z"
+    assert body_of(livez(health(overdue=True, done_s_ago=None)))["lastUpdated"] is None
 
 
 def test_readiness_tells_what_is_missing() -> None:
@@ -67,18 +75,18 @@ def test_the_kubelet_ends_no_agent_that_is_only_late() -> None:
     assert alive(health(began_s_ago=STUCK_AFTER_S + 1)).status == 503
 
 
-def node(**changes: Any) -> CoreNode:
-    metadata = {"name": "node-1", **changes.pop("metadata", {})}
-    return CoreNode.model_validate({"metadata": metadata, **changes})
+def node(deleted_at: str | None = None, **spec: Any) -> CoreNode:
+    raw = raw_node(**spec)
+    return CoreNode.model_validate({**raw, "metadata": {**raw["metadata"], "deletionTimestamp": deleted_at}})
 
 
 @pytest.mark.parametrize(
     ("current", "eligible"),
     [
         (node(), True),
-        (node(spec={"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}), True),
-        (node(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}), False),
-        (node(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False),
+        (node(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]), True),
+        (node(taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]), False),
+        (node(deleted_at="2026-01-01T00:00:00Z"), False),
         (None, False),
     ],
 )

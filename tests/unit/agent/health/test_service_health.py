@@ -77,7 +77,7 @@ def test_a_port_that_two_ask_for_is_the_older_ones_and_the_other_is_told() -> No
         assert decided(*farms) == ({32000: Check(API, 0)}, [PortConflict(WEB, 32000, API)])
 
 
-def test_a_service_gets_its_port_from_an_older_farm_that_somebody_wrote_by_hand() -> None:
+def test_a_service_takes_its_port_from_an_older_hand_written_farm() -> None:
     squatter = balanced("mine", owner=None, created="2025-01-01T00:00:00Z")
     mine = Subject(FARMS, "default", "mine", "uid-default-mine")
     assert decided(squatter, balanced()) == ({32000: Check(WEB, 0)}, [PortConflict(mine, 32000, WEB)])

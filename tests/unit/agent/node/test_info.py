@@ -4,11 +4,11 @@ import pytest
 
 from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.api.kubernetes.node import CoreNode
+from tests.builders import raw_node
 
 NODE = CoreNode.model_validate(
     {
-        "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "a"}},
-        "spec": {"podCIDRs": ["10.244.1.0/24", "fd00:244:1::/64"]},
+        **raw_node(labels={"topology.kubernetes.io/zone": "a"}, podCIDRs=["10.244.1.0/24", "fd00:244:1::/64"]),
         "status": {
             "addresses": [
                 {"type": "InternalIP", "address": "172.31.0.11"},

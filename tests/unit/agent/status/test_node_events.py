@@ -1,4 +1,6 @@
-"""What is told on the Node."""
+"""Events about the Node."""
+
+from collections.abc import Iterable
 
 import pytest
 
@@ -7,77 +9,82 @@ from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, problems_of
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.reasons import EventReason
 
 WEB = FarmKey("default", "web--http")
 
 
-class Told:
-    """Events that stay here."""
+class RecordingEvents(Events):
+    """Events that are only recorded."""
 
     def __init__(self) -> None:
-        self.bad: set[str] = set()
-        self.good: list[str] = []
+        self.lasting: set[str] = set()
+        self.resolved: list[str] = []
 
-    def report(self, subject, problems):
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
         assert (subject.resource.kind, subject.namespace, subject.name, subject.uid) == ("Node", "", "node-1", "uid")
-        self.bad = {problem.reason for problem in problems}
+        self.lasting = {problem.reason for problem in findings}
 
-    def report_resolved(self, subject, reason, message):
-        self.good.append(reason)
-
-
-@pytest.fixture
-def told():
-    return Told()
+    def report_resolved(self, subject: Subject, reason: EventReason, message: str) -> None:
+        self.resolved.append(reason)
 
 
 @pytest.fixture
-def progress():
+def recorded() -> RecordingEvents:
+    return RecordingEvents()
+
+
+@pytest.fixture
+def progress() -> Progress:
     return Progress()
 
 
 @pytest.fixture
-def events(told, progress):
+def events(recorded: RecordingEvents, progress: Progress) -> NodeEvents:
     own_node = OwnNode("node-1")
     own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1", "uid": "uid"}}))
-    return NodeEvents(told, own_node, progress)
+    return NodeEvents(recorded, own_node, progress)
 
 
-def test_what_is_over_soon_is_not_told(events, told, progress):
+def test_a_short_problem_is_not_reported(events: NodeEvents, recorded: RecordingEvents, progress: Progress) -> None:
     progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S - 0.1)
-    assert told.bad == set()
+    assert recorded.lasting == set()
     progress.engine_error = ""
     events.look(LASTS_S)
-    assert (told.bad, told.good) == (set(), [])
+    assert (recorded.lasting, recorded.resolved) == (set(), [])
 
 
-def test_what_lasts_is_told_and_that_it_is_over(events, told, progress):
+def test_a_lasting_problem_and_its_end_are_reported(
+    events: NodeEvents, recorded: RecordingEvents, progress: Progress
+) -> None:
     progress.engine_error = "refused"
     events.look(0)
     events.look(LASTS_S)
-    assert told.bad == {"NftlbUnreachable"}
+    assert recorded.lasting == {"NftlbUnreachable"}
     progress.engine_error = ""
     progress.problems[WEB] = Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it")
     events.look(LASTS_S + 1)
-    assert (told.bad, told.good) == (set(), ["NftlbReachable"])
+    assert (recorded.lasting, recorded.resolved) == (set(), ["NftlbReachable"])
     events.look(2 * LASTS_S + 1)
-    assert told.bad == {"FarmsFailed"}
+    assert recorded.lasting == {"FarmsFailed"}
     progress.problems.clear()
     events.look(2 * LASTS_S + 2)
-    assert told.good == ["NftlbReachable", "FarmsProgrammed"]
+    assert recorded.resolved == ["NftlbReachable", "FarmsProgrammed"]
 
 
-def test_nothing_is_told_of_a_node_that_is_not_known(told, progress):
+def test_nothing_is_reported_of_an_unknown_node(recorded: RecordingEvents, progress: Progress) -> None:
     progress.engine_error = "refused"
-    events = NodeEvents(told, OwnNode("node-1"), progress)
+    events = NodeEvents(recorded, OwnNode("node-1"), progress)
     events.look(0)
     events.look(LASTS_S)
-    assert told.bad == set()
+    assert recorded.lasting == set()
 
 
-def test_the_sentence_names_the_first_farm_and_what_to_do(progress):
+def test_the_sentence_names_the_first_farm_and_what_to_do(progress: Progress) -> None:
     progress.problems = {
         WEB: Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it"),
         FarmKey("a", "z"): Problem("NoEffect", "a session names no backend"),

@@ -2,32 +2,35 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.status import writer
-from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.status.writer import HEARTBEAT_S, INTERVAL_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.kube.resources import NODES
 from tests.fakes.kube import FakeKube
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
-class FakeReconciler:
+
+class FakeState:
+    """The state of an agent without farms."""
+
     def __init__(self) -> None:
         self.progress = Progress()
-        self.programmed: dict[str, Any] = {}
+        self.programmed: dict[str, Programmed] = {}
 
 
 class Reporting:
     """A reporter at work."""
 
     def __init__(self) -> None:
-        self.kube, self.loop = FakeKube(), FakeReconciler()
-        self.kube.delay_s = 0.02
+        self.kube, self.state = FakeKube(), FakeState()
+        self.kube.delay_s = 0.5
         self.kube.put(NODES, {"metadata": {"name": "node-1"}})
         self.reporter = NodeReporter(self.kube, "node-1")
-        self.task = asyncio.create_task(self.reporter.run(self.loop))  # type: ignore[arg-type]  # a fake
+        self.task = asyncio.create_task(self.reporter.run(self.state))
 
     def written(self) -> list[str]:
         """The watermarks of all statuses."""
@@ -35,9 +38,7 @@ class Reporting:
 
 
 @pytest.fixture
-async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reporting]:
-    monkeypatch.setattr(writer, "SETTLE_S", 0.005)
-    monkeypatch.setattr(writer, "INTERVAL_S", 0.01)
+async def node() -> AsyncIterator[Reporting]:
     node = Reporting()
     yield node
     node.task.cancel()
@@ -45,16 +46,18 @@ async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reporting]:
 
 async def test_a_change_done_while_a_status_is_written_is_told_soon(node: Reporting) -> None:
     for version in range(1, 30):
-        node.loop.progress.changed_at = node.loop.progress.watermark = version
+        node.state.progress.changed_at = node.state.progress.watermark = version
         node.reporter.changed()
-        await asyncio.sleep(0.007)
-    await asyncio.sleep(0.15)
+        await asyncio.sleep(0.7 * INTERVAL_S)
+    await asyncio.sleep(2 * INTERVAL_S)
     assert node.written()[-1] == "29"
 
 
 async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(node: Reporting) -> None:
     for version in range(1, 10):
-        node.loop.progress.watermark = version
+        node.state.progress.watermark = version
         node.reporter.changed()
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(2 * INTERVAL_S)
     assert node.written() == ["1"]
+    await asyncio.sleep(HEARTBEAT_S + INTERVAL_S)
+    assert node.written() == ["1", "9"]

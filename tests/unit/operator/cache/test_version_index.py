@@ -13,8 +13,11 @@ KEYS = st.tuples(st.sampled_from("abcde"))
     st.integers(-1, 10),
     st.integers(-1, 10),
 )
-def test_those_between_two_versions_are_found_after_any_history(history, above, upto):
-    since, known = VersionIndex(), {}
+def test_those_between_two_versions_are_found_after_any_history(
+    history: list[tuple[tuple[str], int | None]], above: int, upto: int
+) -> None:
+    since = VersionIndex[tuple[str]]()
+    known: dict[tuple[str], int] = {}
     for key, version in history:
         if version is None:
             since.discard(key)

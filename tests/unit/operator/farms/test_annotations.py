@@ -1,44 +1,50 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube_nftlb import names
-from kube_nftlb.api.base import annotation_key
+from kube_nftlb.api.base import Family, annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
+from kube_nftlb.operator.cache.slices import Slice
 from kube_nftlb.operator.farms.annotations import KEYS, service_options
 from kube_nftlb.operator.farms.builder import build
 from tests.annotations import NEEDED_BY, SERVICE_KEYS
-from tests.unit.operator.objects import a_slice, endpoint, service
+from tests.builders import endpoint, endpoint_slice, service
 
 CLIENT_IP = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 300}}}
-DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
+DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
 
 
-def asked(annotations, families=("ipv4",), **spec):
+def asked(
+    annotations: dict[str, str], families: tuple[Family, ...] = ("ipv4",), **spec: Any
+) -> tuple[dict[str, Any], list[str], list[str]]:
     """The fields of the IPv4 farm, and all problems."""
     found = service_options(service(annotations=annotations, **spec), families)
     fields, refused = found.of("ipv4")
     return fields, [problem.message for problem in found.problems], [refusal.sentence for refusal in refused]
 
 
-def told(annotations, **spec):
+def told(annotations: dict[str, str], **spec: Any) -> list[str]:
     return [problem.message for problem in build(service(annotations=annotations, **spec), []).problems]
 
 
-def spec_of(annotations, slices=(), **spec):
+def spec_of(annotations: dict[str, str], slices: Sequence[Slice] = (), **spec: Any) -> dict[str, Any]:
     (wanted,) = build(service(annotations=annotations, **spec), slices).farms
     FarmSpec.model_validate(wanted.spec)
     return wanted.spec
 
 
 @pytest.mark.parametrize("key", SERVICE_KEYS)
-def test_every_key_sets_its_field(key):
+def test_every_key_sets_its_field(key: str) -> None:
     text, fields = SERVICE_KEYS[key]
     assert asked({key: text, **NEEDED_BY.get(key, {})}) == (fields, [], [])
 
 
-def test_every_field_that_the_models_mark_has_a_key_here():
+def test_every_field_that_the_models_mark_has_a_key_here() -> None:
     marked = {annotation_key(model, name) for model in (FarmSpec, Limits) for name in model.model_fields} - {None}
     assert marked == SERVICE_KEYS.keys() | {"protocol"}
     assert set(KEYS) == marked | {"ports"}
@@ -114,7 +120,7 @@ def test_every_field_that_the_models_mark_has_a_key_here():
         pytest.param({"queue": "-1"}, {}, {}, id="and -1 for no queue"),
     ],
 )
-def test_what_is_asked_for_is_done(annotations, spec, expected):
+def test_what_is_asked_for_is_done(annotations: dict[str, str], spec: dict[str, Any], expected: dict[str, Any]) -> None:
     assert asked(annotations, **spec) == (expected, [], [])
 
 
@@ -201,7 +207,9 @@ def test_what_is_asked_for_is_done(annotations, spec, expected):
         ),
     ],
 )
-def test_what_cannot_be_done_leaves_the_default_and_is_told(annotations, spec, expected, words):
+def test_what_cannot_be_done_leaves_the_default_and_is_told(
+    annotations: dict[str, str], spec: dict[str, Any], expected: dict[str, Any], words: list[str]
+) -> None:
     assert asked(annotations, **spec)[0] == expected
     (problem,) = build(service(annotations=annotations, **spec), []).problems
     assert problem.reason == "InvalidAnnotation"
@@ -209,7 +217,7 @@ def test_what_cannot_be_done_leaves_the_default_and_is_told(annotations, spec, e
     assert len(problem.message) < 700
 
 
-def test_a_combined_persistence_is_kept_for_ipv4_and_refused_for_ipv6():
+def test_a_combined_persistence_is_kept_for_ipv4_and_refused_for_ipv6() -> None:
     annotations = {"persistence": "srcip srcport", "scheduler": "hash"}
     built = build(service(annotations=annotations, **DUAL), [])
     assert [wanted.spec["persistence"] for wanted in built.farms] == ["srcip srcport", "none"]
@@ -217,7 +225,7 @@ def test_a_combined_persistence_is_kept_for_ipv4_and_refused_for_ipv6():
     assert "nftlb exits on longer keys; none is used by the farm web--http--ipv6" in problem.message
 
 
-def test_addresses_and_clients_go_to_the_farms_of_their_family():
+def test_addresses_and_clients_go_to_the_farms_of_their_family() -> None:
     annotations = {
         "source-addr": "10.0.0.9, fd00::9",
         "persistence": "srcip",
@@ -232,7 +240,7 @@ def test_addresses_and_clients_go_to_the_farms_of_their_family():
     assert one.problems == ()
 
 
-PODS = [a_slice(endpoint("10.244.0.1", "a"))]
+PODS = [endpoint_slice(endpoint("10.244.0.1", "a"))]
 ONE = [{"name": "http", "port": 80, "protocol": "TCP"}]
 
 
@@ -248,7 +256,9 @@ ONE = [{"name": "http", "port": 80, "protocol": "TCP"}]
         pytest.param({"ports": "81"}, {"targetPort": "web"}, "TCP", "80,81", 8080, id="or to a named one"),
     ],
 )
-def test_what_is_listened_on(annotations, port, protocol, ports, backend_port):
+def test_what_is_listened_on(
+    annotations: dict[str, str], port: dict[str, Any], protocol: str, ports: str, backend_port: int | None
+) -> None:
     spec = spec_of(annotations, PODS, ports=[{**ONE[0], **port}])
     assert (spec["protocol"], spec["addresses"]) == (
         protocol,
@@ -258,14 +268,14 @@ def test_what_is_listened_on(annotations, port, protocol, ports, backend_port):
 
 
 @pytest.mark.parametrize("annotations", [{"protocol": "all"}, {"ports": "81"}])
-def test_a_service_of_two_ports_cannot_have_them_all(annotations):
+def test_a_service_of_two_ports_cannot_have_them_all(annotations: dict[str, str]) -> None:
     ports = [*ONE, {"name": "other", "port": 81, "protocol": "TCP"}]
     built = build(service(annotations=annotations, ports=ports), PODS)
     assert [wanted.spec["addresses"][0]["ports"] for wanted in built.farms] == ["80", "81"]
     assert ["a Service with one port, and this one has 2" in problem.message for problem in built.problems] == [True]
 
 
-def test_what_one_protocol_refuses_is_told_with_the_farms_that_it_is_about():
+def test_an_option_that_one_protocol_lacks_is_reported_with_its_farms() -> None:
     ports = [{"name": f"p{i}", "port": i, "protocol": "TCP"} for i in range(1, 9)]
     (message,) = told({"persistence": "srcip srcport", "scheduler": "hash"}, ports=ports, **DUAL)
     assert message.endswith("by the farm web--p1--ipv6, web--p2--ipv6, web--p3--ipv6 and 5 more")
@@ -280,7 +290,7 @@ HOSTILE = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(KEYS)), HOSTILE, min_size=1, max_size=4), st.booleans())
-def test_no_text_of_a_tenant_takes_the_service_down_or_gets_past_the_models(texts, dual):
+def test_no_text_of_a_tenant_breaks_the_service_or_passes_the_models(texts: dict[str, str], dual: bool) -> None:
     built = build(service(annotations=texts, **(DUAL if dual else {})), PODS)
     assert len(built.farms) == (2 if dual else 1)
     for wanted in built.farms:
@@ -290,7 +300,7 @@ def test_no_text_of_a_tenant_takes_the_service_down_or_gets_past_the_models(text
     assert all(problem.reason == "InvalidAnnotation" for problem in built.problems)
 
 
-def test_annotations_of_others_are_not_looked_at():
+def test_annotations_of_others_are_not_looked_at() -> None:
     plain = service()
     metadata = plain.metadata.model_copy(update={"annotations": {"example.com/mode": "x", names.GROUP: "y"}})
     assert build(plain.model_copy(update={"metadata": metadata}), []).problems == ()

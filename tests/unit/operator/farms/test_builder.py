@@ -1,31 +1,34 @@
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
+from pydantic import BaseModel
 
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import BACKENDS_MAX, FarmSpec
 from kube_nftlb.api.limits import Limits
-from kube_nftlb.operator.cache.slices import parse_slice
-from kube_nftlb.operator.farms import builder as build_module
+from kube_nftlb.operator.cache.slices import Slice, parse_slice
 from kube_nftlb.operator.farms.backends import by_port, join
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.farms.ports import port_keys
 from kube_nftlb.operator.farms.spec import count_backends, digest, fitting_backends, merge_patch
-from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
+from tests.builders import endpoint, endpoint_slice, raw_slice, service
 
-DUAL = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
+DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
 
 
-def joined(slices, port="http", protocol="TCP", **options):
+def joined(slices: Iterable[Slice], port: str = "http", protocol: str = "TCP", **options: Any) -> list[dict[str, Any]]:
     return join(by_port(slices).get((port, protocol), ()), **options).backends
 
 
-def backend_names(*slices, port="http", protocol="TCP"):
+def backend_names(*slices: Slice, port: str = "http", protocol: str = "TCP") -> list[str]:
     return [backend["name"] for backend in joined(slices, port, protocol)]
 
 
-def test_every_port_and_family_is_a_farm_that_the_models_accept():
+def test_every_port_and_family_is_a_farm_that_the_models_accept() -> None:
     ports = [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"}]
-    built = build(service(ports=ports, **DUAL), [a_slice(endpoint("10.244.0.1", "p1"))])
+    built = build(service(ports=ports, **DUAL), [endpoint_slice(endpoint("10.244.0.1", "p1"))])
     assert [wanted.port.plain_name for wanted in built.farms] == [
         "web--http",
         "web--http--ipv6",
@@ -38,12 +41,12 @@ def test_every_port_and_family_is_a_farm_that_the_models_accept():
     assert built.farms[1].spec["backends"] == []
 
 
-def test_an_ipv6_only_service_has_no_ipv4_farm():
+def test_an_ipv6_only_service_has_no_ipv4_farm() -> None:
     built = build(service(clusterIP="fd00::10", clusterIPs=["fd00::10"]), [])
     assert [wanted.port.family for wanted in built.farms] == ["ipv6"]
 
 
-def test_a_spec_names_every_field_of_the_model():
+def test_a_spec_names_every_field_of_the_model() -> None:
     (wanted,) = build(service(), []).farms
     unset = {name for name, field in FarmSpec.model_fields.items() if not field.is_required() and field.default is None}
     assert set(wanted.spec) == {field.alias for name, field in FarmSpec.model_fields.items() if name not in unset}
@@ -61,7 +64,7 @@ def test_a_spec_names_every_field_of_the_model():
         pytest.param({"labels": {names.LABEL_HEADLESS: ""}}, id="a Service labelled headless"),
     ],
 )
-def test_no_farm_is_made_of(refused):
+def test_no_farm_is_made_of(refused: dict[str, Any]) -> None:
     assert build(service(**refused), []).farms == ()
     assert port_keys(service(**refused)) == ()
 
@@ -82,30 +85,35 @@ def test_no_farm_is_made_of(refused):
         pytest.param(None, "other", [], id="another name does not match"),
     ],
 )
-def test_ports_are_matched(ports, port, expected):
+def test_ports_are_matched(ports: list[dict[str, Any]] | None, port: str, expected: list[int]) -> None:
     assert [
-        backend["port"] for backend in joined([a_slice(endpoint("10.244.0.1"), ports=ports)], port, "TCP")
+        backend["port"] for backend in joined([endpoint_slice(endpoint("10.244.0.1"), ports=ports)], port, "TCP")
     ] == expected
 
 
-def test_slices_are_joined_and_sorted_whatever_their_order():
-    one, other = a_slice(endpoint("10.244.0.2", "b")), a_slice(endpoint("10.244.0.1", "a"), name="web-2")
+def test_slices_are_joined_and_sorted_whatever_their_order() -> None:
+    one, other = endpoint_slice(endpoint("10.244.0.2", "b")), endpoint_slice(endpoint("10.244.0.1", "a"), name="web-2")
     assert backend_names(one, other) == backend_names(other, one) == ["a", "b"]
 
 
-def test_an_address_in_two_slices_is_one_backend_and_the_ready_entry_counts():
+def test_an_address_in_two_slices_is_one_backend_the_ready_one() -> None:
     slices = [
-        a_slice(endpoint("10.244.0.1", "a", ready=False)),
-        a_slice(endpoint("10.244.0.1", "a", ready=True), name="x"),
+        endpoint_slice(endpoint("10.244.0.1", "a", ready=False)),
+        endpoint_slice(endpoint("10.244.0.1", "a", ready=True), name="x"),
     ]
     for order in (slices, slices[::-1]):
         (backend,) = joined(order, "http", "TCP")
         assert backend["ready"] is True
 
 
-def test_slices_may_have_different_numbers_for_one_port_name():
-    other = a_slice(endpoint("10.244.0.2", "b"), name="x", ports=[{"name": "http", "port": 9090, "protocol": "TCP"}])
-    assert [b["port"] for b in joined([a_slice(endpoint("10.244.0.1", "a")), other], "http", "TCP")] == [8080, 9090]
+def test_slices_may_have_different_numbers_for_one_port_name() -> None:
+    other = endpoint_slice(
+        endpoint("10.244.0.2", "b"), name="x", ports=[{"name": "http", "port": 9090, "protocol": "TCP"}]
+    )
+    assert [b["port"] for b in joined([endpoint_slice(endpoint("10.244.0.1", "a")), other], "http", "TCP")] == [
+        8080,
+        9090,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,36 +128,38 @@ def test_slices_may_have_different_numbers_for_one_port_name():
         pytest.param(endpoint("10.244.0.1", "a" * 300), "IPv4", "10-244-0-1-8080", id="nor be too long"),
     ],
 )
-def test_a_backend_is_named(made_of, address_type, expected):
-    assert backend_names(a_slice(made_of, address_type=address_type)) == [expected]
+def test_a_backend_is_named(made_of: dict[str, Any], address_type: str, expected: str) -> None:
+    assert backend_names(endpoint_slice(made_of, address_type=address_type)) == [expected]
 
 
-def test_backends_of_one_name_are_made_distinct_and_the_lowest_address_keeps_it():
+def test_of_backends_with_one_name_the_lowest_address_keeps_it() -> None:
     found = backend_names(
-        a_slice(endpoint("10.244.0.2", "a"), endpoint("10.244.0.1", "a"), endpoint("10.244.0.3", "a"))
+        endpoint_slice(endpoint("10.244.0.2", "a"), endpoint("10.244.0.1", "a"), endpoint("10.244.0.3", "a"))
     )
     assert len(set(found)) == 3
-    again = joined([a_slice(endpoint("10.244.0.3", "a"), endpoint("10.244.0.1", "a"))], "http", "TCP")
+    again = joined([endpoint_slice(endpoint("10.244.0.3", "a"), endpoint("10.244.0.1", "a"))], "http", "TCP")
     assert [b["name"] for b in again if b["ip"] == "10.244.0.1"] == ["a"]
     assert {b["name"] for b in again} < set(found)
 
 
-def test_conditions_are_carried_and_absent_ones_mean_ready():
+def test_conditions_are_carried_and_absent_ones_mean_ready() -> None:
     slices = [
-        a_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b", ready=False, serving=True, terminating=True))
+        endpoint_slice(
+            endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b", ready=False, serving=True, terminating=True)
+        )
     ]
     (a, b) = joined(slices, "http", "TCP")
     assert (a["ready"], a["serving"], a["terminating"], a["nodeName"]) == (True, True, False, "n1")
     assert (b["ready"], b["serving"], b["terminating"]) == (False, True, True)
 
 
-def test_an_endpoint_outside_the_cluster_has_no_node():
-    (backend,) = joined([a_slice({"addresses": ["192.0.2.1"]})], "http", "TCP")
+def test_an_endpoint_outside_the_cluster_has_no_node() -> None:
+    (backend,) = joined([endpoint_slice({"addresses": ["192.0.2.1"]})], "http", "TCP")
     assert "nodeName" not in backend
 
 
-def test_only_the_first_address_counts():
-    assert backend_names(a_slice({"addresses": ["10.244.0.1", "10.244.0.2"]})) == ["10-244-0-1-8080"]
+def test_only_the_first_address_counts() -> None:
+    assert backend_names(endpoint_slice({"addresses": ["10.244.0.1", "10.244.0.2"]})) == ["10-244-0-1-8080"]
 
 
 @pytest.mark.parametrize(
@@ -165,15 +175,15 @@ def test_only_the_first_address_counts():
         ("; flush ruleset", "IPv4"),
     ],
 )
-def test_an_address_that_is_none_is_left_out_and_told_of(text, address_type):
-    slices = [a_slice(endpoint(text), address_type=address_type)]
+def test_an_address_that_is_none_is_left_out_and_told_of(text: str, address_type: str) -> None:
+    slices = [endpoint_slice(endpoint(text), address_type=address_type)]
     built = build(service(**DUAL), slices)
     assert [wanted.spec["backends"] for wanted in built.farms] == [[], []]
     assert [(problem.reason, text in problem.message) for problem in built.problems] == [("InvalidEndpoint", True)]
 
 
-def test_an_address_is_written_in_its_canonical_form():
-    (peer,) = a_slice(endpoint("FD00:0::1"), address_type="IPv6").peers
+def test_an_address_is_written_in_its_canonical_form() -> None:
+    (peer,) = endpoint_slice(endpoint("FD00:0::1"), address_type="IPv6").peers
     assert peer.ip == "fd00::1"
 
 
@@ -186,15 +196,15 @@ def test_an_address_is_written_in_its_canonical_form():
         pytest.param(raw_slice(labels={names.LABEL_PROXY_NAME: "x"}), id="another proxy's"),
     ],
 )
-def test_a_slice_without_use_is_skipped(raw):
+def test_a_slice_without_use_is_skipped(raw: dict[str, Any]) -> None:
     assert parse_slice(raw) is None
 
 
-def test_too_many_endpoints_are_cut_the_ready_ones_first():
-    def address(i):
+def test_too_many_endpoints_are_cut_the_ready_ones_first() -> None:
+    def address(i: int) -> str:
         return f"10.244.{i // 250}.{i % 250 + 1}"
 
-    many = a_slice(*(endpoint(address(i), f"p{i:05}", ready=i >= 10) for i in range(BACKENDS_MAX + 10)))
+    many = endpoint_slice(*(endpoint(address(i), f"p{i:05}", ready=i >= 10) for i in range(BACKENDS_MAX + 10)))
     built = build(service(), [many])
     backends = built.farms[0].spec["backends"]
     assert (len(backends), backends[0]["name"], backends == sorted(backends, key=lambda b: b["name"])) == (
@@ -205,9 +215,9 @@ def test_too_many_endpoints_are_cut_the_ready_ones_first():
     assert [problem.reason for problem in built.problems] == ["TooManyEndpoints"]
 
 
-def test_of_endpoints_with_long_names_no_more_are_taken_than_etcd_does():
+def test_of_endpoints_with_long_names_no_more_are_taken_than_etcd_does() -> None:
     slices = [
-        a_slice(
+        endpoint_slice(
             *(
                 endpoint(
                     f"10.{number}.{each // 250}.{each % 250 + 1}", f"{'long-' * 30}{number}-{each}" if ready else ""
@@ -226,18 +236,17 @@ def test_of_endpoints_with_long_names_no_more_are_taken_than_etcd_does():
     assert f"{len(spec['backends'])} are used" in problem.message
 
 
-def test_a_service_with_very_many_endpoints_has_farms_for_its_first_ports(monkeypatch):
-    monkeypatch.setattr(build_module, "BACKENDS_OF_SERVICE_MAX", 5)
+def test_a_service_with_very_many_endpoints_has_farms_for_its_first_ports() -> None:
     ports = [{"name": name, "port": port} for port, name in enumerate(("a", "b", "c"), 80)]
-    some = a_slice(endpoint("10.244.0.1", "p1"), endpoint("10.244.0.2", "p2"), ports=ports)
-    built = build(service(ports=ports), [some])
+    some = endpoint_slice(endpoint("10.244.0.1", "p1"), endpoint("10.244.0.2", "p2"), ports=ports)
+    built = build(service(ports=ports), [some], backends_max=5)
     assert [wanted.port.port for wanted in built.farms] == ["a", "b"]
     (problem,) = built.problems
     assert (problem.reason, "port c" in problem.message) == ("TooManyEndpoints", True)
 
 
-def test_a_digest_does_not_mind_order_and_defaults():
-    spec = build(service(), [a_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b"))]).farms[0].spec
+def test_a_digest_does_not_mind_order_and_defaults() -> None:
+    spec = build(service(), [endpoint_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b"))]).farms[0].spec
     short = {key: value for key, value in spec.items() if key == "addresses"}
     short["backends"] = [
         {k: v for k, v in b.items() if k in ("name", "ip", "port", "nodeName")} for b in spec["backends"][::-1]
@@ -262,25 +271,29 @@ def test_a_digest_does_not_mind_order_and_defaults():
         ("limits", {"new": "5/second", "verdict": "drop"}, {"verdict": "drop", "new": "5/second", "tcpStrict": False}),
     ],
 )
-def test_a_digest_covers_what_is_nested_in_any_order(key, one, other):
+def test_a_digest_covers_what_is_nested_in_any_order(key: str, one: Any, other: Any) -> None:
     spec = build(service(), []).farms[0].spec
     assert digest({**spec, key: one}) == digest({**spec, key: other}) != digest(spec)
 
 
-def test_a_digest_covers_every_field():
-    spec = build(service(), [a_slice(endpoint("10.244.0.1", "a"))]).farms[0].spec
+def aliases(model: type[BaseModel]) -> list[str]:
+    return [str(field.alias) for field in model.model_fields.values()]
+
+
+def test_a_digest_covers_every_field() -> None:
+    spec = build(service(), [endpoint_slice(endpoint("10.244.0.1", "a"))]).farms[0].spec
     (backend,) = spec["backends"]
     seen = {digest(spec)}
-    for field in FarmSpec.model_fields.values():
-        seen.add(digest({**spec, field.alias: {"tcpStrict": "x"} if field.alias == "limits" else _other(field.alias)}))
-    for field in Limits.model_fields.values():
-        seen.add(digest({**spec, "limits": {field.alias: "y"}}))
-    for field in Backend.model_fields.values():
-        seen.add(digest({**spec, "backends": [{**backend, field.alias: "z"}]}))
+    for alias in aliases(FarmSpec):
+        seen.add(digest({**spec, alias: {"tcpStrict": "x"} if alias == "limits" else _other(alias)}))
+    for alias in aliases(Limits):
+        seen.add(digest({**spec, "limits": {alias: "y"}}))
+    for alias in aliases(Backend):
+        seen.add(digest({**spec, "backends": [{**backend, alias: "z"}]}))
     assert len(seen) == 1 + len(FarmSpec.model_fields) + len(Limits.model_fields) + len(Backend.model_fields)
 
 
-def _other(field):
+def _other(field: str) -> Any:
     return {
         "addresses": [{"ip": "10.0.0.1"}],
         "backends": [],

@@ -8,23 +8,23 @@ import pytest
 from kube_nftlb.api.farm import ADDRESSES_MAX, SOURCE_RANGES_MAX, FarmSpec
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.farms.builder import Profile, build
-from tests.unit.operator.objects import a_slice, endpoint, raw_service
+from tests import builders
+from tests.builders import endpoint, endpoint_slice
 
-DUAL = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
+DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
 PORT = [{"name": "http", "port": 80, "nodePort": 30080}]
 INNER = ("ClusterIP", "10.96.0.10", "80")
 NODE_PORT = ("NodePort", "", "30080")
 
 
 def service(ingress: list[dict[str, str]] | None = None, **spec: Any) -> Service:
-    status = {"loadBalancer": {"ingress": ingress}} if ingress else {}
-    return Service.model_validate({**raw_service(**spec), "status": status})
+    return builders.service(status={"loadBalancer": {"ingress": ingress}} if ingress else {}, **spec)
 
 
 def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[str, str, str]]]:  # noqa: B008
     return {
         wanted.port.plain_name: [(entry["type"], entry["ip"], entry["ports"]) for entry in wanted.spec["addresses"]]
-        for wanted in build(asked, [a_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
+        for wanted in build(asked, [endpoint_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
     }
 
 
@@ -61,7 +61,7 @@ def test_what_a_service_listens_on(asked: Service, listened: list[tuple[str, str
     assert farms(asked) == {"web--http": listened}
 
 
-def test_a_policy_of_their_own_gives_external_addresses_a_farm_of_their_own() -> None:
+def test_external_addresses_with_their_own_policy_have_their_own_farm() -> None:
     asked = service(type="NodePort", ports=PORT, externalTrafficPolicy="Local", **DUAL)
     assert farms(asked) == {
         "web--http": [INNER],
@@ -74,12 +74,12 @@ def test_a_policy_of_their_own_gives_external_addresses_a_farm_of_their_own() ->
     assert policies["web--http--external"] == "Local"
 
 
-def test_sessions_of_clients_that_go_to_any_node_do_not_count_where_the_policy_is_local() -> None:
+def test_sessions_across_nodes_do_not_count_if_the_policy_is_local() -> None:
     asked = service(type="NodePort", ports=PORT, externalTrafficPolicy="Local", internalTrafficPolicy="Local")
     assert farms(asked) == {"web--http": [INNER], "web--http--external": [NODE_PORT]}
 
 
-def test_an_external_ip_that_another_may_have_does_not_take_the_cluster_ip_with_it() -> None:
+def test_a_contested_external_ip_does_not_take_the_cluster_ip_along() -> None:
     asked = service(type="NodePort", ports=PORT, externalIPs=["203.0.113.9"])
     assert farms(asked) == {
         "web--http": [INNER],
@@ -88,7 +88,7 @@ def test_an_external_ip_that_another_may_have_does_not_take_the_cluster_ip_with_
 
 
 @pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
-def test_an_external_ip_outside_the_allowed_ranges_is_refused_with_a_sentence(ip: str) -> None:
+def test_an_external_ip_outside_the_allowed_ranges_is_refused(ip: str) -> None:
     profile = Profile(external_ips=(ipaddress.ip_network("192.0.2.0/24"),))
     built = build(service(externalIPs=[ip, "192.0.2.1"]), [], profile=profile)
     assert [entry["ip"] for farm in built.farms for entry in farm.spec["addresses"]] == ["10.96.0.10", "192.0.2.1"]

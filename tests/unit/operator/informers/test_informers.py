@@ -12,8 +12,8 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import WATCHED
+from tests.builders import raw_service_farm
 from tests.fakes.kube import FakeKube
-from tests.unit.operator.objects import raw_farm
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def watching(kube: FakeKube, cache: Cache) -> AsyncIterator[asyncio.Task[N
 
 async def test_of_what_is_listed_no_more_than_the_name_is_kept(cache: Cache) -> None:
     kube = FakeKube()
-    kube.put(FARMS, raw_farm(name="a", version=3))
+    kube.put(FARMS, raw_service_farm(name="a", version=3))
     async with watching(kube, cache):
         assert FarmKey("default", "a") in dict(cache.farms.items())
     assert kube.listed == [{"metadata": {"namespace": "default", "name": "a"}}]
@@ -41,7 +41,7 @@ async def test_of_what_is_listed_no_more_than_the_name_is_kept(cache: Cache) -> 
 
 async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(cache: Cache) -> None:
     for name, version in (("old", 5), ("young", 11)):
-        CacheWriter(cache).put(FARMS, raw_farm(name=name, version=version))
+        CacheWriter(cache).put(FARMS, raw_service_farm(name=name, version=version))
     async with watching(FakeKube(version=10), cache):
         pass
     assert {key.name for key, _ in cache.farms.items()} == {"young"}
@@ -49,11 +49,11 @@ async def test_what_is_not_on_the_list_is_gone_unless_it_is_younger(cache: Cache
 
 async def test_an_object_that_cannot_be_read_is_passed_over(cache: Cache) -> None:
     kube = FakeKube()
-    poison = raw_farm(name="poison", version=12)
+    poison = raw_service_farm(name="poison", version=12)
     poison["metadata"]["generation"] = "none"
     async with watching(kube, cache) as task:
         kube.put(FARMS, poison)
-        kube.put(FARMS, raw_farm(name="good", version=13))
+        kube.put(FARMS, raw_service_farm(name="good", version=13))
         await kube.delivered()
         assert not task.done()
     assert "good" in {key.name for key, _ in cache.farms.items()}

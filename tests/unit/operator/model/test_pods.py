@@ -3,61 +3,56 @@
 import asyncio
 import contextlib
 import ipaddress
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 
-from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, PODS
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.farms.builder import Profile, build
+from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.informers.pod_informer import PodInformer
-from kube_nftlb.operator.model.pods import KEYS, PodKey, parse_pod, pod_key, slim
+from kube_nftlb.operator.model.pods import KEYS, PodKey, PodRecord, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
+from tests.builders import endpoint, endpoint_slice, raw_pod, raw_slice, service
 from tests.fakes.kube import FakeKube
-from tests.unit.operator.objects import a_slice, endpoint, raw_slice, service
 
 A = PodKey("default", "a")
 WEB = ServiceKey("default", "web")
 
 
-def raw_pod(name="a", annotations=None, version=5):
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "resourceVersion": str(version),
-            "managedFields": [{"manager": "x"}],
-            "annotations": {
-                "other/key": "x",
-                **{names.ANNOTATION_PREFIX + key: value for key, value in (annotations or {}).items()},
-            },
-        }
-    }
+def pod(annotations: dict[str, str], **fields: Any) -> PodRecord:
+    slimmed = slim(raw_pod(annotations=annotations, **fields))
+    assert slimmed is not None
+    return parse_pod(slimmed)
 
 
-def pod(annotations, **kwargs):
-    return parse_pod(slim(raw_pod(annotations=annotations, **kwargs)))
-
-
-def built(pods, annotations=None, addresses=("10.244.0.1", "10.244.0.2"), profile=Profile(), **spec):  # noqa: B008 - immutable
+def built(
+    pods: dict[str, dict[str, str]],
+    annotations: dict[str, str] | None = None,
+    addresses: tuple[str, str] = ("10.244.0.1", "10.244.0.2"),
+    profile: Profile = Profile(),  # noqa: B008 - immutable
+    **spec: Any,
+) -> Built:
     records = {name: pod(asked).given for name, asked in pods.items()}
-    slices = [a_slice(*(endpoint(ip, name) for ip, name in zip(addresses, "ab", strict=True)))]
+    slices = [endpoint_slice(*(endpoint(ip, name) for ip, name in zip(addresses, "ab", strict=True)))]
     return build(service(annotations=annotations, **spec), slices, lambda name: records.get(name, ()), profile)
 
 
-def test_every_field_that_the_model_marks_has_a_key_here():
+def test_every_field_that_the_model_marks_has_a_key_here() -> None:
     marked = {annotation_key(Backend, name) for name in Backend.model_fields} - {None}
     assert marked == POD_KEYS.keys() == set(KEYS)
 
 
 @pytest.mark.parametrize("key", POD_KEYS)
-def test_every_key_sets_the_field_of_its_own_backend(key):
+def test_every_key_sets_the_field_of_its_own_backend(key: str) -> None:
     text, fields = POD_KEYS[key]
     found = built({"a": {key: text, **NEEDED_BY.get(key, {})}})
     (wanted,) = found.farms
@@ -79,14 +74,16 @@ def test_every_key_sets_the_field_of_its_own_backend(key):
         ({"scheduler": "rr"}, ["unknown", "on a Pod are: weight"]),
     ],
 )
-def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(annotations, words):
+def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(
+    annotations: dict[str, str], words: list[str]
+) -> None:
     record = pod(annotations)
     (problem,) = record.problems
     assert record.given == ()
     assert all(word in problem.message for word in words), problem.message
 
 
-def test_a_source_address_outside_of_the_administrators_ranges_is_left_out():
+def test_a_source_address_outside_the_allowed_ranges_is_left_out() -> None:
     profile = Profile(source_addresses=(ipaddress.ip_network("198.51.100.0/24"),))
     for text, taken in (("198.51.100.7", True), ("10.244.0.9", False)):
         of_service = build(service(annotations={"source-addr": text}), [], profile=profile)
@@ -97,44 +94,45 @@ def test_a_source_address_outside_of_the_administrators_ranges_is_left_out():
             assert ["in none of the ranges" in problem.message for problem in found.problems] == [True] * (not taken)
 
 
-def test_of_thousands_of_unknown_annotations_the_first_are_told():
+def test_of_thousands_of_unknown_annotations_the_first_are_told() -> None:
     record = pod({f"unknown-{number}": "" for number in range(5000)})
     assert len(record.problems) == 3
     assert all("unknown (and so are 4997 others);" in problem.message for problem in record.problems)
 
 
-def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it():
+def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it() -> None:
     found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
     assert [backend.get("mark") for backend in found.farms[0].spec["backends"]] == [16, None]
     assert ["a and b both ask for 16; a gets it" in problem.message for problem in found.problems] == [True]
 
 
-def test_an_address_is_for_backends_of_its_family():
+def test_an_address_is_for_backends_of_its_family() -> None:
     slices = [
-        a_slice(endpoint("10.244.0.1", "a")),
-        a_slice(endpoint("fd00::a", "a"), name="six", address_type="IPv6"),
+        endpoint_slice(endpoint("10.244.0.1", "a")),
+        endpoint_slice(endpoint("fd00::a", "a"), name="six", address_type="IPv6"),
     ]
     given = pod({"source-addr": "fd00::9, 10.0.0.9"}).given
     farms = build(service(clusterIPs=["10.96.0.10", "fd00::10"]), slices, lambda _: given).farms
     assert [wanted.spec["backends"][0]["sourceAddress"] for wanted in farms] == ["10.0.0.9", "fd00::9"]
 
 
-def test_a_pod_without_our_annotations_is_not_kept():
+def test_a_pod_without_our_annotations_is_not_kept() -> None:
     assert slim(raw_pod()) is None
     kept = slim(raw_pod(annotations={"weight": " 3 "}))
+    assert kept is not None
     assert kept["texts"] == {"weight": "3"}
     assert "managedFields" not in kept["metadata"]
     assert pod_key(kept) == A
 
 
 @pytest.fixture
-def cache():
+def cache() -> Cache:
     cache = Cache()
     CacheWriter(cache).put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
     return cache
 
 
-def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache):
+def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache: Cache) -> None:
     dirty = Dirty(services=frozenset({WEB}))
     assert cache.put_pod(A, pod({"weight": "3"})) == dirty
     assert cache.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
@@ -146,7 +144,7 @@ def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache):
     assert cache.options_of_pod("default", "a") == ()
 
 
-def test_a_pod_is_found_in_all_slices_that_have_it_now(cache):
+def test_a_pod_is_found_in_all_slices_that_have_it_now(cache: Cache) -> None:
     writer = CacheWriter(cache)
     writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
     other = ServiceKey("default", "other")
@@ -158,38 +156,39 @@ def test_a_pod_is_found_in_all_slices_that_have_it_now(cache):
     assert cache._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
 
 
-class Told:
-    """Collects what is told of a Pod."""
+class RecordingEvents(Events):
+    """Events that are only recorded: the Pod and its number of problems."""
 
-    def __init__(self):
-        self.problems = []
+    def __init__(self) -> None:
+        self.reported: list[tuple[str, int]] = []
 
-    def report(self, subject, problems):
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
         assert subject.resource is PODS
-        self.problems.append((subject.name, len(problems)))
+        self.reported.append((subject.name, len(list(findings))))
 
 
 @contextlib.asynccontextmanager
-async def watched(kube, cache):
-    """The Services that changes made dirty, and what was told of Pods."""
-    changes, told = [], Told()
-    watch = PodInformer(kube, CacheWriter(cache), told, lambda dirty: changes.append(set(dirty.services)))
+async def watched(kube: FakeKube, cache: Cache) -> AsyncIterator[tuple[list[set[ServiceKey]], list[tuple[str, int]]]]:
+    """The Services that changes made dirty, and the reported problems of Pods."""
+    changes: list[set[ServiceKey]] = []
+    events = RecordingEvents()
+    watch = PodInformer(kube, CacheWriter(cache), events, lambda dirty: changes.append(set(dirty.services)))
     watch.start_reporting()
     task = asyncio.create_task(watch.run())
     await kube.delivered()
     assert watch.listed.is_set()
     try:
-        yield changes, told.problems
+        yield changes, events.reported
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache):
+async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache: Cache) -> None:
     kube = FakeKube()
     kube.put(PODS, raw_pod(annotations={"weight": "3"}))
     kube.put(PODS, raw_pod("plain"))
-    async with watched(kube, cache) as (changes, told):
+    async with watched(kube, cache) as (changes, reported):
         kube.put(PODS, raw_pod(annotations={"weight": "4"}, version=6))
         kube.put(PODS, raw_pod(version=7))
         kube.put(PODS, raw_pod(version=8))
@@ -198,22 +197,22 @@ async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache):
         kube.remove(PODS, "a", "default", 11)
         await kube.delivered()
     assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
-    assert (told, list(cache.pods.items())) == ([], [])
+    assert (reported, list(cache.pods.items())) == ([], [])
 
 
-async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(cache):
+async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(cache: Cache) -> None:
     wrong = {"weight": "many"}
     kube = FakeKube()
     kube.put(PODS, raw_pod(annotations=wrong))
-    async with watched(kube, cache) as (_, told):
+    async with watched(kube, cache) as (_, reported):
         kube.put(PODS, raw_pod(annotations=wrong, version=6))
         kube.put(PODS, raw_pod(version=7))
         kube.put(PODS, raw_pod(annotations=wrong, version=8))
         await kube.delivered()
-    assert told == [("a", 1), ("a", 0), ("a", 1)]
+    assert reported == [("a", 1), ("a", 0), ("a", 1)]
 
 
-async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(cache):
+async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(cache: Cache) -> None:
     cache.put_pod(A, pod({"weight": "3"}))
     kube = FakeKube()
     kube.put(PODS, raw_pod("b", version=100))

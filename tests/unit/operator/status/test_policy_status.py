@@ -6,30 +6,18 @@ import pytest
 
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.status.policy_status import PolicyRecord, decide, parse_policy
-from tests.unit.operator.objects import raw_node
+from tests.builders import raw_nftlb_node, raw_policy
 
 NOW = "2026-06-01T00:00:00Z"
 LATER = "2026-06-02T00:00:00Z"
 
 
-def raw(generation: int = 1, version: int = 10, status: dict[str, Any] | None = None) -> dict[str, Any]:
-    metadata = {
-        "namespace": "default",
-        "name": "list",
-        "uid": "u",
-        "generation": generation,
-        "resourceVersion": str(version),
-    }
-    spec = {"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]}
-    return {"metadata": metadata, "spec": spec, "status": status or {}}
-
-
 def record(known: PolicyRecord | None = None, **changes: Any) -> PolicyRecord:
-    return parse_policy(raw(**changes), known)
+    return parse_policy(raw_policy(cidrs=["10.0.0.0/8", "fd00::/8"], **changes), known)
 
 
 def node(name: str, watermark: str, **status: Any) -> NodeRecord:
-    found = raw_node(name)
+    found = raw_nftlb_node(name)
     found["status"] = {**found["status"], "policyWatermark": watermark, **status}
     return parse_node(found)
 
@@ -60,13 +48,13 @@ def test_the_sentence_names_the_nodes_that_are_awaited() -> None:
     )
 
 
-def test_a_new_generation_counts_from_where_it_was_first_seen_and_a_status_does_not_move_it() -> None:
+def test_a_generation_counts_from_its_first_version_whatever_its_status() -> None:
     first = record(version=10)
     assert record(first, version=20).since == 10
     assert record(first, generation=2, version=20).since == 20
 
 
-def test_a_restarted_operator_believes_what_the_status_says_and_has_nothing_to_write() -> None:
+def test_a_restarted_operator_trusts_the_status_and_writes_nothing() -> None:
     nodes = [node("a", "10")]
     written = decide(record(version=10), 1, nodes, NOW)
     again = record(version=15, status=written.model_dump(mode="json", by_alias=True))

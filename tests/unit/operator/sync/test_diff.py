@@ -1,32 +1,41 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from kube_nftlb import names
+from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.slices import Slice
 from kube_nftlb.operator.farms.builder import Built, build
 from kube_nftlb.operator.farms.naming import Contender, farm_name
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.sync.diff import diff
-from tests.unit.operator.objects import a_slice, endpoint, raw_farm, raw_service, service
+from kube_nftlb.operator.sync.diff import Writes, diff
+from tests.builders import endpoint, endpoint_slice, raw_farm, raw_service, raw_service_farm, service
 
 PORT = PortKey("default", "web", "http", "ipv4")
-SLICE = a_slice(endpoint("10.244.0.1", "a"))
+SLICE = endpoint_slice(endpoint("10.244.0.1", "a"))
 
 
-def planned(wanted, *farms, slices=(SLICE,)):
+def planned(wanted: Service | None, *farms: dict[str, Any], slices: Sequence[Slice] = (SLICE,)) -> Writes:
     records = {record.key: record for record, _ in (parse_farm(raw, None) for raw in farms)}
     built = build(wanted, slices) if wanted is not None else Built((), ())
     own = [r for r in records.values() if r.port is not None and r.port.service == "web"]
     return diff(wanted, built, own, contenders=lambda port: [Contender(0, port)], farm_at=records.get)
 
 
-def as_wanted(**kwargs):
-    return raw_farm(**{**build(service(), [SLICE]).farms[0].spec, **kwargs})
+def as_wanted(**fields: Any) -> dict[str, Any]:
+    return raw_service_farm(**{**build(service(), [SLICE]).farms[0].spec, **fields})
 
 
-def writes(todo):
+def by_hand(**fields: Any) -> dict[str, Any]:
+    return raw_farm(**{**build(service(), [SLICE]).farms[0].spec, **fields})
+
+
+def writes(todo: Writes) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return [(a.key.name, a.reason) for a in todo.applies], [(d.farm.key.name, d.reason) for d in todo.deletes]
 
 
@@ -39,7 +48,7 @@ def writes(todo):
             service(), [as_wanted(mode="dnat")], ([("web--http", "SpecChanged")], []), id="another spec is put right"
         ),
         pytest.param(
-            service(), [as_wanted(owner="old")], ([("web--http", "OwnerChanged")], []), id="a Service made anew"
+            service(), [as_wanted(owner_uid="old")], ([("web--http", "OwnerChanged")], []), id="a Service made anew"
         ),
         pytest.param(None, [as_wanted()], ([], [("web--http", "ServiceGone")]), id="no Service, no farm"),
         pytest.param(
@@ -50,29 +59,29 @@ def writes(todo):
         ),
         pytest.param(
             service(),
-            [as_wanted(), as_wanted(name="web--old", port=("web", "old", "ipv4"))],
+            [as_wanted(), as_wanted(name="web--old", port="old")],
             ([], [("web--old", "PortGone")]),
             id="a port that went takes its farm with it",
         ),
         pytest.param(
             service(),
-            [as_wanted(port=None, owner="")],
+            [by_hand()],
             ([(names.distinct_farm_name("web--http", "web", "http", "ipv4"), "Created")], []),
             id="a hand-written farm is not overwritten",
         ),
         pytest.param(
             service(),
-            [as_wanted(port=None)],
+            [by_hand(owner="web")],
             ([("web--http", "SpecChanged")], []),
             id="a farm whose labels were taken gets them back",
         ),
     ],
 )
-def test_the_writes_are(wanted, farms, expected):
+def test_the_writes_are(wanted: Service | None, farms: list[dict[str, Any]], expected: Any) -> None:
     assert writes(planned(wanted, *farms)) == expected
 
 
-def test_a_farm_is_written_with_labels_and_owner_and_the_uid_of_what_is_there():
+def test_a_farm_is_written_with_labels_owner_and_the_existing_uid() -> None:
     (apply,) = planned(service(), as_wanted(mode="dnat")).applies
     metadata = apply.body["metadata"]
     assert metadata["uid"] == "uid-web--http"
@@ -82,9 +91,9 @@ def test_a_farm_is_written_with_labels_and_owner_and_the_uid_of_what_is_there():
     assert (record.port, record.owner_uid, record.digest) == (PORT, "uid-web", apply.wanted.digest)
 
 
-def test_where_both_names_are_taken_there_is_no_farm_and_a_problem():
+def test_where_both_names_are_taken_there_is_no_farm_and_a_problem() -> None:
     second = names.distinct_farm_name("web--http", "web", "http", "ipv4")
-    todo = planned(service(), as_wanted(port=None, owner=""), as_wanted(name=second, port=None, owner=""))
+    todo = planned(service(), by_hand(), by_hand(name=second))
     assert (todo.applies, [problem.reason for problem in todo.problems]) == ((), ["FarmNameTaken"])
 
 
@@ -110,11 +119,11 @@ BOTH = [Contender(1, A), Contender(2, B)]
         pytest.param(A, [], ("a--b--c",), A_SECOND, id="a taken name is left"),
     ],
 )
-def test_names_that_collide(port, owned, taken, expected):
+def test_names_that_collide(port: PortKey, owned: list[str], taken: tuple[str, ...], expected: str) -> None:
     assert farm_name(port, owned, BOTH, lambda name: name in taken) == expected
 
 
-def test_the_store_knows_who_contends_for_a_name():
+def test_the_store_knows_who_contends_for_a_name() -> None:
     cache = Cache()
     writer = CacheWriter(cache)
     writer.put(SERVICES, raw_service("a--b", ports=[{"name": "c", "port": 1}], created="2026-01-02T00:00:00Z"))

@@ -21,7 +21,7 @@ from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, Outcome, clas
         ),
     ],
 )
-def test_a_failed_write_means(error, expected):
+def test_a_failed_write_means(error: errors.KubeError | errors.KubeUnreachableError, expected: Outcome) -> None:
     assert classify(error) is expected
 
 
@@ -29,12 +29,12 @@ def test_a_failed_write_means(error, expected):
     "message",
     ["etcdserver: request is too large", "rpc error: trying to send message larger than max (2159011 vs. 2097152)"],
 )
-def test_a_farm_that_is_too_large_for_etcd_is_refused_and_not_tried_again_and_again(message):
+def test_a_farm_that_is_too_large_for_etcd_is_refused_and_not_retried(message: str) -> None:
     with pytest.raises(FarmRefusedError, match=r"too large|larger than max"):
         classify(errors.KubeError(500, "InternalError", message))
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
-def test_a_refusal_is_told_with_the_api_servers_words(status):
+def test_a_refusal_is_told_with_the_api_servers_words(status: int) -> None:
     with pytest.raises(FarmRefusedError, match="spec is wrong"):
         classify(errors.KubeError(status, "Invalid", "spec is wrong"))

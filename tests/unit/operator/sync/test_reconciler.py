@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -13,13 +13,13 @@ from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.sync import reconciler
 from kube_nftlb.operator.sync.diff import Apply, Delete
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.status_pacing import StatusTiming
+from tests.builders import raw_farm, raw_nftlb_node, raw_service, raw_service_farm
 from tests.fakes.kube import FakeKube
-from tests.unit.operator.objects import raw_farm, raw_node, raw_service
+from tests.fakes.virtual_time import VirtualTime
 
 Json = dict[str, Any]
 
@@ -47,16 +47,15 @@ class _FarmWriter(FarmWriter):
 
     async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
         self.written.append(status)
-        raw = raw_farm(port=None, owner="", version=100 + len(self.written), generation=farm.generation, status=status)
+        raw = raw_farm(version=100 + len(self.written), generation=farm.generation, status=status)
         return Outcome.DONE, self.writer.put(FARMS, raw)
 
 
 class Operator:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         cache = Cache()
         self.writer = CacheWriter(cache)
         self.farm_writer = _FarmWriter(self.writer)
-        clock = asyncio.get_running_loop().time
         events = Events(FakeKube(), Source("operator"))
         self.loop = Reconciler(self.writer, self.farm_writer, events, clock, timing=TIMING)
 
@@ -68,12 +67,12 @@ class Operator:
 
 
 @pytest.fixture
-async def operator() -> AsyncIterator[Operator]:
-    operator = Operator()
+async def operator(virtual_time: VirtualTime) -> AsyncIterator[Operator]:
+    operator = Operator(virtual_time.now)
     worker = asyncio.create_task(operator.loop.work_on_statuses())
     for name in ("n1", "n2"):
-        operator.take(NFTLB_NODES, raw_node(name, watermark="5"))
-    operator.take(FARMS, raw_farm(port=None, owner="", version=10))
+        operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="5"))
+    operator.take(FARMS, raw_farm(version=10))
     yield operator
     worker.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -82,26 +81,26 @@ async def operator() -> AsyncIterator[Operator]:
 
 async def test_it_is_written_once_when_all_nodes_have_the_farm(operator: Operator) -> None:
     await asyncio.sleep(0.05)
-    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", version=2))
+    operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", version=2))
     await asyncio.sleep(0.05)
     assert operator.programmed() == []
-    operator.take(NFTLB_NODES, raw_node("n2", watermark="10", version=2))
+    operator.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="10", version=2))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["2/2"]
 
 
 async def test_it_does_not_wait_for_ever_for_a_node_that_is_silent(operator: Operator) -> None:
-    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", version=2))
+    operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", version=2))
     await asyncio.sleep(0.4)
     assert operator.programmed() == ["1/2"]
-    operator.take(NFTLB_NODES, raw_node("n2", watermark="10", version=2))
+    operator.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="10", version=2))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["1/2", "2/2"]
 
 
 async def test_a_failure_is_told_at_once(operator: Operator) -> None:
     failed = {"namespace": "default", "name": "web--http", "generation": 1, "reason": "Refused", "message": "no"}
-    operator.take(NFTLB_NODES, raw_node("n1", watermark="10", failed=[failed], version=2))
+    operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", failed=[failed], version=2))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["0/2"]
 
@@ -109,10 +108,10 @@ async def test_a_failure_is_told_at_once(operator: Operator) -> None:
 async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
     await asyncio.sleep(0.4)
     assert operator.programmed() == ["0/2"]
-    operator.take(FARMS, raw_farm(port=None, owner="", version=200, generation=2, scheduler="weight"))
+    operator.take(FARMS, raw_farm(version=200, generation=2, scheduler="weight"))
     await asyncio.sleep(0.05)
     for name in ("n1", "n2"):
-        operator.take(NFTLB_NODES, raw_node(name, watermark="200", version=3))
+        operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="200", version=3))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["0/2", "2/2"]
 
@@ -140,7 +139,7 @@ async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
     operator.farm_writer.outcome = outcome
-    operator.writer.put(FARMS, raw_farm(version=11))
+    operator.writer.put(FARMS, raw_service_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
@@ -160,10 +159,10 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     operator: Operator, refused: str, expected: list[str]
 ) -> None:
     operator.farm_writer.refuses = refused
-    operator.writer.remove(FARMS, raw_farm(port=None, owner="", version=11))
-    outer = raw_farm("web--http--external", version=11)
+    operator.writer.remove(FARMS, raw_farm(version=11))
+    outer = raw_service_farm("web--http--external", version=11)
     outer["metadata"]["labels"][names.LABEL_TRAFFIC] = "external"
-    for there in (outer, raw_farm("web--old", port=("web", "old", "ipv4"), version=12)):
+    for there in (outer, raw_service_farm("web--old", port="old", version=12)):
         operator.writer.put(FARMS, there)
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
     worker = asyncio.create_task(operator.loop.work_on_services())
@@ -183,7 +182,7 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     operator: Operator, outcome: Outcome, expected: list[str]
 ) -> None:
     operator.farm_writer.outcome = outcome
-    operator.writer.put(FARMS, raw_farm(version=11))
+    operator.writer.put(FARMS, raw_service_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
@@ -192,18 +191,15 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     assert ("apply web--http" in operator.farm_writer.writes) == (outcome is Outcome.DONE)
 
 
-async def test_farms_come_back_with_their_custom_resource_definition(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconciler, "_REFUSED_RETRY_S", 0.05)
+async def test_farms_come_back_with_their_custom_resource_definition(operator: Operator) -> None:
     operator.farm_writer.outcome = Outcome.OBSOLETE
     operator.take(SERVICES, raw_service("other"))
     worker = asyncio.create_task(operator.loop.work_on_services())
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(200)
     assert len(operator.farm_writer.writes) > 1
     operator.farm_writer.outcome = Outcome.DONE
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(100)
     tried = len(operator.farm_writer.writes)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(100)
     worker.cancel()
     assert len(operator.farm_writer.writes) == tried

@@ -8,7 +8,7 @@ from kube_nftlb.operator.cache.farm_record import FarmRecord, parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.status.farm_status import decide
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
-from tests.unit.operator.objects import raw_farm, raw_node
+from tests.builders import raw_farm, raw_nftlb_node
 
 TIMING = StatusTiming(
     delay_s=1, delay_each_s=1, delay_max_s=5, interval_s=3, nodes_s=10, nodes_each_s=0.5, nodes_max_s=100
@@ -16,11 +16,11 @@ TIMING = StatusTiming(
 
 
 def farm(name: str = "web--http", **changes: Any) -> FarmRecord:
-    return parse_farm(raw_farm(name, port=None, owner="", **changes), None)[0]
+    return parse_farm(raw_farm(name, **changes), None)[0]
 
 
 def status(of: FarmRecord, watermark: str) -> FarmStatus:
-    return decide(of, None, [parse_node(raw_node(watermark=watermark))], "2026-01-01T00:00:00Z")
+    return decide(of, None, [parse_node(raw_nftlb_node(watermark=watermark))], "2026-01-01T00:00:00Z")
 
 
 def test_the_delay_grows_with_the_queue() -> None:
