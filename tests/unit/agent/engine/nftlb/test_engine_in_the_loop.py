@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import engine, marks, translate
+from kube_nftlb.agent.engine.nftlb import marks, translate
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
@@ -885,14 +885,14 @@ async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
     node.inputs.replace_all([farm()], 20)
     await node.settle(20)
     before = dict(node.nftlb.farms["web--http"])
-    real = engine.translate
+    real = translate.translate
 
     def broken(given: NodeFarm, present: objects.Farm | None) -> objects.Farm:
         if given.name == "web--http":
             raise RuntimeError("nobody thought of this")
         return real(given, present)
 
-    monkeypatch.setattr(engine, "translate", broken)
+    monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.engine.translate", broken)
     node.inputs.put(farm(generation=2, version=21, scheduler="weight"))
     node.inputs.put(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
     node.inputs.seen(22)
