@@ -73,6 +73,20 @@ Decision = Serve | Keep | Withdraw
 
 def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> Decision:
     """Return what becomes of a farm."""
+    decision = _alone(facts, unsupported)
+    if not isinstance(decision, Serve) or (owner := stuck_owner(decision.farm.listeners)) is None:
+        return decision
+    message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
+    return Withdraw(Problem("AddressInUse", message, decision.farm.generation), retry=True)
+
+
+def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
+    """Return True if a farm stays as it is, so that no other farm gets an address of it."""
+    return isinstance(_alone(facts, unsupported), Keep)
+
+
+def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
+    """Decide on a farm, assuming that no other farm is stuck on its listeners."""
     farm = facts.farm
     if not facts.readable:
         return Keep()
@@ -88,35 +102,16 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> D
     if facts.missing_feature is not None:
         return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature))
     served = node_farm(farm, facts.node, facts.links)
-    if (blocker := _blocker(served, facts.links, unsupported)) is not None:
-        problem = _problem(farm, blocker.reason, blocker.message)
-        if not blocker.refuse_clients:
-            return Keep(problem)
-        return _unless_stuck(Serve(replace(served, endpoints=(), direct=None, suspended=True), problem), stuck_owner)
-    return _unless_stuck(Serve(served), stuck_owner)
-
-
-def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
-    """Return True if a farm stays as it is, so that no other farm gets an address of it."""
-    if not facts.readable:
-        return True
-    if facts.farm is None or facts.conflict is not None:
-        return False
-    if facts.rules_refused is not None or facts.missing_feature is not None:
-        return True
-    blocker = _blocker(node_farm(facts.farm, facts.node, facts.links), facts.links, unsupported)
-    return blocker is not None and not blocker.refuse_clients
+    if (blocker := _blocker(served, facts.links, unsupported)) is None:
+        return Serve(served)
+    problem = _problem(farm, blocker.reason, blocker.message)
+    if not blocker.refuse_clients:
+        return Keep(problem)
+    return Serve(replace(served, endpoints=(), direct=None, suspended=True), problem)
 
 
 def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker | None:
     return modes.unusable_settings(farm.spec) or unsupported(farm) or modes.blocker(farm.spec, links)
-
-
-def _unless_stuck(decision: Serve, stuck_owner: StuckOwner) -> Decision:
-    if (owner := stuck_owner(decision.farm.listeners)) is None:
-        return decision
-    message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
-    return Withdraw(Problem("AddressInUse", message, decision.farm.generation), retry=True)
 
 
 def _lost_address(farm: Farm, conflict: Conflict, node: NodeFacts) -> Problem | None:
