@@ -1,4 +1,4 @@
-"""How nftlb 1.0.7 lays a farm out in nftables, as far as it can be read back. No I/O.
+"""The layout of nftlb 1.0.7's rules for a farm, as far as it can be read back. No I/O.
 
 For a farm F of the family ip (ip6 has the same with a 6 behind the maps' names), in the table ``nftlb``:
 
@@ -26,10 +26,10 @@ Family = Literal["ip", "ip6"]
 FAMILIES: tuple[Family, ...] = ("ip", "ip6")
 
 NAT_MAPS = frozenset(("nat-proto-services", "nat-services"))
-"""Those of the maps that lead to a farm's chain ``nat-F``, for connections from outside."""
+"""The maps to a farm's chain ``nat-F``, for connections from outside."""
 
 FILTER_MAPS = frozenset(("filter-proto-services", "filter-services"))
-"""Those that lead to ``filter-F``, for connections from outside."""
+"""The maps to ``filter-F``, for connections from outside."""
 
 _PREROUTING_MAPS = (("filter", "filter"), ("nat", "nat"))
 _OUTPUT_MAPS = (("output-filter", "filter"), ("output-nat", "nat"))
@@ -79,7 +79,7 @@ class StaticSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FarmRules:
-    """What the kernel has of a farm, or should have."""
+    """The rules of a farm, in the kernel or expected."""
 
     listeners: frozenset[MapEntry]
     scheduled: frozenset[int]
@@ -102,37 +102,37 @@ class FarmRules:
 
 
 def family(farm: objects.Farm) -> Family:
-    """The nftables family of a farm, which is the one of its addresses."""
+    """Return the nftables family of a farm, which is that of its addresses."""
     return "ip6" if farm.ipv6 else "ip"
 
 
 def map_name(name: str, table: Family) -> str:
-    """A map's name in a family's table."""
+    """Return a map's name in a family's table."""
     return f"{name}6" if table == "ip6" else name
 
 
 def filter_chain(farm: str) -> str:
-    """The chain that picks a farm's backend."""
+    """Return the chain that schedules a farm's backends."""
     return f"filter-{farm}"
 
 
 def nat_chain(farm: str) -> str:
-    """The chain that sends a farm's connections to the backend picked."""
+    """Return the chain that translates a farm's connections to their backends."""
     return f"nat-{farm}"
 
 
 def sessions_map(farm: str) -> str:
-    """The map of a farm with persistence: client to mark."""
+    """Return the map from clients to marks of a farm with persistence."""
     return f"persist-{farm}"
 
 
 def static_sessions_map(farm: str) -> str:
-    """The map of a farm's static sessions: client to mark."""
+    """Return the map from clients to marks of a farm's static sessions."""
     return f"static-sessions-{farm}"
 
 
 def expected(farm: objects.Farm) -> FarmRules:
-    """What the kernel has of a farm when nftlb has done as it was told."""
+    """Return the rules that the kernel should have for a farm."""
     maps = _PREROUTING_MAPS + (_OUTPUT_MAPS if farm.options.get("intra-connect") == "on" else ())
     listeners = frozenset(
         MapEntry(
@@ -170,7 +170,7 @@ def expected(farm: objects.Farm) -> FarmRules:
 
 @dataclass(frozen=True, slots=True)
 class IngressRules:
-    """What the kernel has of a farm in the mode dsr, or should have: listeners, and MAC addresses of backends."""
+    """The rules of a farm in the mode dsr, in the kernel or expected."""
 
     listeners: frozenset[MapEntry]
     macs: frozenset[str]
@@ -185,7 +185,7 @@ class IngressRules:
 
 
 def expected_ingress(farm: objects.Farm) -> IngressRules:
-    """What the kernel has of a farm in the mode dsr when nftlb has done as it was told."""
+    """Return the rules that the kernel should have for a farm in the mode dsr."""
     return IngressRules(
         frozenset(
             MapEntry(
@@ -208,19 +208,19 @@ def expected_ingress(farm: objects.Farm) -> IngressRules:
 
 
 def parse_mac(data: bytes) -> str:
-    """A MAC address as people write it, of a value that is padded to 4 bytes."""
+    """Parse a MAC address from a value padded to 4 bytes. Return it as text."""
     return data[:6].hex(":")
 
 
 def listener_key(listener: MapEntry) -> bytes:
-    """A map's key as the kernel has it: each part padded to 4 bytes."""
+    """Return a map's key as the kernel has it: each part padded to 4 bytes."""
     ip = ipaddress.ip_address(listener.ip).packed
     port = b"" if _whole(listener.map) else listener.port.to_bytes(2, "big") + b"\0\0"
     return bytes([listener.protocol, 0, 0, 0]) + ip + port
 
 
 def parse_listener(map_: str, key: bytes, chain: str) -> MapEntry:
-    """The element that a key and a chain make."""
+    """Parse an element from its key and chain."""
     if _whole(map_):
         return MapEntry(map_, key[0], _address(key[4:]), 0, chain)
     return MapEntry(map_, key[0], _address(key[4:-4]), int.from_bytes(key[-4:-2], "big"), chain)
@@ -239,7 +239,7 @@ _FIELD_BYTES = {"port": 2, "mac": 6}
 
 
 def session_text(persistence: str, table: Family, key: bytes) -> str:
-    """A key of a farm's maps of sessions, as nft(8) spells it; each part is padded to 4 bytes if there are several."""
+    """Return a key of a map of sessions in the syntax of nft(8). Several parts are padded to 4 bytes each."""
     parts = []
     for word in persistence.split():
         size = _FIELD_BYTES.get(word[3:], 16 if table == "ip6" else 4)
@@ -254,14 +254,14 @@ def session_text(persistence: str, table: Family, key: bytes) -> str:
 
 
 def parse_target(mark: bytes, data: bytes) -> Target:
-    """An element of a farm's map of addresses: ct mark to address and port."""
+    """Parse an element of a farm's map from ct mark to address and port."""
     ip = data[:-4] if len(data) in (8, 20) else data
     port = int.from_bytes(data[-4:-2], "big") if len(data) in (8, 20) else 0
     return Target(parse_mark(mark), _address(ip), port)
 
 
 def parse_mark(mark: bytes) -> int:
-    """The backend's part of a connection mark; the bit that asks for masquerading is left out."""
+    """Parse the backend's part of a connection mark, without the bit for masquerading."""
     return int.from_bytes(mark, "little") & objects.MARK_LAST
 
 

@@ -13,20 +13,20 @@ class FakeNft:
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.runs = 0
-        self.error: str = ""
+        self.error: str | None = None
         self.lacks: tuple[str, ...] = ()
         """Words that the kernel knows nothing of."""
         self.chains: dict[str, list[str]] = {}
         self.sets: dict[str, dict[str, str]] = {}
         self.intervals: set[str] = set()
 
-    async def complaint(self, commands: str) -> str:
-        return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), "")
+    async def check(self, commands: str) -> str | None:
+        return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), None)
 
     async def run(self, commands: str) -> None:
         self.runs += 1
-        if said := self.error or await self.complaint(commands):
-            raise errors.KernelError(said)
+        if (refusal := self.error or await self.check(commands)) is not None:
+            raise errors.KernelError(refusal)
         before = copy.deepcopy((self.chains, self.sets))
         try:
             for line in commands.splitlines():

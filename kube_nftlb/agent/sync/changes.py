@@ -1,4 +1,4 @@
-"""Decisions → what the engine is asked to change. Pure: no I/O."""
+"""Turn decisions into changes for the engine. Pure: no I/O."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from kube_nftlb.netfilter.transaction import Contents
 
 
 class Changes:
-    """Makes changes of decisions, with the policies as they are now."""
+    """Turns decisions into changes, with the current policies."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
@@ -33,8 +33,8 @@ class Changes:
     ) -> FarmChange:
         """Return the change for the farm of this name on the node.
 
-        ``known`` says that the agent table has what the farm had. ``guarded`` farms are not understood, and ask for
-        something other than policies that keeps clients out.
+        ``known`` is True if the agent table has the farm's contents. ``guarded`` farms cannot be parsed, but restrict
+        clients by source ranges or limits.
         """
         now = programmed.listeners if programmed is not None else frozenset()
         if isinstance(decision, Serve):
@@ -57,7 +57,7 @@ class Changes:
         return FarmChange(name, policies=policies)
 
     def rules(self, key: FarmKey | None, name: str, listeners: Iterable[Listener]) -> Contents:
-        """Return what applies the policies of a farm at these listeners."""
+        """Return the rules that apply the policies of a farm at these listeners."""
         if key is None:
             return Contents()
         listeners = list(listeners)
@@ -66,9 +66,9 @@ class Changes:
 
 
 def _as_it_was(name: str, facts: Facts, programmed: Programmed, *, guarded: bool) -> tuple[NodeFarm | None, Contents]:
-    """Return what a farm that stays as it is gets from an agent that does not know what it had: less if in doubt.
+    """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
-    An agent that was restarted knows the spec of today alone, if it can read that.
+    A restarted agent only knows the current spec, if it can parse it.
     """
     refused = layout.refused(programmed.listeners)
     if facts.farm is None or not facts.readable:

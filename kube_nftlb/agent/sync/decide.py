@@ -1,7 +1,7 @@
-"""Decide what becomes of each farm on this node. Pure: no I/O, no clock.
+"""Decide what to do about each farm on this node. Pure: no I/O, no clock.
 
-One decision per farm: it is served, or stays as it is, or is withdrawn. Everything else follows from the decisions:
-what the engine is asked for, and what the node reports.
+One decision per farm: serve it, keep it as it is, or withdraw it. Everything else follows from the decisions: the
+changes for the engine, and the node's status.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,26 +28,26 @@ _SEE_OWNER = "that farm stays as it is because this agent cannot apply its spec;
 
 
 class Facts(NamedTuple):
-    """What is known of a farm before it is decided on."""
+    """Everything that a decision on a farm depends on."""
 
     farm: Farm | None
-    """As it was last understood; None if it is gone, or was never understood."""
+    """The last valid spec; None if the farm is gone, or never had one."""
     readable: bool = True
-    """False if its newest spec is not understood."""
+    """False if its newest spec cannot be parsed."""
     conflict: Conflict | None = None
     rules_refused: str | None = None
     """Why the kernel refused its rules in the agent table."""
     backing_off: bool = False
-    """True if it failed a short while ago and is to be left alone."""
+    """True if it failed a short while ago and is not retried yet."""
     missing_feature: str | None = None
-    """What the kernel lacks for it."""
+    """The kernel features that it lacks, as a message."""
     node: NodeFacts = NodeFacts()
     links: Links = modes.NO_LINKS
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Serve the farm; with a problem if it is not served as asked for."""
+    """Serve the farm; with a problem if it is not served as requested."""
 
     farm: NodeFarm
     problem: Problem | None = None
@@ -72,7 +72,7 @@ Decision = Serve | Keep | Withdraw
 
 
 def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> Decision:
-    """Return what becomes of a farm."""
+    """Decide what to do about a farm."""
     decision = _alone(facts, unsupported)
     if not isinstance(decision, Serve) or (owner := stuck_owner(decision.farm.listeners)) is None:
         return decision
@@ -81,7 +81,7 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> D
 
 
 def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
-    """Return True if a farm stays as it is, so that no other farm gets an address of it."""
+    """Return True if a farm stays as it is, so that no other farm can get an address of it."""
     return isinstance(_alone(facts, unsupported), Keep)
 
 

@@ -1,8 +1,8 @@
-"""The loop that brings the engine to what the farms say, and keeps it there.
+"""The reconcile loop: bring the engine to the desired state, and keep it there.
 
-Watches only queue farms (``Inputs``). The loop takes a batch and has it programmed (``Programmer``). When nothing
-waits, or what was applied waits too long, it is verified (``Verification``). Then the loop looks whether anybody else
-has changed nftables, and repairs (``Repair``).
+Watches only queue farms (``Inputs``). The loop takes a batch and programs it (``Programmer``). Applied farms are
+verified when nothing waits, or when they have waited too long (``Verification``). Then the loop checks if anybody else
+has changed nftables, and repairs drift (``Repair``).
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ FarmState = Literal["programmed", "pending", "failed", "refused"]
 
 
 class Reconciler:
-    """Runs the loop, and reports how far it has come (``progress``)."""
+    """Runs the loop, and reports its ``progress``."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Reconciler:
 
     @property
     def progress(self) -> Progress:
-        """How far the loop has come."""
+        """The loop's progress."""
         return self._inputs.progress
 
     @property
     def programmed(self) -> Mapping[str, Programmed]:
-        """What the engine has of each farm, by name on the node."""
+        """The farms that the engine has, by name on the node."""
         return self._engine.programmed
 
     @property
@@ -104,7 +104,7 @@ class Reconciler:
         return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
 
     async def run(self) -> None:
-        """Work until it is told to stop, or cancelled."""
+        """Reconcile until ``stop`` is called."""
         while not self._stopping:
             self.progress.began_at = self._clock.now()
             try:
@@ -116,13 +116,13 @@ class Reconciler:
             except errors.KubeNftlbError as error:
                 await self._pause(str(error), self._timing.retry_s)
             except Exception as error:
-                # One farm that nobody thought of must not end the service of all others.
+                # One unexpected farm must not end the service of all others.
                 _log.exception("pass failed")
                 await self._pause(f"unexpected: {error!r}", self._timing.unexpected_s)
         await self._end()
 
     def stop(self) -> None:
-        """Have ``run`` end with the pass in progress."""
+        """End ``run`` after the pass in progress."""
         self._stopping = True
         self._inputs.wake.set()
 
@@ -134,7 +134,7 @@ class Reconciler:
             await self._engine.aclose()
 
     async def _pause(self, message: str, seconds: float) -> None:
-        """Wait after a failure. Nothing is taken for granted then: the engine is adopted anew."""
+        """Wait after a failure, then adopt the engine again: nothing can be taken for granted."""
         self._adopted = False
         self._inputs.queue.restart()
         if message != self.progress.last_error:
@@ -165,7 +165,7 @@ class Reconciler:
             await self._maintain()
 
     async def _quiet(self, seconds: float) -> bool:
-        """Wait for so long, or until something waits. Return True if nothing does."""
+        """Wait ``seconds``, or until there is work. Return True if there is none."""
         self._inputs.wake.clear()
         if self._inputs.has_work:
             return False
@@ -206,7 +206,7 @@ class Reconciler:
         await self._repair.notice()
 
     async def _maintain(self) -> None:
-        """Look after what is programmed already."""
+        """Maintain what is programmed already."""
         now = self._clock.now()
         self._maintained_at = now
         await self._repair.notice()
@@ -236,7 +236,7 @@ class Reconciler:
         self._on_progress()
 
     def _report_news(self) -> None:
-        """Report if there is anything new: most of the time there is not."""
+        """Report if there is any news: usually there is none."""
         progress, policies = self.progress, self._inputs.policies
         if (self._inputs.seen_version, policies.watermark) != (progress.watermark, progress.policy_watermark) or (
             progress.news != self._reported

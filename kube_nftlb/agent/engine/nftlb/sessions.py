@@ -14,11 +14,11 @@ from kube_nftlb.nftlb.readback import TimedSession
 _log = structlog.get_logger()
 
 _RESTORES = 5
-"""How often restoring a farm's clients is tried, as one of them may come back at any time."""
+"""The number of attempts to restore a farm's clients, as one of them may come back at any time."""
 
 
 class SessionReader(Protocol):
-    """What tells of nftlb's maps of sessions."""
+    """Reads nftlb's maps of sessions."""
 
     async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
         """Return the connection marks of a farm's backends with all bits, by the part that tells backends apart."""
