@@ -8,7 +8,8 @@ from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
-from kube_nftlb.agent.table.policies import Policies, References, references
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import listeners_of

@@ -14,9 +14,11 @@ from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.agent.sync.queue import FarmQueue
+from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
-from kube_nftlb.agent.table.layout import environment
-from kube_nftlb.agent.table.policies import Json, Policies, References
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import References
+from kube_nftlb.agent.table.policy_sets import Json
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm

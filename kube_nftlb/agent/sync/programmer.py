@@ -20,7 +20,7 @@ from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table import layout, policies
+from kube_nftlb.agent.table import layout, policies, policy_sets
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
@@ -113,10 +113,10 @@ class Programmer:
 
     async def take_policies(self) -> set[FarmKey]:
         """Take the policies as they are now, and queue the farms whose rules change by that. Return these."""
-        changed: dict[PolicyKey, policies.EnforcedPolicy | None] = {}
+        changed: dict[PolicyKey, policy_sets.EnforcedPolicy | None] = {}
         for key, raw in self._policies.take().items():
             # In a thread, as the largest take half a second.
-            changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
+            changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
         turned = self._policies.turn(changed)
         self._inputs.add(turned, self._inputs.seen_version + 1)
         for key, policy in changed.items():

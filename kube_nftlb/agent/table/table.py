@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from kube_nftlb import errors
-from kube_nftlb.agent.table.layout import ENVIRONMENT, SET_NAMES, TABLE, base, environment
+from kube_nftlb.agent.table.base import SET_NAMES, base, environment
+from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Chain, Contents, State, changes, combined, creation
 

@@ -7,7 +7,8 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
-from kube_nftlb.agent.table.policies import Policies, References
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
 from tests.builders import farm

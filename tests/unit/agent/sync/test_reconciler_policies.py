@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.table import policies
+from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_farm, raw_policy
 from tests.fakes.node import WEB, until
@@ -104,7 +104,7 @@ async def test_a_restarted_agent_refuses_clients_whose_rules_it_cannot_read(node
     await node.restart_agent()
     raw = {"metadata": {"namespace": "default", "name": "web--http"}, "spec": {"mode": "newer", **spec}}
     node.list([], 21)
-    node.put_unreadable(WEB, 21, refers=policies.raw_references(raw))
+    node.put_unreadable(WEB, 21, refers=policy_references.raw_references(raw))
     await node.settle(21)
     assert "web--http" in node.engine.farms
     assert node.nft.sets["no-endpoints-ip"]
@@ -116,7 +116,7 @@ async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(
     await node.settle(20)
     await node.restart_agent([raw_policy()])
     node.list([], 21)
-    node.put_unreadable(WEB, 21, refers=policies.raw_references(raw_farm(policies=["list"])))
+    node.put_unreadable(WEB, 21, refers=policy_references.raw_references(raw_farm(policies=["list"])))
     await node.settle(21)
     assert list(node.engine.farms) == ["web--http"]
     assert rules_met(node) == DENIES

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.table import policies
+from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_farm, raw_policy
@@ -101,7 +101,7 @@ async def test_a_new_agent_enforces_the_policies_of_a_farm_it_cannot_read(node: 
     node.list([guarded()], 20)
     await node.settle(20)
     await node.restart_agent([raw_policy()])
-    refers = policies.raw_references(raw_farm(policies=["list"]))
+    refers = policy_references.raw_references(raw_farm(policies=["list"]))
     node.list([], 21)
     node.put_unreadable(WEB, 21, refers=refers)
     await node.settle(21)
