@@ -5,19 +5,17 @@ verified when nothing waits, or when they have waited too long (``Verification``
 has changed nftables, and repairs drift (``Repair``).
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Literal
 
 import structlog
 
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
-from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.engine.base import Engine
 from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.sync.counts import Counts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.progress import Progress
@@ -25,13 +23,9 @@ from kube_nftlb.agent.sync.repair import Repair
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.sync.verification import Verification
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.netfilter.readback import TableReader
 
 _log = structlog.get_logger()
-
-FarmState = Literal["programmed", "pending", "failed", "refused"]
-"""The states that metrics count."""
 
 
 class Reconciler:
@@ -56,6 +50,7 @@ class Reconciler:
         self._clock = clock
         self._timing = timing
         self._on_progress = on_progress
+        self.counts = Counts(inputs, engine)
         self._programmer = Programmer(inputs, engine, table, links, clock, timing)
         self._repair = Repair(inputs, self._programmer, engine, table, reader, clock, timing)
         self._verification = Verification(inputs, self._programmer, self._repair, engine, clock, timing)
@@ -75,33 +70,9 @@ class Reconciler:
         return self._engine.programmed
 
     @property
-    def policy_count(self) -> int:
-        """How many policies there are."""
-        return self._inputs.policies.count
-
-    @property
     def settled(self) -> bool:
         """True if nothing is left to do."""
         return self._adopted and not (self._inputs.has_work or self._inputs.queue.pending or self._repair.suspected)
-
-    def states(self) -> Counter[str]:
-        """Return how many farms there are in each FarmState."""
-        pending = self._inputs.queue.pending
-        return Counter(self._state(key, pending=key in pending) for key in self._inputs.index.all())
-
-    def _state(self, key: FarmKey, *, pending: bool) -> FarmState:
-        if self._inputs.index.loses(key):
-            return "refused"
-        if (problem := self.progress.problems.get(key)) is not None and not problem.harmless:
-            return "failed"
-        return "pending" if pending else "programmed"
-
-    def without_local_backends(self) -> int:
-        """Return how many farms drop connections because their traffic policy is Local and no backend is here."""
-        index = self._inputs.index
-        local = (farm.spec for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local")
-        candidates = (selection.candidates(spec, index.node) for spec in local)
-        return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
 
     async def run(self) -> None:
         """Reconcile until ``stop`` is called."""
