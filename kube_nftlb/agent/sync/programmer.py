@@ -1,6 +1,5 @@
 """Facts → decisions → changes → the engine: one path for every farm, whatever triggered it."""
 
-import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,15 +16,15 @@ from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
 from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table import layout, policies, policy_sets
+from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 
 _log = structlog.get_logger()
@@ -49,13 +48,13 @@ class Programmer:
     ) -> None:
         self._inputs = inputs
         self._index = inputs.index
-        self._policies = inputs.policies
         self._engine = engine
         self._table = table
         self._links = links
         self._clock = clock
         self._timing = timing
         self._changes = Changes(inputs.policies)
+        self.policies = PolicyProgrammer(inputs, engine, table, self._changes)
         self.links_read_at = float("-inf")
         self.changed: set[str] = set()
         """Names of farms that the engine has changed, until that is logged."""
@@ -81,7 +80,7 @@ class Programmer:
         """Withdraw farms from the engine. Policies that keep clients out stay in the agent table."""
         changes = []
         for name in names_:
-            rules = self._policy_rules(name)
+            rules = self.policies.rules(name)
             changes.append(FarmChange(name, overlay=None, policies=rules, policies_after=rules))
         return await self._engine.apply(changes)
 
@@ -95,12 +94,12 @@ class Programmer:
         orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.
         await self.withdraw(orphans)
-        await self.take_policies()
+        await self.policies.take()
         await self._index.probe()
         keys = self._index.all()
         changes = self._changes_of(keys, forget=False)
         rules = self._engine.rules(changes)
-        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._policies.sets()})
+        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
         _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
         return lost
 
@@ -108,37 +107,6 @@ class Programmer:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
         asked = {_name(key): farm for key in self._index if (farm := self._index.get(key)) is not None}
         self._rules_refused(await self._table.create(), asked)
-
-    # Policies.
-
-    async def take_policies(self) -> set[FarmKey]:
-        """Take the policies as they are now, and queue the farms whose rules change by that. Return these."""
-        changed: dict[PolicyKey, policy_sets.EnforcedPolicy | None] = {}
-        for key, raw in self._policies.take().items():
-            # In a thread, as the largest take half a second.
-            changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
-        turned = self._policies.turn(changed)
-        self._inputs.add(turned, self._inputs.seen_version + 1)
-        for key, policy in changed.items():
-            event = "policy taken" if policy is not None else "policy removed"
-            _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
-        return turned
-
-    async def update_policies(self) -> None:
-        """Write changed policies to the kernel, with all rules that refer to them, in one transaction."""
-        if not self._policies.pending:
-            return
-        sets = self._policies.sets()
-        turned = await self.take_policies()
-        # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
-        farms = {_name(key) for key in (*turned, *self._inputs.queue.waiting)}
-        rules = {policies.rules_owner(name): self._policy_rules(name) for name in farms}
-        await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
-        self._policies.done()
-
-    def _policy_rules(self, name: str) -> Contents:
-        programmed = self._engine.programmed.get(name)
-        return self._changes.rules(self._index.key(name), name, programmed.listeners if programmed else ())
 
     # Facts.
 
