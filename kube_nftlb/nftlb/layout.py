@@ -14,7 +14,6 @@ In the mode local there is only ``filter-F``, without a map. In the mode dsr the
 the backends in an anonymous map.
 """
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -33,8 +32,8 @@ FILTER_MAPS = frozenset(("filter-proto-services", "filter-services"))
 
 _PREROUTING_MAPS = (("filter", "filter"), ("nat", "nat"))
 _OUTPUT_MAPS = (("output-filter", "filter"), ("output-nat", "nat"))
-_BY_PORT, _WHOLE = "-proto-services", "-services"
-_INGRESS_MAP = "proto-services"
+BY_PORT, _WHOLE = "-proto-services", "-services"
+INGRESS_MAP = "proto-services"
 
 BASE_CHAINS = {
     f"{prefix}{kind}": chain
@@ -44,7 +43,7 @@ BASE_CHAINS = {
         ("output-filter", "output-filter"),
         ("output-nat", "output-nat"),
     )
-    for kind in (_BY_PORT, _WHOLE)
+    for kind in (BY_PORT, _WHOLE)
 }
 """The chain that looks each map up, once a farm needs it."""
 MAPS = tuple(BASE_CHAINS)
@@ -136,7 +135,7 @@ def expected(farm: objects.Farm) -> FarmRules:
     maps = _PREROUTING_MAPS + (_OUTPUT_MAPS if farm.options.get("intra-connect") == "on" else ())
     listeners = frozenset(
         MapEntry(
-            f"{prefix}{_WHOLE if port.protocol == 'all' else _BY_PORT}",
+            f"{prefix}{_WHOLE if port.protocol == 'all' else BY_PORT}",
             _PROTOCOLS[protocol],
             port.ip,
             port.port,
@@ -189,7 +188,7 @@ def expected_ingress(farm: objects.Farm) -> IngressRules:
     return IngressRules(
         frozenset(
             MapEntry(
-                f"{map_name(_INGRESS_MAP, family(farm))}-{address.interface}",
+                f"{map_name(INGRESS_MAP, family(farm))}-{address.interface}",
                 _PROTOCOLS[port.protocol],
                 port.ip,
                 port.port,
@@ -205,64 +204,6 @@ def expected_ingress(farm: objects.Farm) -> IngressRules:
             if backend.state == "up" and (mac := backend.options.get("ether-addr"))
         ),
     )
-
-
-def parse_mac(data: bytes) -> str:
-    """Parse a MAC address from a value padded to 4 bytes. Return it as text."""
-    return data[:6].hex(":")
-
-
-def listener_key(listener: MapEntry) -> bytes:
-    """Return a map's key as the kernel has it: each part padded to 4 bytes."""
-    ip = ipaddress.ip_address(listener.ip).packed
-    port = b"" if _whole(listener.map) else listener.port.to_bytes(2, "big") + b"\0\0"
-    return bytes([listener.protocol, 0, 0, 0]) + ip + port
-
-
-def parse_listener(map_: str, key: bytes, chain: str) -> MapEntry:
-    """Parse an element from its key and chain."""
-    if _whole(map_):
-        return MapEntry(map_, key[0], _address(key[4:]), 0, chain)
-    return MapEntry(map_, key[0], _address(key[4:-4]), int.from_bytes(key[-4:-2], "big"), chain)
-
-
-def _address(packed: bytes) -> str:
-    # The module ipaddress takes twice as long, and of these there are tens of thousands.
-    return ".".join(map(str, packed)) if len(packed) == 4 else str(ipaddress.ip_address(packed))
-
-
-def _whole(map_: str) -> bool:
-    return not map_.endswith(_BY_PORT) and not map_.startswith(_INGRESS_MAP)
-
-
-_FIELD_BYTES = {"port": 2, "mac": 6}
-
-
-def session_text(persistence: str, table: Family, key: bytes) -> str:
-    """Return a key of a map of sessions in the syntax of nft(8). Several parts are padded to 4 bytes each."""
-    parts = []
-    for word in persistence.split():
-        size = _FIELD_BYTES.get(word[3:], 16 if table == "ip6" else 4)
-        part, key = key[:size], key[-(-size // 4) * 4 :]
-        if word.endswith("ip"):
-            parts.append(_address(part))
-        elif word.endswith("port"):
-            parts.append(str(int.from_bytes(part, "big")))
-        else:
-            parts.append(part.hex(":"))
-    return " . ".join(parts)
-
-
-def parse_target(mark: bytes, data: bytes) -> Target:
-    """Parse an element of a farm's map from ct mark to address and port."""
-    ip = data[:-4] if len(data) in (8, 20) else data
-    port = int.from_bytes(data[-4:-2], "big") if len(data) in (8, 20) else 0
-    return Target(parse_mark(mark), _address(ip), port)
-
-
-def parse_mark(mark: bytes) -> int:
-    """Parse the backend's part of a connection mark, without the bit for masquerading."""
-    return int.from_bytes(mark, "little") & objects.MARK_LAST
 
 
 def _words(element: object) -> str:

@@ -17,7 +17,7 @@ from kube_nftlb.netfilter.readback import (
     set_payload,
     verdict,
 )
-from kube_nftlb.nftlb import layout
+from kube_nftlb.nftlb import encoding, layout
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry, Target
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
@@ -52,7 +52,7 @@ class NftlbReader(RulesetReader):
         for expression in await self.expressions(family, layout.TABLE, layout.nat_chain(farm)):
             if lookup := looked_up(expression):
                 async for key, data in self.values(family, layout.TABLE, lookup):
-                    targets.add(layout.parse_target(key, data))
+                    targets.add(encoding.parse_target(key, data))
         return FarmRules(frozenset(listeners), frozenset(scheduled - {0}), frozenset(targets))
 
     async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
@@ -63,17 +63,17 @@ class NftlbReader(RulesetReader):
             if (lookup := looked_up(expression))
             async for key, _ in self.values(family, layout.TABLE, lookup)
         ]
-        return {layout.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
+        return {encoding.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
 
     async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
         """Return the rules of one farm in the mode dsr, in the maps of the wanted listeners."""
         listeners = {
-            layout.parse_listener(name, key, chain)
+            encoding.parse_listener(name, key, chain)
             for name in {listener.map for listener in wanted}
             async for key, chain in self.verdicts("netdev", layout.TABLE, name)
         }
         macs = {
-            layout.parse_mac(data)
+            encoding.parse_mac(data)
             for expression in await self.expressions("netdev", layout.TABLE, farm)
             if (lookup := looked_up(expression))
             async for _, data in self.values("netdev", layout.TABLE, lookup)
@@ -87,7 +87,7 @@ class NftlbReader(RulesetReader):
             map_ = layout.map_name(name, family)
             known = self._known.get(map_, {})
             self._known[map_] = {
-                element: known.get(element) or layout.parse_listener(name, *verdict(element))
+                element: known.get(element) or encoding.parse_listener(name, *verdict(element))
                 async for element in self.elements(family, layout.TABLE, map_)
             }
             found.update(self._known[map_].values())
@@ -103,7 +103,7 @@ class NftlbReader(RulesetReader):
 
     async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
         """Return a map of sessions: clients as the kernel has them, and the marks of their backends."""
-        return {key: layout.parse_mark(data) async for key, data in self.values(family, layout.TABLE, map_)}
+        return {key: encoding.parse_mark(data) async for key, data in self.values(family, layout.TABLE, map_)}
 
     async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
         """Return the sessions that packets have added to a map."""
@@ -120,22 +120,22 @@ class NftlbReader(RulesetReader):
         """Return the marks that one expression of a farm's filter chain can set."""
         if netlink.name(netlink.find(expression, EXPRESSION_NAME)) == "immediate":
             value = netlink.find(expression, EXPRESSION_DATA, _IMMEDIATE_DATA, VALUE)
-            return {layout.parse_mark(value)} if value is not None else set()
+            return {encoding.parse_mark(value)} if value is not None else set()
         lookup = looked_up(expression)
         # Named maps hold sessions, which are no part of the expected rules.
         if not lookup.startswith("__"):
             return set()
-        return {layout.parse_mark(data) async for _, data in self.values(family, layout.TABLE, lookup)}
+        return {encoding.parse_mark(data) async for _, data in self.values(family, layout.TABLE, lookup)}
 
     async def _listener(self, family: layout.Family, listener: MapEntry) -> MapEntry | None:
-        key = netlink.attribute(VALUE, layout.listener_key(listener))
+        key = netlink.attribute(VALUE, encoding.listener_key(listener))
         element = netlink.attribute(ELEMENT_KEY, key, nested=True)
         elements = netlink.attribute(_LIST_ITEM, element, nested=True)
         payload = set_payload(layout.TABLE, layout.map_name(listener.map, family)) + netlink.attribute(
             ELEMENTS_LIST, elements, nested=True
         )
         found = [
-            layout.parse_listener(listener.map, *verdict(each))
+            encoding.parse_listener(listener.map, *verdict(each))
             for answer in await self._nftables.ask(family, netlink.GET_ELEMENTS, payload)
             for each in elements_of(answer)
         ]

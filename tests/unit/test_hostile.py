@@ -29,7 +29,7 @@ from kube_nftlb.api.schema.reference import rows
 from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
 from kube_nftlb.netfilter.transaction import State, changes, combined, creation
-from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb import encoding, layout, objects
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.farms.builder import build
@@ -305,7 +305,7 @@ def test_the_text_with_which_sessions_are_purged_is_plain(
     persistence: str, table: layout.Family, key: bytes, name: str
 ) -> None:
     try:
-        text = layout.session_text(persistence, table, key)
+        text = encoding.session_text(persistence, table, key)
     except ValueError:
         return
     assert set(text) <= set(string.hexdigits + ".: ")
