@@ -29,12 +29,12 @@ class Changes:
         programmed: Programmed | None,
         *,
         known: bool,
-        guarded: bool,
+        restricted: bool,
     ) -> FarmChange:
         """Return the change for the farm of this name on the node.
 
-        ``known`` is True if the agent table has the farm's contents. ``guarded`` farms cannot be parsed, but restrict
-        clients by source ranges or limits.
+        ``known`` is True if the agent table has the farm's contents. ``restricted`` farms cannot be parsed, but have
+        source ranges or limits.
         """
         now = programmed.listeners if programmed is not None else frozenset()
         if isinstance(decision, Serve):
@@ -52,7 +52,7 @@ class Changes:
         if isinstance(decision, Keep) and programmed is not None:
             if known:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
-            farm_, overlay = _as_it_was(name, facts, programmed, guarded=guarded)
+            farm_, overlay = _as_it_was(name, facts, programmed, restricted=restricted)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
@@ -65,14 +65,16 @@ class Changes:
         return self._policies.rules(key, name, family, listeners)
 
 
-def _as_it_was(name: str, facts: Facts, programmed: Programmed, *, guarded: bool) -> tuple[NodeFarm | None, Contents]:
+def _as_it_was(
+    name: str, facts: Facts, programmed: Programmed, *, restricted: bool
+) -> tuple[NodeFarm | None, Contents]:
     """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
     A restarted agent only knows the current spec, if it can parse it.
     """
     refused = layout.refused(programmed.listeners)
     if facts.farm is None or not facts.readable:
-        return None, refused if guarded or programmed.refuses else Contents()
+        return None, refused if restricted or programmed.refuses else Contents()
     if facts.rules_refused is not None:
         return None, refused
     farm = node_farm(facts.farm, facts.node, facts.links)

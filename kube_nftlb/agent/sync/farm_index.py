@@ -112,7 +112,7 @@ class FarmIndex:
         """Return True if another farm owns an address of it."""
         return self._conflicts.get(key) is not None
 
-    def guarded(self, key: FarmKey) -> bool:
+    def restricted(self, key: FarmKey) -> bool:
         """Return True if a farm that cannot be parsed has source ranges or limits, which cannot be applied then."""
         refers = self._unreadable.get(key)
         return refers is not None and refers.unread

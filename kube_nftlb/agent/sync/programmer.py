@@ -196,7 +196,7 @@ class Programmer:
             facts,
             self._engine.programmed.get(name),
             known=bool(self._table.owned(name)),
-            guarded=key is not None and self._index.guarded(key),
+            restricted=key is not None and self._index.restricted(key),
         )
 
     def _rules_refused(self, refused: Mapping[str, str], asked: Mapping[str, Farm]) -> None:

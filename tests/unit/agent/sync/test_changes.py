@@ -39,9 +39,9 @@ def make(
     facts: Facts = Facts(LIMITED),  # noqa: B008 - immutable
     *,
     known: bool = True,
-    guarded: bool = False,
+    restricted: bool = False,
 ) -> FarmChange:
-    return changes.make(WEB, NAME, decision, facts, programmed, known=known, guarded=guarded)
+    return changes.make(WEB, NAME, decision, facts, programmed, known=known, restricted=restricted)
 
 
 def keys(contents: Contents | None, set_: str) -> set[str]:
@@ -77,7 +77,7 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
 
 
 @pytest.mark.parametrize(
-    ("facts", "programmed", "guarded", "refused"),
+    ("facts", "programmed", "restricted", "refused"),
     [
         (Facts(None, readable=False), SERVING, False, False),
         (Facts(None, readable=False), SERVING, True, True),
@@ -88,9 +88,9 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
     ],
 )
 def test_a_new_agent_refuses_clients_of_a_farm_that_is_kept_if_in_doubt(
-    changes: Changes, facts: Facts, programmed: Programmed, guarded: object, refused: object
+    changes: Changes, facts: Facts, programmed: Programmed, restricted: object, refused: object
 ) -> None:
-    change = make(changes, Keep(), programmed, facts, known=False, guarded=bool(guarded))
+    change = make(changes, Keep(), programmed, facts, known=False, restricted=bool(restricted))
     assert change.keep
     assert ("tcp . 10.96.0.9 . 80" in keys(change.overlay, "no-endpoints-ip")) is refused
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
@@ -106,5 +106,5 @@ def test_a_new_agent_gives_a_farm_that_is_kept_the_options_every_kernel_has(chan
 
 
 def test_a_farm_of_no_key_has_no_policies(changes: Changes) -> None:
-    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, known=True, guarded=False)
+    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, known=True, restricted=False)
     assert change == FarmChange(NAME)

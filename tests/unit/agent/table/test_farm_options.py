@@ -79,13 +79,14 @@ def test_a_farm_needs_of_the_kernel_what_its_options_say() -> None:
 
 
 def test_a_queue_is_asked_after_nftlb_has_chosen_a_backend_and_before_it_translates() -> None:
-    for changes, element in (
+    cases: tuple[tuple[dict[str, Any], Element], ...] = (
         ({}, Element("queues-ip", "tcp . 10.96.0.10 . 80", "jump queues-web--http")),
         (
             {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": []},
             Element("queues-all-ip", "10.96.0.10", "jump queues-web--http"),
         ),
-    ):
+    )
+    for changes, element in cases:
         asked = farm(queue=3, **changes)
         found = contents(asked)
         assert element in found.elements
