@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 
 class Assembly(NamedTuple):
-    """What the watches report to, and the loop."""
+    """The inputs for the watches, the loop, and libnftables."""
 
     inputs: Inputs
     reconciler: Reconciler
@@ -37,7 +37,7 @@ class Assembly(NamedTuple):
 
 @asynccontextmanager
 async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = lambda: None) -> AsyncIterator[Assembly]:
-    """Open everything that the loop needs in this network namespace, and close it in the end."""
+    """Open everything that the loop needs in this network namespace, and close it on exit."""
     reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
     conntrack = await Conntrack.open(objects.MARK_LAST)
     client = NftlbClient(settings.url, settings.key_file, on_request=_on_request)
@@ -55,5 +55,5 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
 
 def _on_request(request: Request, seconds: float) -> None:
     metrics.NFTLB_REQUEST_SECONDS.labels(request.method).observe(seconds)
-    # Without its body, where the clients of sessions may be.
+    # Without its body, which may contain the clients of sessions.
     _log.debug("nftlb request", method=request.method, path=request.path, ms=round(seconds * 1000, 1))

@@ -1,6 +1,6 @@
 """Taking everything of kube-nftlb away from a node.
 
-What the kernel remembers of open connections stays: where another service proxy takes over, they go on.
+Conntrack entries stay: if another service proxy takes over, open connections go on.
 """
 
 import os
@@ -16,15 +16,15 @@ from kube_nftlb.nftlb import layout
 from kube_nftlb.settings import NftlbSettings
 
 _ABSENT = tuple(os.strerror(number) for number in (ENOENT, EAFNOSUPPORT, EOPNOTSUPP))
-"""How the kernel says that there is no such table, or that it has no such tables at all."""
+"""The kernel's messages if there is no such table, or no support for such tables."""
 
 _log = structlog.get_logger()
 
 
 async def clean(settings: NftlbSettings, nft: Nft) -> None:
-    """Remove the tables, the addresses that pods were given, and the files. Nothing of it need be there.
+    """Remove the tables, the addresses given to pods, and the files, if they exist.
 
-    The agent must not be running, which would put all back. Raises KernelError where a table cannot be removed.
+    The agent must not be running: it would restore them. Raises KernelError if a table cannot be removed.
     """
     failures = []
     for table in (*(f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev")), f"inet {TABLE}"):

@@ -6,16 +6,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time and waits."""
+    """Tells the time, and waits."""
 
     def now(self) -> float:
-        """Return seconds that never go back."""
+        """Return the time in seconds, which never goes back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so long."""
+        """Wait for this many seconds."""
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Wait until the event is set, or for so long. Return True if it is set."""
+        """Wait until the event is set, for at most this many seconds. Return True if it is set."""
 
 
 class MonotonicClock:
@@ -26,11 +26,11 @@ class MonotonicClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so long."""
+        """Wait for this many seconds."""
         await asyncio.sleep(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Wait until the event is set, or for so long. Return True if it is set."""
+        """Wait until the event is set, for at most this many seconds. Return True if it is set."""
         try:
             await asyncio.wait_for(event.wait(), seconds)
         except TimeoutError:

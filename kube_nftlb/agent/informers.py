@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.agent.table.policies import raw_references
+from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm

@@ -1,4 +1,4 @@
-"""What a node is to serve, and what it serves, in no engine's words. Pure: no I/O."""
+"""What a node should serve and what it serves, independent of any engine. Pure: no I/O."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from kube_nftlb.reasons import FailureReason
 class Endpoint(NamedTuple):
     """A backend that this node uses.
 
-    One that is not schedulable gets no new connections from the scheduler, but keeps those it has, and can be reached
-    by sessions and by clients of this node.
+    One that is not schedulable gets no new connections from the scheduler, but keeps those it has, and stays reachable
+    for sessions and for clients of this node.
     """
 
     backend: Backend
@@ -29,8 +29,8 @@ class Endpoint(NamedTuple):
 class ListenAddress(NamedTuple):
     """One IP and one part of the list of ports of an address in a farm's spec, resolved for this node.
 
-    ``ports`` is a port or a range, and empty with the protocol All. ``source_ranges`` are the clients that get in,
-    as CIDRs without overlaps; empty if all do.
+    ``ports`` is a port or a range, and empty with the protocol All. ``source_ranges`` are the admitted clients, as
+    CIDRs without overlaps; empty if all are.
     """
 
     type: AddressType
@@ -45,17 +45,17 @@ class ListenAddress(NamedTuple):
 
 
 class DirectRouting(NamedTuple):
-    """How packets of the mode dsr reach pods of this node: all are on one bridge."""
+    """The route of packets in the mode dsr to pods of this node, which are all on one bridge."""
 
     bridge: str
     macs: Mapping[str, str]
     """The MAC addresses of the pods, by IP address."""
     inlets: Mapping[str, str]
-    """The interfaces through which clients' packets come in, with their MAC addresses."""
+    """The interfaces on which clients' packets arrive, with their MAC addresses."""
 
 
 class Blocker(NamedTuple):
-    """Why a farm cannot be served as asked on this node.
+    """Why a farm cannot be served as requested on this node.
 
     With ``refuse_clients`` the farm is programmed without endpoints, so that connections are refused. Otherwise it
     stays as it was.
@@ -68,7 +68,7 @@ class Blocker(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeFarm:
-    """A farm as this node is to serve it."""
+    """A farm as this node should serve it."""
 
     key: FarmKey
     generation: int
@@ -81,7 +81,7 @@ class NodeFarm:
     """The addresses of ready backends on this node, sorted."""
     direct: DirectRouting | None = None
     suspended: bool = False
-    """True if nothing is to be served although the mode needs no endpoint here, or has none on this node."""
+    """True if clients must be refused although the mode does without endpoints."""
 
     @cached_property
     def name(self) -> str:
@@ -90,28 +90,28 @@ class NodeFarm:
 
     @property
     def listeners(self) -> Iterator[Listener]:
-        """Everything that the farm listens on."""
+        """All listeners of the farm."""
         return (listener for address in self.addresses for listener in address.listeners())
 
     @property
     def refuses(self) -> bool:
-        """Return True if new connections are to be refused. In the mode local the node itself answers."""
+        """True if new connections must be refused. In the mode local the node itself answers."""
         if self.spec.mode == "local" and not self.suspended:
             return False
         return not any(endpoint.schedulable for endpoint in self.endpoints)
 
 
 class Programmed(NamedTuple):
-    """What an engine has of a farm."""
+    """A farm in an engine."""
 
     listeners: frozenset[Listener]
     endpoints: int
     scheduled: int
-    """How many of the endpoints get new connections."""
+    """The number of endpoints that get new connections."""
     answers_itself: bool = False
     """True in the mode local: no endpoint is needed."""
 
     @property
     def refuses(self) -> bool:
-        """Return True if new connections find nobody who answers."""
+        """True if nobody answers new connections."""
         return not (self.scheduled or self.answers_itself)

@@ -1,4 +1,4 @@
-"""NftlbFarm → what this node is to serve of it. Pure: no I/O."""
+"""Resolve an NftlbFarm for this node. Pure: no I/O."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ from kube_nftlb.api.farm import Farm, FarmSpec
 
 
 def node_farm(farm: Farm, facts: NodeFacts, links: Links | None) -> NodeFarm:
-    """Return a farm as the node is to serve it, if nothing prevents that.
+    """Return a farm as the node should serve it, if nothing prevents that.
 
-    If ``links`` is None they are not known, and packets of the mode dsr are not routed.
+    ``links`` is None if they are unknown; packets of the mode dsr are not routed then.
     """
     spec = farm.spec
     endpoints = tuple(selection.select(spec, facts))

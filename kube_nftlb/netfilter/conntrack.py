@@ -34,9 +34,9 @@ _IPV4_BYTES = 4
 
 
 class Connection(NamedTuple):
-    """An entry of the table: what the client asked for, who answers it, and its mark.
+    """An entry of the table: the original destination, who answers, and the mark.
 
-    Addresses are as the kernel has them; ``key`` is what it knows the connection by.
+    Addresses are as the kernel has them; ``key`` identifies the connection.
     """
 
     ip: bytes
@@ -48,7 +48,7 @@ class Connection(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """What clients connect to. The protocol is tcp, udp or sctp; the port is 0 for all."""
+    """A destination of clients. The protocol is tcp, udp or sctp; the port is 0 for all."""
 
     ip: str
     protocol: str
@@ -59,7 +59,7 @@ _Packed = tuple[bytes, int, int]
 
 
 class Connections(Protocol):
-    """What removes stale connections to destinations, all of one address family. Each method returns how many."""
+    """Removes stale connections to destinations of one address family. Each method returns the number removed."""
 
     async def release(self, to: Collection[Destination], marks: set[int]) -> int:
         """Release connections from backends that are gone, identified by marks.
@@ -74,7 +74,7 @@ class Connections(Protocol):
     async def forget_untranslated(self, to: Collection[Destination]) -> int:
         """Forget connections from before anything was served.
 
-        What the kernel once let pass untranslated it never translates. A mark proves nothing: it may be newer.
+        The kernel never translates a connection that it once let pass. A mark proves nothing: it may be newer.
         """
 
 
@@ -130,7 +130,7 @@ class Conntrack:
     ) -> int:
         """Change the connections that are chosen.
 
-        ``narrowed`` is a filter that lets all of them through. An old kernel may not know it: ``chosen`` decides.
+        ``narrowed`` is a filter that all of them pass. An old kernel may ignore it: ``chosen`` decides.
         """
         packed = {ip: _packed(ip) for ip in {each.ip for each in to}}
         family = "ip6" if any(len(ip) > _IPV4_BYTES for ip in packed.values()) else "ip"
@@ -148,13 +148,13 @@ class Conntrack:
 
 
 def _question(family: str, listeners: set[_Packed], narrowed: bytes) -> bytes:
-    """What the kernel is asked. It walks through its whole table for each question, so there is but one."""
+    """Return the filter of the request. The kernel walks its whole table for each request, so there is only one."""
     asked = {_to(family, *listener) for listener in listeners} if len(listeners) <= _LISTENERS_MAX else set()
     return (asked.pop() if len(asked) == 1 else b"") + narrowed
 
 
 def _to(family: str, ip: bytes, protocol: int, port: int) -> bytes:
-    """A filter for connections to a listener; without its address with IPv6, of which the kernel would tell nothing."""
+    """Return a filter for connections to a listener; without the address for IPv6, which the kernel cannot filter."""
     parts, flags = b"", _FLAG_PROTOCOL
     if family == "ip":
         parts = netlink.attribute(_TUPLE_IP, netlink.attribute(_TO_ADDRESS[family], ip), nested=True)
@@ -169,7 +169,7 @@ def _to(family: str, ip: bytes, protocol: int, port: int) -> bytes:
 
 
 def _connection(family: str, answer: bytes) -> Connection | None:
-    """A connection with ports, as the kernel tells it."""
+    """Parse a connection; None if it has no ports."""
     told = dict(netlink.attributes(answer))
     asked, answered = told.get(_TUPLE_ORIGINAL, b""), told.get(_TUPLE_REPLY, b"")
     ip = netlink.find(asked, _TUPLE_IP, _TO_ADDRESS[family])

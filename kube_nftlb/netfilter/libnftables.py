@@ -18,16 +18,16 @@ _LIBRARY = "libnftables.so.1"
 
 
 class Nftables(Protocol):
-    """What runs commands of nft(8)."""
+    """Runs commands of nft(8)."""
 
     runs: int
-    """How often something was to be changed: the number of transactions at most, as some change nothing."""
+    """The number of calls of ``run``: an upper bound for transactions, as some change nothing."""
 
     async def run(self, commands: str) -> None:
-        """Run commands, all or none. Raises KernelError with what nft says."""
+        """Run commands in one transaction. Raises KernelError with nft's message."""
 
-    async def complaint(self, commands: str) -> str:
-        """Return what nft or the kernel says against these commands, or nothing; change nothing."""
+    async def check(self, commands: str) -> str | None:
+        """Return why nft or the kernel refuses these commands, or None; change nothing."""
 
 
 class Nft:
@@ -43,7 +43,7 @@ class Nft:
 
     @classmethod
     def open(cls) -> Self:
-        """Load the library. Raises KernelError where it is not installed."""
+        """Load the library. Raises KernelError if it is not installed."""
         try:
             library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
@@ -61,17 +61,17 @@ class Nft:
         return cls(library)
 
     async def run(self, commands: str) -> None:
-        """Run commands in the syntax of nft(8), all or none. Raises KernelError with what nft says."""
+        """See ``Nftables``."""
         self.runs += 1
         await asyncio.to_thread(self._run, commands)
 
-    async def complaint(self, commands: str) -> str:
-        """What is said against these commands, by nft or the kernel; else empty. Nothing is changed."""
+    async def check(self, commands: str) -> str | None:
+        """See ``Nftables``."""
         try:
             await asyncio.to_thread(self._run, commands, dry=True)
         except errors.KernelError as error:
             return str(error)
-        return ""
+        return None
 
     def _run(self, commands: str, *, dry: bool = False) -> None:
         with self._lock:
@@ -82,6 +82,6 @@ class Nft:
         if failed:
             text = said.decode(errors="replace").strip()
             _log.debug("nftables refused", said=text)
-            # Without the commands, which it quotes: the clients of sessions may be in them.
+            # Without the commands, which it quotes: they may contain the clients of sessions.
             told = "; ".join(line for line in text.splitlines() if "Error" in line)
             raise errors.KernelError(f"nftables refused: {told or 'it does not say why'}")

@@ -1,4 +1,4 @@
-"""A socket for questions to nftables and conntrack, and the attributes of their answers, as bytes.
+"""A netlink socket for nftables and conntrack, and the attributes of answers, as bytes.
 
 pyroute2 makes an object of each attribute, which was most of the processor time of an agent with many farms or many
 connections. The numbers are those of linux/netlink.h, linux/netfilter/nfnetlink.h, nf_tables.h and
@@ -37,32 +37,32 @@ _ATTRIBUTE = struct.Struct("=HH")
 _ATTRIBUTE_TYPE_MASK = 0x3FFF
 _NESTED = 0x8000
 _READ_BYTES = 1 << 17
-"""The kernel fills as much of it as it has with one answer to a dump, 32 KiB at the most."""
+"""The kernel fills at most 32 KiB of it with one answer to a dump."""
 _TIMEOUT_S = 10
 _CHANGES_AT_ONCE = 64
-"""Each that fails is answered, and the answers must fit the socket's buffer."""
+"""Each is answered, and the answers must fit into the socket's buffer."""
 
 
 class Change(NamedTuple):
-    """What the kernel is to change: SET_CONNECTION or DELETE_CONNECTION, and the attributes."""
+    """A change for the kernel: SET_CONNECTION or DELETE_CONNECTION, and the attributes."""
 
     kind: int
     payload: bytes
 
 
 def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
-    """An attribute for a question, padded."""
+    """Return an attribute for a request, padded."""
     length = _ATTRIBUTE.size + len(value)
     return _ATTRIBUTE.pack(length, kind | (_NESTED if nested else 0)) + value + b"\0" * (-length % 4)
 
 
 def text(kind: int, value: str) -> bytes:
-    """An attribute that is a name."""
+    """Return an attribute with a name."""
     return attribute(kind, value.encode() + b"\0")
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and value of each attribute."""
+    """Yield the type and value of each attribute."""
     position, end = 0, len(data)
     while position + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, position)
@@ -73,8 +73,8 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def find(data: bytes, *path: int) -> bytes | None:
-    """The value of the attribute that is reached by these types, one in the other; None where there is none."""
-    # Without a copy on the way, for this is done a hundred thousand times where there are thousands of farms.
+    """Return the value of the attribute at this path of nested types, or None."""
+    # Without copies on the way, as thousands of farms mean hundreds of thousands of calls.
     position, end = 0, len(data)
     for kind in path:
         while position + _ATTRIBUTE.size <= end:
@@ -92,12 +92,12 @@ def find(data: bytes, *path: int) -> bytes | None:
 
 
 def name(value: bytes | None) -> str:
-    """A name as text; empty where there is none."""
+    """Return a name as text; empty if there is none."""
     return value.rstrip(b"\0").decode(errors="replace") if value is not None else ""
 
 
 class NetfilterSocket:
-    """Asks this network namespace's netfilter, one question at a time. Use ``NetfilterSocket.open``."""
+    """Sends requests to this network namespace's netfilter, one at a time. Use ``NetfilterSocket.open``."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
@@ -117,16 +117,16 @@ class NetfilterSocket:
         self._socket.close()
 
     async def ask(self, family: str, kind: int, payload: bytes = b"", *, dump: bool = False) -> list[bytes]:
-        """The attributes of each answer; none where there is no such table, chain, map or element.
+        """Return the attributes of each answer; none if there is no such table, chain, map or element.
 
-        Raises KernelError where the kernel refuses to tell, or does not answer.
+        Raises KernelError if the kernel refuses, or does not answer.
         """
         answers: list[bytes] = []
         async with self._lock, _answering():
             sequence = self._number()
             await self._send([_message(family, kind, _REQUEST | (_DUMP if dump else 0), sequence, payload)])
             async for of, answered, data in self._read():
-                # What is left of a question that was given up is not of this one.
+                # Skip answers to an earlier request that was given up.
                 if of != sequence:
                     continue
                 if answered in (_ERROR, _DONE):
@@ -139,9 +139,9 @@ class NetfilterSocket:
         return answers
 
     async def change(self, family: str, changes: Sequence[Change]) -> int:
-        """Have connections changed; how many were. One that is not there any more is left out.
+        """Change connections. Return how many there were; those that are gone do not count.
 
-        Raises KernelError where the kernel refuses a change, or does not answer; those before it are done.
+        Raises KernelError if the kernel refuses a change, or does not answer; those before it are done.
         """
         changed = 0
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
@@ -174,7 +174,7 @@ class NetfilterSocket:
         await asyncio.get_running_loop().sock_sendall(self._socket, b"".join(messages))
 
     async def _read(self) -> AsyncIterator[tuple[int, int, bytes]]:
-        """Of each message that comes: which it answers, its type, and what is behind the header. It never ends."""
+        """Yield the sequence number, type and payload of each message, without end."""
         loop = asyncio.get_running_loop()
         while True:
             data = await loop.sock_recv(self._socket, _READ_BYTES)
@@ -190,7 +190,7 @@ class NetfilterSocket:
 
 @contextlib.asynccontextmanager
 async def _answering() -> AsyncIterator[None]:
-    """What is asked here is answered in time, or it is a KernelError."""
+    """Raise KernelError if the kernel does not answer in time."""
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             yield
@@ -204,6 +204,6 @@ def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) 
 
 
 def _code(data: bytes) -> int:
-    """The number of the error, 0 where all went well."""
+    """Return the errno of an answer, 0 if it was successful."""
     code: int = struct.unpack_from("=i", data)[0]
     return -code

@@ -1,4 +1,4 @@
-"""Reading a ruleset back from the kernel over netlink, one chain or set at a time.
+"""Read a ruleset back from the kernel over netlink, one chain or set at a time.
 
 Written by hand upon ``netlink``: libnftables first reads every chain and set there is (measured with 1,000 farms:
 260 ms instead of 0.4 ms), and disagrees with other versions of itself about each other's tables.
@@ -28,7 +28,7 @@ _RETRY_S = 0.05
 
 
 class TableReader(Protocol):
-    """What tells of the tables of this network namespace."""
+    """Reads the tables of this network namespace."""
 
     async def generation(self) -> int:
         """Return the number of the last nftables transaction in this network namespace, whoever made it."""
@@ -45,9 +45,9 @@ async def confirmed(
     compare: Callable[[], Awaitable[str | None]],
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> str | None:
-    """Return how the kernel deviates, once that was found without a transaction in between; None if it does not.
+    """Return how the kernel deviates, or None. Compares again if there was a transaction meanwhile.
 
-    What is read while somebody changes nftables is incomplete, and proves nothing.
+    A ruleset read while somebody changes nftables is incomplete, and proves nothing.
     """
     for _ in range(_ATTEMPTS):
         before = await reader.generation()
@@ -100,14 +100,14 @@ class RulesetReader:
         return [
             expression
             for rule in await self._nftables.ask(family, netlink.GET_RULES, payload, dump=True)
-            # A filter that names no chain there is gets every rule of the table.
+            # If the chain does not exist, the kernel returns every rule of the table.
             if netlink.name(netlink.find(rule, _RULE_CHAIN)) == chain
             and netlink.name(netlink.find(rule, _RULE_TABLE)) == table
             for _, expression in netlink.attributes(netlink.find(rule, _RULE_EXPRESSIONS) or b"")
         ]
 
     async def values(self, family: str, table: str, name: str) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The elements of a map whose values are bytes."""
+        """Yield the elements of a map whose values are bytes."""
         async for element in self.elements(family, table, name):
             # The end of a range of keys is an element of its own, with a key alone.
             data = netlink.find(element, ELEMENT_DATA, VALUE)
@@ -115,7 +115,7 @@ class RulesetReader:
                 yield netlink.find(element, ELEMENT_KEY, VALUE) or b"", data
 
     async def verdicts(self, family: str, table: str, name: str) -> AsyncIterator[tuple[bytes, str]]:
-        """The elements of a map whose values are chains to go to."""
+        """Yield the elements of a map whose values are chains to go to."""
         async for element in self.elements(family, table, name):
             yield verdict(element)
 
@@ -128,7 +128,7 @@ class RulesetReader:
 
 
 def set_payload(table: str, name: str) -> bytes:
-    """Return what names a set or map in a request."""
+    """Return the attributes that name a set or map in a request."""
     return netlink.text(_ELEMENTS_TABLE, table) + netlink.text(_ELEMENTS_SET, name)
 
 
@@ -138,13 +138,13 @@ def elements_of(answer: bytes) -> list[bytes]:
 
 
 def looked_up(expression: bytes) -> str:
-    """The set or map that an expression looks something up in; empty where it does not."""
+    """Return the set or map of a lookup expression; empty for other expressions."""
     if netlink.name(netlink.find(expression, EXPRESSION_NAME)) != "lookup":
         return ""
     return netlink.name(netlink.find(expression, EXPRESSION_DATA, _LOOKUP_SET))
 
 
 def verdict(element: bytes) -> tuple[bytes, str]:
-    """An element's key, and the chain that it leads to."""
+    """Return an element's key, and the chain that it leads to."""
     key = netlink.find(element, ELEMENT_KEY, VALUE) or b""
     return key, netlink.name(netlink.find(element, ELEMENT_DATA, _VERDICT, _VERDICT_CHAIN))

@@ -1,6 +1,6 @@
 """Pieces of an nftables table, and the commands that turn one state of it into another. No I/O.
 
-Everything is text in the syntax of nft(8); whoever makes a piece has validated what it is made of.
+Everything is text in the syntax of nft(8), made of validated values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ class Element(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A chain, with the line that hooks it in where it is a base chain."""
+    """A chain; ``hook`` is the line that hooks in a base chain."""
 
     name: str
     rules: tuple[str, ...]
@@ -35,14 +35,14 @@ class NamedSet(NamedTuple):
     elements: tuple[str, ...] = ()
     kind: str = "set"
     dynamic: bool = False
-    """Whether packets add elements to it."""
+    """True if packets add elements to it."""
     held: int | None = None
-    """How many elements the kernel has for ``elements``, where that is known: an interval is more than one."""
+    """The number of elements in the kernel for ``elements``, if known: an interval is more than one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What one owner, such as a farm, has in a table. Names of chains and sets are unique over all owners."""
+    """The contents of one owner, such as a farm, in a table. Names of chains and sets are unique over all owners."""
 
     elements: frozenset[Element] = frozenset()
     chains: tuple[Chain, ...] = ()
@@ -52,7 +52,7 @@ class Contents:
         return bool(self.elements or self.chains or self.sets)
 
     def __or__(self, other: "Contents") -> "Contents":
-        """Both together; where they have one key or name, the other's counts."""
+        """Return both together; for a common key or name, the other's counts."""
         return contents_of(combined([self, other]))
 
 
@@ -66,7 +66,7 @@ class State:
 
 
 def combined(contents: Iterable[Contents]) -> State:
-    """All of them together; where two have one key or name, the later counts."""
+    """Return all contents together; for a common key or name, the later one counts."""
     elements: dict[tuple[str, str], str] = {}
     chains: dict[str, Chain] = {}
     sets: dict[str, NamedSet] = {}
@@ -78,19 +78,19 @@ def combined(contents: Iterable[Contents]) -> State:
 
 
 def contents_of(state: State) -> Contents:
-    """A state as what one owner has."""
+    """Return a state as the contents of one owner."""
     elements = frozenset(Element(name, key, value) for (name, key), value in state.elements.items())
     return Contents(elements, tuple(state.chains.values()), tuple(state.sets.values()))
 
 
 def creation(table: str, state: State) -> str:
-    """The commands that make a table anew with what it shall hold, whatever it held before."""
+    """Return the commands that recreate a table with this state, whatever it has now."""
     fresh = f"table inet {table} {{}}\ndelete table inet {table}\ntable inet {table} {{}}\n"
     return fresh + changes(table, State(), state)
 
 
 def changes(table: str, before: State, after: State) -> str:
-    """The commands that turn one state into the other, in an order in which nothing is named that is not there."""
+    """Return the commands from one state to the other, ordered so that nothing refers to what does not exist."""
     return "".join(f"{command}\n" for command in _changes(f"inet {table}", before, after))
 
 

@@ -1,7 +1,7 @@
-"""Talking to nftlb's HTTP API: one request at a time, one connection each, a timeout on all.
+"""A client of nftlb's HTTP API: one request at a time, one connection each, each with a timeout.
 
-The daemon is one thread with a listen backlog of 2. It matches the header ``Key`` letter by letter, and answers 200
-also where a value was not understood, in which case the answer's text says more than ``success``.
+The daemon has one thread and a listen backlog of 2. It compares the header name ``Key`` case-sensitively, and answers
+200 even if it did not understand a value; then the answer's text says more than ``success``.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import Request
 
 TIMEOUT_S = 60.0
-"""Loading thousands of farms in one request takes nftlb longer than the usual."""
+"""Loading thousands of farms in one request takes nftlb a long time."""
 
 
 class NftlbClient:
@@ -32,15 +32,15 @@ class NftlbClient:
         transport: httpx.AsyncBaseTransport | None = None,
         on_request: Callable[[Request, float], None] | None = None,
     ) -> None:
-        """``on_request`` is told each request and its duration in seconds; ``transport`` is for tests."""
+        """Call ``on_request`` with each request and its duration in seconds; ``transport`` is for tests."""
         self._key_file = key_file
         self._key = ""
         self._another = False
-        """Whether the daemon of ``_key`` is another one than that whose farms were asked for last."""
+        """True if the daemon of ``_key`` is not the one whose farms were read last."""
         self._lock = asyncio.Lock()
         self._on_request = on_request
         self.changes = 0
-        """How many requests that change something were sent."""
+        """The number of requests sent that change something."""
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=TIMEOUT_S,
@@ -54,14 +54,14 @@ class NftlbClient:
         await self._http.aclose()
 
     def restarted(self) -> bool:
-        """Whether the daemon has been started anew since its farms were last asked for: each start makes a new key."""
+        """Return True if the daemon was restarted since its farms were last read: each start makes a new key."""
         try:
             return self._another or self._key_file.read_text().strip() != self._key
         except OSError:
             return True
 
     async def farms(self) -> dict[str, objects.Farm]:
-        """All farms that nftlb has, by name."""
+        """Return all farms that nftlb has, by name."""
         body: dict[str, Any] = json.loads(await self.send(Request("GET", "/farms")))
         self._another = False
         return objects.parse(body)
@@ -83,7 +83,7 @@ class NftlbClient:
             raise errors.NftlbError(200, str(answer))
 
     async def send(self, request: Request) -> str:
-        """Send any request; its answer's body. Raises NftlbError (status 400 and above) and NftlbUnreachableError."""
+        """Return the answer's body. Raises NftlbError (status 400 and above) and NftlbUnreachableError."""
         async with self._lock:
             response = await self._attempt(request)
             if response.status_code == 401 and self._read_key():
@@ -111,7 +111,7 @@ class NftlbClient:
                 self._on_request(request, time.perf_counter() - started)
 
     def _read_key(self) -> bool:
-        """Take the key from its file; whether it is another one than before."""
+        """Read the key from its file. Return True if it has changed."""
         try:
             key = self._key_file.read_text().strip()
         except OSError as error:

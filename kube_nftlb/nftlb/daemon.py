@@ -1,4 +1,4 @@
-"""Starting nftlb as the agent expects it: on the loopback address alone, with a key that nobody else knows."""
+"""Start nftlb as the agent expects it: on the loopback address only, with a secret key."""
 
 import os
 import secrets
@@ -13,10 +13,10 @@ _LOG_TO_STDERR = "2"
 
 
 def run(port: int, key_file: Path, startup_file: Path) -> NoReturn:
-    """Replace this process with nftlb. Raises UsageError where it is not installed.
+    """Replace this process with nftlb. Raises UsageError if it is not installed.
 
-    The key is random, and handed over in the environment, because the command line is for all to see. nftlb prints it
-    on its standard output, which therefore goes nowhere. The start-up file is loaded where there is one.
+    The key is random, and passed in the environment, because everyone can see the command line. nftlb prints it to its
+    standard output, which is therefore discarded. The start-up file is loaded if it exists.
     """
     program = shutil.which("nftlb", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:

@@ -1,4 +1,4 @@
-"""How nftlb 1.0.7 lays a farm out in nftables, as far as it can be read back. No I/O.
+"""The layout of nftlb 1.0.7's rules for a farm, as far as it can be read back. No I/O.
 
 For a farm F of the family ip (ip6 has the same with a 6 behind the maps' names), in the table ``nftlb``:
 
@@ -14,7 +14,6 @@ In the mode local there is only ``filter-F``, without a map. In the mode dsr the
 the backends in an anonymous map.
 """
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,15 +25,15 @@ Family = Literal["ip", "ip6"]
 FAMILIES: tuple[Family, ...] = ("ip", "ip6")
 
 NAT_MAPS = frozenset(("nat-proto-services", "nat-services"))
-"""Those of the maps that lead to a farm's chain ``nat-F``, for connections from outside."""
+"""The maps to a farm's chain ``nat-F``, for connections from outside."""
 
 FILTER_MAPS = frozenset(("filter-proto-services", "filter-services"))
-"""Those that lead to ``filter-F``, for connections from outside."""
+"""The maps to ``filter-F``, for connections from outside."""
 
 _PREROUTING_MAPS = (("filter", "filter"), ("nat", "nat"))
 _OUTPUT_MAPS = (("output-filter", "filter"), ("output-nat", "nat"))
-_BY_PORT, _WHOLE = "-proto-services", "-services"
-_INGRESS_MAP = "proto-services"
+BY_PORT, _WHOLE = "-proto-services", "-services"
+INGRESS_MAP = "proto-services"
 
 BASE_CHAINS = {
     f"{prefix}{kind}": chain
@@ -44,7 +43,7 @@ BASE_CHAINS = {
         ("output-filter", "output-filter"),
         ("output-nat", "output-nat"),
     )
-    for kind in (_BY_PORT, _WHOLE)
+    for kind in (BY_PORT, _WHOLE)
 }
 """The chain that looks each map up, once a farm needs it."""
 MAPS = tuple(BASE_CHAINS)
@@ -79,7 +78,7 @@ class StaticSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FarmRules:
-    """What the kernel has of a farm, or should have."""
+    """The rules of a farm, in the kernel or expected."""
 
     listeners: frozenset[MapEntry]
     scheduled: frozenset[int]
@@ -102,41 +101,41 @@ class FarmRules:
 
 
 def family(farm: objects.Farm) -> Family:
-    """The nftables family of a farm, which is the one of its addresses."""
+    """Return the nftables family of a farm, which is that of its addresses."""
     return "ip6" if farm.ipv6 else "ip"
 
 
 def map_name(name: str, table: Family) -> str:
-    """A map's name in a family's table."""
+    """Return a map's name in a family's table."""
     return f"{name}6" if table == "ip6" else name
 
 
 def filter_chain(farm: str) -> str:
-    """The chain that picks a farm's backend."""
+    """Return the chain that schedules a farm's backends."""
     return f"filter-{farm}"
 
 
 def nat_chain(farm: str) -> str:
-    """The chain that sends a farm's connections to the backend picked."""
+    """Return the chain that translates a farm's connections to their backends."""
     return f"nat-{farm}"
 
 
 def sessions_map(farm: str) -> str:
-    """The map of a farm with persistence: client to mark."""
+    """Return the map from clients to marks of a farm with persistence."""
     return f"persist-{farm}"
 
 
 def static_sessions_map(farm: str) -> str:
-    """The map of a farm's static sessions: client to mark."""
+    """Return the map from clients to marks of a farm's static sessions."""
     return f"static-sessions-{farm}"
 
 
 def expected(farm: objects.Farm) -> FarmRules:
-    """What the kernel has of a farm when nftlb has done as it was told."""
+    """Return the rules that the kernel should have for a farm."""
     maps = _PREROUTING_MAPS + (_OUTPUT_MAPS if farm.options.get("intra-connect") == "on" else ())
     listeners = frozenset(
         MapEntry(
-            f"{prefix}{_WHOLE if port.protocol == 'all' else _BY_PORT}",
+            f"{prefix}{_WHOLE if port.protocol == 'all' else BY_PORT}",
             _PROTOCOLS[protocol],
             port.ip,
             port.port,
@@ -170,7 +169,7 @@ def expected(farm: objects.Farm) -> FarmRules:
 
 @dataclass(frozen=True, slots=True)
 class IngressRules:
-    """What the kernel has of a farm in the mode dsr, or should have: listeners, and MAC addresses of backends."""
+    """The rules of a farm in the mode dsr, in the kernel or expected."""
 
     listeners: frozenset[MapEntry]
     macs: frozenset[str]
@@ -185,11 +184,11 @@ class IngressRules:
 
 
 def expected_ingress(farm: objects.Farm) -> IngressRules:
-    """What the kernel has of a farm in the mode dsr when nftlb has done as it was told."""
+    """Return the rules that the kernel should have for a farm in the mode dsr."""
     return IngressRules(
         frozenset(
             MapEntry(
-                f"{map_name(_INGRESS_MAP, family(farm))}-{address.interface}",
+                f"{map_name(INGRESS_MAP, family(farm))}-{address.interface}",
                 _PROTOCOLS[port.protocol],
                 port.ip,
                 port.port,
@@ -205,64 +204,6 @@ def expected_ingress(farm: objects.Farm) -> IngressRules:
             if backend.state == "up" and (mac := backend.options.get("ether-addr"))
         ),
     )
-
-
-def parse_mac(data: bytes) -> str:
-    """A MAC address as people write it, of a value that is padded to 4 bytes."""
-    return data[:6].hex(":")
-
-
-def listener_key(listener: MapEntry) -> bytes:
-    """A map's key as the kernel has it: each part padded to 4 bytes."""
-    ip = ipaddress.ip_address(listener.ip).packed
-    port = b"" if _whole(listener.map) else listener.port.to_bytes(2, "big") + b"\0\0"
-    return bytes([listener.protocol, 0, 0, 0]) + ip + port
-
-
-def parse_listener(map_: str, key: bytes, chain: str) -> MapEntry:
-    """The element that a key and a chain make."""
-    if _whole(map_):
-        return MapEntry(map_, key[0], _address(key[4:]), 0, chain)
-    return MapEntry(map_, key[0], _address(key[4:-4]), int.from_bytes(key[-4:-2], "big"), chain)
-
-
-def _address(packed: bytes) -> str:
-    # The module ipaddress takes twice as long, and of these there are tens of thousands.
-    return ".".join(map(str, packed)) if len(packed) == 4 else str(ipaddress.ip_address(packed))
-
-
-def _whole(map_: str) -> bool:
-    return not map_.endswith(_BY_PORT) and not map_.startswith(_INGRESS_MAP)
-
-
-_FIELD_BYTES = {"port": 2, "mac": 6}
-
-
-def session_text(persistence: str, table: Family, key: bytes) -> str:
-    """A key of a farm's maps of sessions, as nft(8) spells it; each part is padded to 4 bytes if there are several."""
-    parts = []
-    for word in persistence.split():
-        size = _FIELD_BYTES.get(word[3:], 16 if table == "ip6" else 4)
-        part, key = key[:size], key[-(-size // 4) * 4 :]
-        if word.endswith("ip"):
-            parts.append(_address(part))
-        elif word.endswith("port"):
-            parts.append(str(int.from_bytes(part, "big")))
-        else:
-            parts.append(part.hex(":"))
-    return " . ".join(parts)
-
-
-def parse_target(mark: bytes, data: bytes) -> Target:
-    """An element of a farm's map of addresses: ct mark to address and port."""
-    ip = data[:-4] if len(data) in (8, 20) else data
-    port = int.from_bytes(data[-4:-2], "big") if len(data) in (8, 20) else 0
-    return Target(parse_mark(mark), _address(ip), port)
-
-
-def parse_mark(mark: bytes) -> int:
-    """The backend's part of a connection mark; the bit that asks for masquerading is left out."""
-    return int.from_bytes(mark, "little") & objects.MARK_LAST
 
 
 def _words(element: object) -> str:

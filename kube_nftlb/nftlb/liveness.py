@@ -1,6 +1,6 @@
-"""Whether nftlb answers, for the kubelet, which asks often: so without the packages that take long to load.
+"""A liveness probe of nftlb for the kubelet, which runs it often: without packages that take long to load.
 
-``python3 -m kube_nftlb.nftlb.liveness`` ends with 0 where it does, and else with 1 and a sentence.
+``python3 -m kube_nftlb.nftlb.liveness`` exits with 0 if nftlb answers, else with 1 and a message.
 """
 
 import http.client
@@ -15,7 +15,7 @@ _TIMEOUT_S = 15
 
 
 def ask(port: int, key_file: Path) -> None:
-    """Ask for a farm that there is not, nftlb's cheapest answer. Raises NftlbUnreachableError."""
+    """Request a farm that does not exist, nftlb's cheapest answer. Raises NftlbUnreachableError."""
     try:
         key = key_file.read_text().strip()
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
@@ -29,7 +29,7 @@ def ask(port: int, key_file: Path) -> None:
 
 
 def main() -> int:
-    """Ask as the settings say; the exit status."""
+    """Probe nftlb as set in the environment. Return the exit status."""
     try:
         settings = NftlbSettings.from_environment(os.environ)
         ask(settings.port, settings.key_file)

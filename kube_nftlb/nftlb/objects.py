@@ -1,7 +1,7 @@
-"""nftlb's farms, as they are sent and as ``GET /farms`` tells them. No I/O.
+"""nftlb's farms, as they are sent and as ``GET /farms`` returns them. No I/O.
 
-Every value is a string on the wire, ``name`` comes first in each object, and only ``addresses`` says what is listened
-on: the farm's own virtual-addr, virtual-ports, family and protocol act on an address nobody asked for.
+Every value is a string on the wire, ``name`` comes first in each object, and only ``addresses`` has the
+listeners: the farm's own virtual-addr, virtual-ports, family and protocol would create an unwanted address.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,26 +11,26 @@ from typing import Any, Literal, NamedTuple
 from kube_nftlb import names
 
 BackendState = Literal["up", "down", "off"]
-"""up: gets connections. off: keeps those it has, and may be chosen by others than nftlb. down: gone from the rules."""
+"""up: gets connections. off: keeps those it has, and can be scheduled by others than nftlb. down: not in the rules."""
 
 MARK_FIRST = 0x2
-"""The lowest mark that we give; nftlb looks for a free mark of its own from 0x1, and stops at once if that is free."""
+"""The lowest mark that we allocate; nftlb searches its own marks from 0x1, and stops at once if that is free."""
 MARK_LAST = 0xFFF
-"""The highest mark that nftlb takes."""
+"""The highest mark that nftlb accepts."""
 
 _NOT_OPTIONS = frozenset(
     ("name", "family", "virtual-addr", "virtual-ports", "protocol", "addresses", "backends", "policies", "sessions")
 )
 
 _NOT_SHOWN = {"intra-connect": "off"}
-"""Options that ``GET /farms`` leaves out where they have these values."""
+"""Options that ``GET /farms`` omits if they have these values."""
 
 _NEVER_SHOWN = ("oface", "ether-addr")
-"""Options that ``GET /farms`` never tells: of a farm in the mode dsr, and of its backends."""
+"""Options that ``GET /farms`` never returns: of a farm in the mode dsr, and of its backends."""
 
 
 PROTOCOLS = {"tcp": ("tcp",), "udp": ("udp",), "sctp": ("sctp",), "all": ("tcp", "udp", "sctp")}
-"""What nftlb listens on for each value of an address's protocol."""
+"""The protocols that nftlb listens on for each protocol of an address."""
 
 
 class BoundPort(NamedTuple):
@@ -45,7 +45,7 @@ class BoundPort(NamedTuple):
 
 
 def clash(some: Collection[BoundPort], others: Collection[BoundPort]) -> bool:
-    """Whether two farms cannot have these at one time."""
+    """Return True if two farms cannot have these at the same time."""
     if not set(some).isdisjoint(others):
         return True
     whole, whole_others = ({port.ip for port in ports if port.protocol == "all"} for ports in (some, others))
@@ -54,11 +54,11 @@ def clash(some: Collection[BoundPort], others: Collection[BoundPort]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a farm listens on; its name is unique in the daemon.
+    """An address that a farm listens on; its name is unique in the daemon.
 
     ``ports`` is a port, a list or a range, and empty with the protocol all.
 
-    In the mode dsr also the interface that packets come in by, and its MAC address; nftlb does not tell them again.
+    In the mode dsr it has the interface on which packets arrive, and its MAC address; nftlb does not return these.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Address:
     mac: str = ""
 
     def bound_ports(self) -> Iterator[BoundPort]:
-        """Each port that it names."""
+        """Yield each port of the address."""
         if self.protocol == "all":
             yield BoundPort(self.ip, self.protocol, 0)
             return
@@ -80,8 +80,8 @@ class Address:
                 yield BoundPort(self.ip, self.protocol, port)
 
     def wire(self) -> dict[str, str]:
-        """As nftlb takes it."""
-        # nftlb looks for the interface when it reads the address, and keeps what it had where it finds none.
+        """Return the object in nftlb's API."""
+        # nftlb looks up the interface when it reads the address, and keeps the old one if there is none.
         inlet = {"iface": self.interface, "ether-addr": self.mac} if self.interface else {}
         return {
             "name": self.name,
@@ -95,7 +95,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Where connections go; ``mark`` is the connection mark that stands for it, unique in the farm."""
+    """A backend; its connection ``mark`` is unique in the farm."""
 
     name: str
     mark: int
@@ -103,7 +103,7 @@ class Backend:
     options: Mapping[str, str]
 
     def wire(self) -> dict[str, str]:
-        """As nftlb takes it."""
+        """Return the object in nftlb's API."""
         return {"name": self.name, **self.options, "mark": hex(self.mark), "state": self.state}
 
 
@@ -111,7 +111,7 @@ class Backend:
 class Farm:
     """A farm: its options by nftlb's names, its addresses and backends by name.
 
-    ``sessions`` are the static ones, a client and the name of its backend. Those that packets make are not told of.
+    ``sessions`` are the static ones, a client and the name of its backend. nftlb does not return those made by packets.
     """
 
     name: str
@@ -122,27 +122,27 @@ class Farm:
 
     @property
     def ipv6(self) -> bool:
-        """Whether it listens on IPv6 addresses; a farm has one family."""
+        """True if it listens on IPv6 addresses; a farm has one family."""
         return any(address.family == "ipv6" for address in self.addresses.values())
 
     @property
     def persistent(self) -> bool:
-        """Whether it has maps of sessions."""
+        """True if it has maps of sessions."""
         return self.options.get("persistence", "none") != "none"
 
     @property
     def ingress(self) -> bool:
-        """Whether its rules are in the table netdev, at the ingress of interfaces, and none in the others."""
+        """True if all its rules are in the table netdev, at the ingress of interfaces."""
         return self.options.get("mode") == "dsr"
 
     def bound_ports(self) -> Iterator[BoundPort]:
-        """All that it listens on."""
+        """Yield each port that the farm listens on."""
         for address in self.addresses.values():
             yield from address.bound_ports()
 
     def wire(self) -> dict[str, Any]:
-        """As nftlb takes it. Without addresses the key is left out: naming one makes nftlb reload the farm."""
-        # nftlb takes the outlet from each address and backend it reads, so the word comes after them.
+        """Return the object in nftlb's API. Without addresses it has no key for them, which would reload the farm."""
+        # nftlb sets the outlet from each address and backend it reads, so this key comes after them.
         outlet = {key: value for key, value in self.options.items() if key == "oface"}
         document: dict[str, Any] = {
             "name": self.name,
@@ -168,22 +168,22 @@ def address_name(farm: str, ip: str, protocol: str, ports: str) -> str:
 
 
 def document(farms: Iterable[Farm]) -> dict[str, Any]:
-    """The body of POST /farms, and the content of nftlb's start-up file."""
+    """Return the body of POST /farms, which is also the content of nftlb's start-up file."""
     return {"farms": [farm.wire() for farm in farms]}
 
 
 def joined(farms: Iterable[str]) -> str:
-    """The text of a ``document`` whose farms are texts already."""
+    """Return a ``document`` as text, from farms as JSON."""
     return f'{{"farms": [{", ".join(farms)}]}}'
 
 
 def parse(body: Mapping[str, Any]) -> dict[str, Farm]:
-    """The farms of a ``GET /farms``, by name."""
+    """Parse the body of GET /farms. Return the farms by name."""
     return {raw["name"]: _farm(raw) for raw in body.get("farms", ())}
 
 
 def recalled(read: Mapping[str, Farm], known: Mapping[str, Farm]) -> dict[str, Farm]:
-    """Farms as read from nftlb, with what it never tells taken from what is known to have been sent."""
+    """Return farms as read from nftlb; what it never returns is taken from the known farms."""
     return {name: _recalled(farm, known[name]) if name in known else farm for name, farm in read.items()}
 
 

@@ -1,4 +1,4 @@
-"""Reading back from the kernel what nftlb has built, over netlink."""
+"""Read nftlb's rules back from the kernel, over netlink."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from kube_nftlb.netfilter.readback import (
     set_payload,
     verdict,
 )
-from kube_nftlb.nftlb import layout
+from kube_nftlb.nftlb import encoding, layout
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry, Target
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
@@ -27,7 +27,7 @@ _ELEMENT_EXPIRATION = 5
 
 
 class TimedSession(NamedTuple):
-    """A client as the kernel has it, the whole mark of its backend, and how many ms it is still remembered."""
+    """A client as the kernel has it, the full mark of its backend, and the time until it expires, in ms."""
 
     key: bytes
     mark: int
@@ -35,15 +35,15 @@ class TimedSession(NamedTuple):
 
 
 class NftlbReader(RulesetReader):
-    """Reads what nftlb has built in this network namespace. Use ``open``."""
+    """Reads nftlb's rules in this network namespace. Use ``open``."""
 
     def __init__(self, nftables: NetfilterSocket) -> None:
         super().__init__(nftables)
         self._known: dict[str, dict[bytes, MapEntry]] = {}
-        """What the elements of each map of listeners meant at the last look: most are the same at the next."""
+        """The parsed elements of each map of listeners at the last read: most are the same at the next."""
 
     async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
-        """What there is of one farm. Of listeners only those that are wanted are looked for."""
+        """Return the rules of one farm. Only the wanted listeners are looked up."""
         listeners = {found for listener in wanted if (found := await self._listener(family, listener))}
         scheduled: set[int] = set()
         targets: set[Target] = set()
@@ -52,28 +52,28 @@ class NftlbReader(RulesetReader):
         for expression in await self.expressions(family, layout.TABLE, layout.nat_chain(farm)):
             if lookup := looked_up(expression):
                 async for key, data in self.values(family, layout.TABLE, lookup):
-                    targets.add(layout.parse_target(key, data))
+                    targets.add(encoding.parse_target(key, data))
         return FarmRules(frozenset(listeners), frozenset(scheduled - {0}), frozenset(targets))
 
     async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
-        """The connection marks of a farm's backends with all bits, by the part that is the backend's own."""
+        """Return the full connection marks of a farm's backends, by the part that tells backends apart."""
         marks = [
             key
             for expression in await self.expressions(family, layout.TABLE, layout.nat_chain(farm))
             if (lookup := looked_up(expression))
             async for key, _ in self.values(family, layout.TABLE, lookup)
         ]
-        return {layout.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
+        return {encoding.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
 
     async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
-        """What there is of one farm in the mode dsr, in the maps of the listeners that are wanted."""
+        """Return the rules of one farm in the mode dsr, in the maps of the wanted listeners."""
         listeners = {
-            layout.parse_listener(name, key, chain)
+            encoding.parse_listener(name, key, chain)
             for name in {listener.map for listener in wanted}
             async for key, chain in self.verdicts("netdev", layout.TABLE, name)
         }
         macs = {
-            layout.parse_mac(data)
+            encoding.parse_mac(data)
             for expression in await self.expressions("netdev", layout.TABLE, farm)
             if (lookup := looked_up(expression))
             async for _, data in self.values("netdev", layout.TABLE, lookup)
@@ -81,20 +81,20 @@ class NftlbReader(RulesetReader):
         return IngressRules(frozenset(listeners & wanted), frozenset(macs))
 
     async def listeners(self, family: layout.Family) -> set[MapEntry]:
-        """Every element of the maps of listeners."""
+        """Return every element of the maps of listeners."""
         found: set[MapEntry] = set()
         for name in layout.MAPS:
             map_ = layout.map_name(name, family)
             known = self._known.get(map_, {})
             self._known[map_] = {
-                element: known.get(element) or layout.parse_listener(name, *verdict(element))
+                element: known.get(element) or encoding.parse_listener(name, *verdict(element))
                 async for element in self.elements(family, layout.TABLE, map_)
             }
             found.update(self._known[map_].values())
         return found
 
     async def base_rules(self, family: layout.Family) -> set[str]:
-        """The maps of listeners that their base chain looks up, as it must for that map to have any effect."""
+        """Return the maps of listeners that their base chain looks up; the others have no effect."""
         chains = {
             chain: [looked_up(expression) for expression in await self.expressions(family, layout.TABLE, chain)]
             for chain in set(layout.BASE_CHAINS.values())
@@ -102,11 +102,11 @@ class NftlbReader(RulesetReader):
         return {name for name, chain in layout.BASE_CHAINS.items() if layout.map_name(name, family) in chains[chain]}
 
     async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
-        """A farm's map of sessions: client as the kernel has it, and the mark of its backend."""
-        return {key: layout.parse_mark(data) async for key, data in self.values(family, layout.TABLE, map_)}
+        """Return a map of sessions: clients as the kernel has them, and the marks of their backends."""
+        return {key: encoding.parse_mark(data) async for key, data in self.values(family, layout.TABLE, map_)}
 
     async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
-        """What packets have made of a farm's map of sessions."""
+        """Return the sessions that packets have added to a map."""
         return [
             TimedSession(key, int.from_bytes(mark, "little"), int.from_bytes(left, "big"))
             async for element in self.elements(family, layout.TABLE, map_)
@@ -117,25 +117,25 @@ class NftlbReader(RulesetReader):
         ]
 
     async def _scheduled(self, family: layout.Family, expression: bytes) -> set[int]:
-        """The marks that one expression of a farm's filter chain can give."""
+        """Return the marks that one expression of a farm's filter chain can set."""
         if netlink.name(netlink.find(expression, EXPRESSION_NAME)) == "immediate":
             value = netlink.find(expression, EXPRESSION_DATA, _IMMEDIATE_DATA, VALUE)
-            return {layout.parse_mark(value)} if value is not None else set()
+            return {encoding.parse_mark(value)} if value is not None else set()
         lookup = looked_up(expression)
-        # Named maps are those of sessions: who is in there is no matter of the plan.
+        # Named maps hold sessions, which are no part of the expected rules.
         if not lookup.startswith("__"):
             return set()
-        return {layout.parse_mark(data) async for _, data in self.values(family, layout.TABLE, lookup)}
+        return {encoding.parse_mark(data) async for _, data in self.values(family, layout.TABLE, lookup)}
 
     async def _listener(self, family: layout.Family, listener: MapEntry) -> MapEntry | None:
-        key = netlink.attribute(VALUE, layout.listener_key(listener))
+        key = netlink.attribute(VALUE, encoding.listener_key(listener))
         element = netlink.attribute(ELEMENT_KEY, key, nested=True)
         elements = netlink.attribute(_LIST_ITEM, element, nested=True)
         payload = set_payload(layout.TABLE, layout.map_name(listener.map, family)) + netlink.attribute(
             ELEMENTS_LIST, elements, nested=True
         )
         found = [
-            layout.parse_listener(listener.map, *verdict(each))
+            encoding.parse_listener(listener.map, *verdict(each))
             for answer in await self._nftables.ask(family, netlink.GET_ELEMENTS, payload)
             for each in elements_of(answer)
         ]

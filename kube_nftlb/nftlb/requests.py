@@ -23,7 +23,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PutFarm:
-    """Create a farm, or merge what is named into the one there is; all its backends change in one transaction."""
+    """Create a farm, or merge into the existing one; all its backends change in one transaction."""
 
     farm: objects.Farm
 
@@ -42,7 +42,7 @@ class RemoveFarm:
 
 @dataclass(frozen=True, slots=True)
 class RemoveBackend:
-    """Delete a backend; it should be down already, which is when this costs least."""
+    """Delete a backend; this is cheapest if it is down already."""
 
     name: str
     backend: str
@@ -50,7 +50,7 @@ class RemoveBackend:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAddress:
-    """Delete an address; what was listened on is free when this is done."""
+    """Delete an address; its listeners are free afterwards."""
 
     name: str
     address: str
@@ -68,12 +68,12 @@ Step = PutFarm | RemoveFarm | RemoveBackend | RemoveAddress | RemoveSession
 
 
 def put_request(farms: Iterable[objects.Farm]) -> Request:
-    """One POST for several farms: nftlb makes one transaction of each, in their order."""
+    """Return one POST for several farms: nftlb makes a transaction for each, in this order."""
     return Request("POST", "/farms", json.dumps(objects.document(farms)).encode())
 
 
 def request(step: Step) -> Request:
-    """A step as nftlb's API takes it."""
+    """Return the request for a step."""
     match step:
         case PutFarm(farm):
             return put_request([farm])
@@ -89,7 +89,7 @@ def request(step: Step) -> Request:
 
 
 def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
-    """What a farm is in nftlb after a step, given what it was."""
+    """Return a farm in nftlb after a step, given what it was before."""
     match step:
         case PutFarm(farm):
             if before is None:
@@ -115,25 +115,25 @@ def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
 _RESTARTING = frozenset(
     ("persistence", "persist-ttl", "mode", "log", "helper", "source-addr", "intra-connect", "flow-offload", "state")
 )
-"""Options for which nftlb stops a farm and starts it again."""
+"""Options whose change makes nftlb restart a farm."""
 
 
 def drops_table(before: objects.Farm | None, step: Step) -> bool:
-    """Whether nftlb drops the table ip6 at this step, and all farms' rules in it (docs/nftlb-defects.md)."""
+    """Return True if nftlb drops the table ip6 in this step, with the rules of all farms (docs/nftlb-defects.md)."""
     if before is None or not before.ipv6 or before.ingress:
         return False
     return restarts(before, step) or isinstance(step, RemoveFarm | RemoveAddress)
 
 
 def restarts(before: objects.Farm | None, step: Step) -> bool:
-    """Whether nftlb stops a farm and starts it again at this step, with new maps of sessions."""
+    """Return True if nftlb restarts a farm in this step, with new maps of sessions."""
     if before is None or not isinstance(step, PutFarm):
         return False
     return any(before.options.get(key) != step.farm.options[key] for key in _RESTARTING & step.farm.options.keys())
 
 
 def leaves_rules(before: objects.Farm | None, step: Step) -> bool:
-    """Whether nft refuses what nftlb makes of this removal, and the farm's rules stay (docs/nftlb-defects.md)."""
+    """Return True if nft refuses nftlb's commands for this removal, and the rules stay (docs/nftlb-defects.md)."""
     removal = isinstance(step, RemoveFarm | RemoveAddress)
     return removal and before is not None and before.persistent and len(before.addresses) > 1
 

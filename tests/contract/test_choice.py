@@ -9,7 +9,7 @@ import pytest
 
 from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.api import values
-from kube_nftlb.nftlb import layout
+from kube_nftlb.nftlb import encoding, layout
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench
 from tests.contract.test_layout import BACKENDS, BYSTANDER, IPV4, IPV6, bring, engine
@@ -112,7 +112,7 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
 
     async def remembered() -> list[tuple[str, int]]:
         found = await engine.reader.sessions(table, "persist-web--http")  # type: ignore[arg-type]
-        return [(layout.session_text(persistence, table, key), mark) for key, mark in found.items()]  # type: ignore[arg-type]
+        return [(encoding.session_text(persistence, table, key), mark) for key, mark in found.items()]  # type: ignore[arg-type]
 
     await bring(engine, bystander, "bystander")
     await bring(engine, farm(**_translated(changes, family)))
@@ -161,7 +161,7 @@ async def test_a_client_returning_during_a_session_replay_displaces_no_other(
     await engine.mirror.reload("web--http")
     assert len(added) == 2, "the first time the kernel refuses it"
     found = await engine.reader.sessions("ip", "persist-web--http")
-    assert {layout.session_text("srcip", "ip", key): mark for key, mark in found.items()} == {
+    assert {encoding.session_text("srcip", "ip", key): mark for key, mark in found.items()} == {
         "10.1.0.7": first,
         "10.1.0.8": second,
     }

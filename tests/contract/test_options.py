@@ -192,4 +192,4 @@ async def test_another_helper_takes_the_place_of_one(node: Node) -> None:
 async def test_what_no_kernel_has_is_found_lacking(node: Node) -> None:
     """The probe of a kernel that lacks a helper, asked for one that there is nowhere."""
     feature = next(kernel_features.needed(farm(**FAMILIES["ipv4"], helper="ftp").spec))
-    assert await node.engine.nft.complaint(feature.probe.replace('"ftp"', '"nonsense"'))
+    assert await node.engine.nft.check(feature.probe.replace('"ftp"', '"nonsense"'))

@@ -5,17 +5,19 @@ from ipaddress import ip_address
 
 import pytest
 
+from kube_nftlb.agent.table.base import SET_NAMES
 from kube_nftlb.agent.table.layout import (
     BACKEND_SOURCES,
     HAIRPIN,
     LISTENERS,
     NO_ENDPOINTS,
-    SET_NAMES,
     SOURCES,
     TABLE,
     refused,
 )
-from kube_nftlb.agent.table.policies import Policies, References, policy, rules_owner
+from kube_nftlb.agent.table.policies import Policies, rules_owner
+from kube_nftlb.agent.table.policy_references import References
+from kube_nftlb.agent.table.policy_sets import policy
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.agent.table.verify import drift
 from kube_nftlb.api.base import Family

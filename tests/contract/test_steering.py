@@ -3,7 +3,7 @@
 import itertools
 
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table.layout import environment
+from kube_nftlb.agent.table.base import environment
 from tests.builders import farm, raw_backend
 from tests.contract.test_own_table import Node, node  # noqa: F401 - a fixture
 from tests.views import view

@@ -1,18 +1,16 @@
 """An nftlb without a kernel. ``tests/contract`` puts the same requests to it and to the real one, and compares."""
 
 import json
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import httpx
 
-from kube_nftlb import errors
-from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodVip
 from kube_nftlb.netfilter.conntrack import Destination
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
 from kube_nftlb.nftlb.readback import TimedSession
+from tests.fakes.nft import FakeNft, FakeTableReader
 
 KEY = "the-key"
 
@@ -148,15 +146,14 @@ class FakeNftlb:
         }
 
 
-class FakeKernel:
+class FakeKernel(FakeTableReader):
     """The kernel under a ``FakeNftlb``: what nftlb would have built, less what a test has broken."""
 
-    def __init__(self, nftlb: FakeNftlb, nft: "FakeNft") -> None:
+    def __init__(self, nftlb: FakeNftlb, nft: FakeNft) -> None:
+        super().__init__(nft, lambda: len(nftlb.changes))
         self._nftlb = nftlb
-        self._nft = nft
         self.refused: set[str] = set()
         """Farms that the kernel does not take."""
-        self.foreign_changes = 0
 
     def _farms(self) -> dict[str, objects.Farm]:
         return objects.parse(json.loads(self._nftlb.answer("GET", "/farms", b"")[1]))
@@ -166,9 +163,6 @@ class FakeKernel:
         if farm is None or name in self.refused:
             return FarmRules(frozenset(), frozenset(), frozenset())
         return layout.expected(farm)
-
-    async def generation(self) -> int:
-        return len(self._nftlb.changes) + len(self._nft.commands) + self.foreign_changes
 
     async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
         rules = self._rules(farm)
@@ -189,12 +183,6 @@ class FakeKernel:
 
     async def base_rules(self, family: layout.Family) -> set[str]:
         return set(layout.BASE_CHAINS)
-
-    async def rule_counts(self, table: str) -> Counter[str]:
-        return Counter({chain: len(rules) for chain, rules in self._nft.chains.items() if rules})
-
-    async def element_count(self, table: str, name: str) -> int:
-        return len(self._nft.sets.get(name, ()))
 
     async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
         return {target.mark: target.mark for target in self._rules(farm).targets}
@@ -217,75 +205,3 @@ class FakeConntrack:
 
     async def cut(self, to: Collection[Destination], addresses: frozenset[str]) -> int:
         return 0
-
-
-class FakePodLinks:
-    """A node with the interfaces that a test says, and pods that keep what they are given."""
-
-    def __init__(self, links: Links = NO_LINKS) -> None:
-        self.links = links
-        self.provided: dict[str, frozenset[PodVip]] = {}
-
-    async def look(self) -> bool:
-        return False
-
-    async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
-        self.provided.update(vips)
-
-    async def tidy(self) -> None:
-        return
-
-
-class FakeNft:
-    """Keeps the commands that it was to run, and what they make of one table."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-        self.runs = 0
-        self.error: str = ""
-        self.lacks: tuple[str, ...] = ()
-        """Words that the kernel knows nothing of."""
-        self.chains: dict[str, list[str]] = {}
-        self.sets: dict[str, dict[str, str]] = {}
-
-    async def complaint(self, commands: str) -> str:
-        return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), "")
-
-    async def run(self, commands: str) -> None:
-        self.runs += 1
-        if said := self.error or await self.complaint(commands):
-            raise errors.KernelError(said)
-        self.commands.append(commands)
-        for line in commands.splitlines():
-            verb, _, rest = line.partition(" ")
-            kind, _, rest = rest.partition(" ")
-            name, _, rest = rest.removeprefix("helper ").removeprefix("inet kube-nftlb ").partition(" ")
-            self._run(verb, kind, name, rest)
-
-    def _run(self, verb: str, kind: str, name: str, rest: str) -> None:
-        match verb, kind:
-            case "delete", "table":
-                self.damage()
-            case "add", "rule":
-                self.chains[name].append(rest)
-            case "add", "element":
-                self.sets[name].update(dict.fromkeys(_keys(rest), rest))
-            case "delete", "element":
-                for key in _keys(rest):
-                    del self.sets[name][key]
-            case (("add" | "flush"), "chain"):
-                self.chains[name] = []
-            case (("add" | "flush"), _):
-                self.sets[name] = {}
-            case "delete", "chain":
-                del self.chains[name]
-            case "delete", _:
-                del self.sets[name]
-
-    def damage(self) -> None:
-        """Somebody removes the table."""
-        self.chains, self.sets = {}, {}
-
-
-def _keys(elements: str) -> list[str]:
-    return [element.partition(" : ")[0].strip() for element in elements.strip("{} ").split(",")]

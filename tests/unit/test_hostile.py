@@ -18,8 +18,9 @@ from kube_nftlb.agent.engine.nftlb.translate import translate
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.table import base as base_
 from kube_nftlb.agent.table import layout as layout_
-from kube_nftlb.agent.table import policies
+from kube_nftlb.agent.table import policies, policy_references, policy_sets
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.node import NodeStatus
@@ -28,7 +29,7 @@ from kube_nftlb.api.schema.reference import rows
 from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
 from kube_nftlb.netfilter.transaction import State, changes, combined, creation
-from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb import encoding, layout, objects
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.farms.builder import build
@@ -38,7 +39,7 @@ from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check
 from tests.views import overlay
 
 KEY = FarmKey("default", "web--http")
-DENYING = policies.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
+DENYING = policy_sets.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
 SCHEMA = structural(FarmSpec)
 
 
@@ -133,11 +134,11 @@ def check_farm(farm: Farm) -> None:
         seen = translate(node_farm, present)
         check_wire([seen.wire()])
         known = policies.Policies()
-        known.refer(KEY, policies.references(farm))
+        known.refer(KEY, policy_references.references(farm))
         known.turn({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         own = combined(
             [
-                layout_.base(layout_.SET_NAMES),
+                base_.base(base_.SET_NAMES),
                 overlay(node_farm, seen, seen),
                 known.rules(KEY, node_farm.name, farm.spec.family, node_farm.listeners),
             ]
@@ -194,14 +195,14 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
 @example({"type": "deny", "cidrs": ["10.0.0.0/8", "fd00::/8"]})
 def test_of_a_policy_only_ranges_reach_nft(spec: Any) -> None:
     raw = {"metadata": {"namespace": "default", "name": "list"}, "spec": spec}
-    check_commands(creation(layout_.TABLE, combined([layout_.base(layout_.SET_NAMES), policies.policy(raw).contents])))
+    check_commands(creation(layout_.TABLE, combined([base_.base(base_.SET_NAMES), policy_sets.policy(raw).contents])))
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_gets_through_a_policy_s_name(text: str) -> None:
     for namespace, name in (("default", text), (text, "list")):
-        found = policies.policy({"metadata": {"namespace": namespace, "name": name}, "spec": {"type": "deny"}})
-        check_commands(creation(layout_.TABLE, combined([layout_.base(layout_.SET_NAMES), found.contents])))
+        found = policy_sets.policy({"metadata": {"namespace": namespace, "name": name}, "spec": {"type": "deny"}})
+        check_commands(creation(layout_.TABLE, combined([base_.base(base_.SET_NAMES), found.contents])))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -304,7 +305,7 @@ def test_the_text_with_which_sessions_are_purged_is_plain(
     persistence: str, table: layout.Family, key: bytes, name: str
 ) -> None:
     try:
-        text = layout.session_text(persistence, table, key)
+        text = encoding.session_text(persistence, table, key)
     except ValueError:
         return
     assert set(text) <= set(string.hexdigits + ".: ")

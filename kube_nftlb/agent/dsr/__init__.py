@@ -1,1 +1,1 @@
-"""What the modes dsr, stlsdnat and local need of a node: its links, its pods, and addresses on their loopbacks."""
+"""The modes dsr, stlsdnat and local: the node's links, its pods, and addresses on their loopbacks."""

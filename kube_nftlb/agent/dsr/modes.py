@@ -1,7 +1,7 @@
-"""What a farm in the mode dsr needs of this node. Pure: no I/O.
+"""The requirements of a farm in the mode dsr on this node. Pure: no I/O.
 
 A packet is sent on unchanged to the MAC address of a backend, from the ingress of each interface through which clients'
-packets come in. The address need not be on the node: the kernel would take the backends' answers for forged ones.
+packets come in. The address must not be on the node: the kernel would drop the backends' answers as spoofed.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ _NAMED_MAX = 3
 
 
 class PodLink(NamedTuple):
-    """How a pod hangs on this node: its namespace's inode, its interface and MAC address, and the bridge it is on."""
+    """A pod's link to this node: its namespace's inode, its interface and MAC address, and the bridge it is on."""
 
     namespace: int
     interface: str
@@ -28,7 +28,7 @@ class PodLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Links:
-    """The node's interfaces as far as they matter here."""
+    """The node's interfaces, as far as they matter here."""
 
     pods: Mapping[str, PodLink]
     """The pods on this node's bridges, by IP address."""
@@ -66,7 +66,7 @@ def direct_routing(spec: FarmSpec, links: Links) -> DirectRouting:
 
 
 def _on_one_bridge(spec: FarmSpec, links: Links) -> dict[str, PodLink]:
-    """The backends that one interface leads to, by IP: nftlb has one for a farm. The bridge with the most is taken."""
+    """Return the pods on the bridge with the most backends, by IP: nftlb takes one outgoing interface per farm."""
     found = {
         backend.ip: links.pods[backend.ip] for backend in spec.backends if backend.ready and backend.ip in links.pods
     }
@@ -129,13 +129,13 @@ def _dsr_problem(spec: FarmSpec, links: Links) -> tuple[FailureReason, str] | No
 
 
 def _unusable(spec: FarmSpec) -> Iterator[str]:
-    """The settings, by their names, that need connection tracking or nftlb's filter chains; the model refuses more."""
+    """Yield the settings that need connection tracking or nftlb's filter chains; the model rejects others."""
     if spec.protocol == "All":
         yield "the protocol All"
     if spec.sessions:
         yield "sessions"
     if any(address.source_ranges for address in spec.addresses):
-        # A packet is sent on before it comes to the rules that look at them.
+        # Packets are forwarded before they reach the rules for source ranges.
         yield "sourceRanges"
     if any(backend.established is not None for backend in spec.backends):
         yield "limits of backends"

@@ -1,58 +1,34 @@
-"""The node's interfaces and its pods', and the addresses of dsr farms on the loopbacks of pods.
+"""Give pods the addresses of dsr farms on their loopbacks.
 
-A pod's namespace is entered only where it is the other end of a port of one of this node's bridges, and has the very
-address that a farm has for a backend. What was changed in there is on record in the run folder, so that an agent that
-was restarted can undo it.
+A pod's namespace is changed only if it is the other end of a port of one of this node's bridges, and has the address of
+a farm's backend. Changes are recorded in the run folder, so that a restarted agent can undo them.
 """
 
 import asyncio
 import json
 import os
-import re
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 from pyroute2 import IPRoute
-from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST, nla, nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.rtnl import RTM_SETLINK
-from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodLink, PodVip
+from kube_nftlb.agent.dsr.survey import ARP, read_links, set_arp, survey
 from kube_nftlb.netfilter import namespaces
 
 _log = structlog.get_logger()
 
-_ETHERNET = 1
 _LOOPBACK = 1
-_GLOBAL = 0
 _NO_DAD = 0x02
-_ARP = {"arp_announce": 2, "arp_ignore": 1}
-"""ip-sysctl: never name the address of another interface in an ARP request; answer only for those of the interface."""
-_INTERFACE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-"""What nft takes for a name without quotes, and nftlb puts none."""
-
-
-@dataclass(frozen=True)
-class _Link:
-    index: int
-    name: str
-    mac: str
-    master: int
-    peer: int
-    peer_namespace: int
-    usable: bool
-    arp: dict[str, int]
-    ips: frozenset[str]
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """What was done in a pod's namespace, and how it was before."""
+    """The changes in a pod's namespace, and the settings before."""
 
     namespace: int
     interface: str
@@ -60,28 +36,8 @@ class _Entry:
     vips: frozenset[str] = field(default_factory=frozenset)
 
 
-class _ArpSettings(nlmsg):  # type: ignore[misc]  # pyroute2 has no type hints
-    """RTM_SETLINK with IFLA_AF_SPEC, AF_INET, IFLA_INET_CONF: it works where /proc/sys is read-only (if_link.h)."""
-
-    fields = ifinfmsg.fields
-    prefix = ""
-    nla_map = ((26, "AF_SPEC", "af_spec"),)
-
-    class af_spec(nla):  # type: ignore[misc]  # noqa: N801 - pyroute2 finds it by this name
-        prefix = ""
-        nla_map = ((socket.AF_INET, "INET", "inet"),)
-
-        class inet(nla):  # type: ignore[misc]  # noqa: N801 - as above
-            prefix = ""
-            nla_map = ((1, "CONF", "conf"),)
-
-            class conf(nla):  # type: ignore[misc]  # noqa: N801 - as above
-                prefix = ""
-                nla_map = ((18, "arp_announce", "uint32"), (19, "arp_ignore", "uint32"))
-
-
 class PodLinks(Protocol):
-    """What knows the node's interfaces, and gives pods addresses."""
+    """Knows the node's interfaces, and gives pods addresses."""
 
     links: Links
 
@@ -89,17 +45,17 @@ class PodLinks(Protocol):
         """Read the interfaces anew. Return True if anything has changed."""
 
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
-        """Give pods the addresses that these farms need; a pod that cannot be given one is no longer in ``links``."""
+        """Give pods the addresses that these farms need; pods for which that fails are removed from ``links``."""
 
     async def tidy(self) -> None:
-        """Take from pods what no farm needs any more."""
+        """Remove addresses from pods that no farm needs any more."""
 
 
 class PodAddresses:
     """See ``PodLinks``. ``provide`` adds addresses, ``tidy`` takes them away."""
 
     def __init__(self, file: Path) -> None:
-        """``file`` is the record of what pods were given."""
+        """Record the addresses given to pods in ``file``."""
         self._file = file
         self._wanted: dict[str, frozenset[PodVip]] = {}
         self._record = _read(self._file)
@@ -107,11 +63,11 @@ class PodAddresses:
 
     async def look(self) -> bool:
         """See ``PodLinks``."""
-        before, self.links = self.links, await asyncio.to_thread(_survey)
+        before, self.links = self.links, await asyncio.to_thread(survey)
         return self.links != before
 
     async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
-        """Give pods the addresses that these farms need; a pod that cannot be given one is no longer in ``links``."""
+        """Give pods the addresses that these farms need; pods for which that fails are removed from ``links``."""
         self._wanted.update(vips)
         self._wanted = {farm: wanted for farm, wanted in self._wanted.items() if wanted}
         for ip, wanted in self._by_pod().items():
@@ -125,7 +81,7 @@ class PodAddresses:
                 self.links = replace(self.links, pods={k: v for k, v in self.links.pods.items() if k != ip})
 
     async def tidy(self) -> None:
-        """Take from pods what no farm needs any more."""
+        """Remove addresses from pods that no farm needs any more."""
         by_pod = self._by_pod()
         for ip, entry in list(self._record.items()):
             if surplus := entry.vips - by_pod.get(ip, frozenset()):
@@ -145,7 +101,7 @@ class PodAddresses:
     def _give(self, ip: str, pod: PodLink, vips: frozenset[str]) -> None:
         def configure() -> None:
             with IPRoute() as netlink:
-                link = next(link for link in _links(netlink) if link.name == pod.interface and ip in link.ips)
+                link = next(link for link in read_links(netlink) if link.name == pod.interface and ip in link.ips)
                 there = {address.get_attr("IFA_ADDRESS") for address in netlink.get_addr()}
                 known = self._record.get(ip)
                 if known is None or known.namespace != pod.namespace:
@@ -154,7 +110,7 @@ class PodAddresses:
                 # What is there already is somebody else's. On record before it is done, so that none is forgotten.
                 self._record[ip] = replace(known, vips=known.vips | (vips - there))
                 self._write()
-                _set_arp(netlink, link.index, {name: max(_ARP[name], link.arp[name]) for name in known.arp})
+                set_arp(netlink, link.index, {name: max(ARP[name], link.arp[name]) for name in known.arp})
                 for vip in sorted(vips - there):
                     six = ":" in vip
                     extra = {"flags": _NO_DAD} if six else {}
@@ -168,7 +124,9 @@ class PodAddresses:
 
         def restore() -> None:
             with IPRoute() as netlink:
-                link = next((link for link in _links(netlink) if link.name == entry.interface and ip in link.ips), None)
+                link = next(
+                    (link for link in read_links(netlink) if link.name == entry.interface and ip in link.ips), None
+                )
                 # The number of a namespace that has gone may be another's now.
                 if link is None:
                     return
@@ -177,7 +135,7 @@ class PodAddresses:
                     if vip in vips:
                         netlink.addr("delete", index=_LOOPBACK, address=vip, prefixlen=address["prefixlen"])
                 if not left:
-                    _set_arp(netlink, link.index, entry.arp)
+                    set_arp(netlink, link.index, entry.arp)
                 _log.info("pod has lost the addresses of dsr farms", pod_ip=ip, addresses=sorted(vips))
 
         try:
@@ -208,85 +166,8 @@ def _read(file: Path) -> dict[str, _Entry]:
     return {ip: _Entry(**{**entry, "vips": frozenset(entry["vips"])}) for ip, entry in content.items()}
 
 
-def _survey() -> Links:
-    with IPRoute() as netlink:
-        links = {link.index: link for link in _links(netlink)}
-        pods: dict[str, PodLink] = {}
-        twice: set[str] = set()
-        for ip, pod in _pods(netlink, links):
-            twice.update({ip} & pods.keys())
-            pods[ip] = pod
-    return Links(
-        # An address that two namespaces claim is nobody's.
-        {ip: pod for ip, pod in pods.items() if ip not in twice},
-        {link.name: link.mac for link in links.values() if link.usable and link.ips and not link.master},
-        frozenset(ip for link in links.values() for ip in link.ips),
-    )
-
-
-def _pods(netlink: IPRoute, links: Mapping[int, _Link]) -> Iterator[tuple[str, PodLink]]:
-    for inode, path in namespaces.other_networks().items():
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            number = netlink.get_netnsid(fd=descriptor)["nsid"]
-            inside = namespaces.in_namespace(descriptor, _own_links)
-        except (OSError, NetlinkError):
-            continue
-        finally:
-            os.close(descriptor)
-        for link in inside:
-            port = links.get(link.peer)
-            if port is None or (port.peer, port.peer_namespace) != (link.index, number) or not link.usable:
-                continue
-            bridge = links.get(port.master)
-            if bridge is not None and bridge.usable:
-                yield from ((ip, PodLink(inode, link.name, link.mac, bridge.name)) for ip in link.ips)
-
-
-def _own_links() -> list[_Link]:
-    with IPRoute() as netlink:
-        return _links(netlink)
-
-
-def _links(netlink: IPRoute) -> list[_Link]:
-    ips: dict[int, set[str]] = {}
-    for address in netlink.get_addr():
-        if address["scope"] == _GLOBAL:
-            ips.setdefault(address["index"], set()).add(address.get_attr("IFA_ADDRESS"))
-    return [_link(raw, frozenset(ips.get(raw["index"], ()))) for raw in netlink.get_links()]
-
-
-def _link(raw: Any, ips: frozenset[str]) -> _Link:
-    name = raw.get_attr("IFLA_IFNAME")
-    settings = raw.get_attr("IFLA_AF_SPEC").get_attr("AF_INET") or {}
-    return _Link(
-        raw["index"],
-        name,
-        raw.get_attr("IFLA_ADDRESS") or "",
-        raw.get_attr("IFLA_MASTER") or 0,
-        raw.get_attr("IFLA_LINK") or 0,
-        -1 if raw.get_attr("IFLA_LINK_NETNSID") is None else raw.get_attr("IFLA_LINK_NETNSID"),
-        raw["ifi_type"] == _ETHERNET and bool(raw["flags"] & IFF_UP) and bool(_INTERFACE_NAME.fullmatch(name)),
-        {key: settings.get(key, 0) for key in _ARP},
-        ips,
-    )
-
-
-def _set_arp(netlink: IPRoute, index: int, values: Mapping[str, int]) -> None:
-    if not values:
-        return
-    message = _ArpSettings()
-    message["header"]["type"], message["header"]["flags"] = RTM_SETLINK, NLM_F_REQUEST | NLM_F_ACK
-    message["index"] = index
-    message["attrs"] = [("AF_SPEC", {"attrs": [("INET", {"attrs": [("CONF", {"attrs": list(values.items())})]})]})]
-    list(netlink.nlm_request_batch([message]))
-
-
 def _enter(namespace: int, function: Any) -> None:
-    """Run a function in the namespace with this inode. Raises OSError where it has gone."""
+    """Run a function in the namespace with this inode. Raises OSError if it is gone."""
     path = namespaces.other_networks().get(namespace)
     if path is None:
         raise FileNotFoundError(f"the network namespace {namespace} has gone")

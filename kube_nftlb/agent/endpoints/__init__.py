@@ -1,1 +1,1 @@
-"""Which backends of a farm this node uses. Pure: no I/O in any module here."""
+"""Select the backends of a farm that this node uses. Pure: no I/O in any module here."""

@@ -1,6 +1,6 @@
 """Select the backends of a farm that get connections, and those that keep what they have. Pure: no I/O.
 
-States and priorities are decided here and not by an engine, which knows nothing of backends that are not ready.
+States and priorities are decided here, as engines do not know about backends that are not ready.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from kube_nftlb.api.farm import FarmSpec
 def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[Endpoint]:
     """Yield the endpoints that a node uses, in the order of the spec.
 
-    Those that the traffic policy leaves are schedulable. If the node schedules only its own, the others can still be
-    reached by its own clients. A backend that drains is not schedulable either, but keeps its sessions. One that is off
+    Those that the traffic policy allows are schedulable. If the node schedules only its own, its own clients can still
+    reach the others. A backend that drains is not schedulable either, but keeps its sessions. One that is off
     or down, on standby, or not ready is not used at all; nor is any of a farm that is off or down.
     """
     endpoints = candidates(spec, facts)
@@ -30,7 +30,7 @@ def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[Endpoint]:
 
 
 def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
-    """The backends that may get connections on a node."""
+    """Return the backends that may get connections on a node."""
     if spec.state in ("off", "down"):
         return Endpoints((), ())
     highest = priority_in_use(spec)
@@ -39,7 +39,7 @@ def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:
 
 
 def priority_in_use(spec: FarmSpec) -> int:
-    """The highest priority of which backends get connections; those above it are spare."""
+    """Return the highest priority in use; backends above it are on standby."""
     able = [backend.priority for backend in spec.backends if _able(backend)]
     unable = [backend.priority for backend in spec.backends if not _able(backend)]
     highest = spec.priority
@@ -49,7 +49,7 @@ def priority_in_use(spec: FarmSpec) -> int:
 
 
 def cut_off(spec: FarmSpec) -> frozenset[str]:
-    """The addresses of the backends whose open connections are to end."""
+    """Return the addresses of backends whose open connections must end."""
     return frozenset(backend.ip for backend in spec.backends if "down" in (spec.state, backend.state))
 
 
@@ -63,9 +63,9 @@ def warning(spec: FarmSpec) -> str | None:
 
 
 def _lingers(spec: FarmSpec, backend: Backend) -> bool:
-    """Whether a backend that gets no new connections is still led to: it drains, or has UDP flows to answer.
+    """Return True if a backend without new connections stays reachable: it drains, or has UDP flows to answer.
 
-    A client that a session would hold to one that terminates is not held.
+    Sessions do not hold clients to a terminating backend.
     """
     if backend.state == "drain":
         return backend.ready

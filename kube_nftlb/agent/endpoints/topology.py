@@ -1,4 +1,4 @@
-"""Which of a farm's backends a node uses: the rules of kube-proxy (KEP-1669, KEP-2086, KEP-2433, KEP-3015). No I/O."""
+"""Select backends by topology, as kube-proxy does (KEP-1669, KEP-2086, KEP-2433, KEP-3015). No I/O."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -16,9 +16,9 @@ class Endpoints(NamedTuple):
 
 
 def choose(backends: Sequence[Backend], policy: TrafficPolicy, facts: NodeFacts) -> Endpoints:
-    """Both lists on a node; ``local`` is empty with the traffic policy Cluster, which has no use for it.
+    """Return both lists for a node; ``local`` is empty with the traffic policy Cluster, which does not use it.
 
-    In each list backends that are ready; where there is none, those that serve while they terminate. Hints count for
+    Each list has the ready backends; if there are none, those that serve while they terminate. Hints count for
     ``cluster`` alone, and only while every ready backend has some and one is meant for this node or zone.
     """
     ready = [backend for backend in backends if backend.ready]
@@ -35,7 +35,7 @@ def _last_resort(backends: Iterable[Backend]) -> list[Backend]:
 
 
 def _preferred(ready: list[Backend], facts: NodeFacts) -> list[Backend]:
-    """The ready backends that the hints name for this node, else for its zone, else all."""
+    """Return the ready backends hinted for this node, else for its zone, else all."""
     hints: tuple[tuple[str, Callable[[Backend], tuple[str, ...]]], ...] = (
         (facts.name, lambda backend: backend.for_nodes),
         (facts.zone, lambda backend: backend.for_zones),

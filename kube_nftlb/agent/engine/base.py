@@ -1,4 +1,4 @@
-"""What an engine is: it serves farms on this node, by whatever data plane it programs.
+"""The interface of an engine, which serves farms on this node with the data plane that it programs.
 
 The loop decides what the node is to serve (``sync.decide``) and hands the engine changes. How they become requests,
 marks, chains or map elements, and in which order, is the engine's business, as are its defects and restarts. All
@@ -16,11 +16,11 @@ from kube_nftlb.netfilter.transaction import Contents
 
 @dataclass(frozen=True, slots=True)
 class FarmChange:
-    """What is to become of one farm.
+    """The change of one farm.
 
-    ``farm`` is None if it is to go. With ``keep`` the engine leaves it as it is. ``overlay`` is what the farm is to
-    have in the agent table once the change is applied; None leaves what is there. ``policies`` is what keeps clients
-    out, wherever the farm listens now or is going to, and ``policies_after`` once the change is applied.
+    ``farm`` is None if it is withdrawn. With ``keep`` the engine leaves it as it is. ``overlay`` is the farm's part of
+    the agent table once the change is applied; None leaves what is there. ``policies`` keep clients out wherever the
+    farm listens before or after the change, ``policies_after`` once it is applied.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Applied:
     incomplete: Collection[str] = ()
     """Farms that lack endpoints until others are gone: apply them again."""
     changed: Collection[str] = ()
-    """Farms of which the data plane was sent something."""
+    """Farms for which the data plane was sent anything."""
 
 
 class TransactionCount(NamedTuple):
-    """What this engine has done to nftables since it began."""
+    """The number of changes that this engine has made to nftables since it started."""
 
     requests: int
     """Requests to a daemon, of which each may be any number of transactions."""
@@ -63,11 +63,11 @@ class Engine(Protocol):
 
     @property
     def programmed(self) -> Mapping[str, Programmed]:
-        """What the engine has of each farm, by name."""
+        """The farms that the engine has, by name."""
 
     @property
     def transactions(self) -> TransactionCount:
-        """How much the engine has done, to tell its transactions from those of others."""
+        """The engine's own changes so far, to tell its transactions from those of others."""
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """Return why this engine cannot serve a farm, or None if it can. Pure."""
@@ -76,7 +76,7 @@ class Engine(Protocol):
         """Return the names of the farms that this engine has on any of these listeners."""
 
     def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
-        """Return what these farms are to have in the agent table before any of the changes is applied, by owner."""
+        """Return what these farms need in the agent table before any of the changes is applied, by owner."""
 
     def restarted(self) -> bool:
         """Return True if the data plane has lost its state, or may have, since ``load``."""
@@ -85,22 +85,22 @@ class Engine(Protocol):
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
-        """Program changes. No listener is ever two farms'; established connections survive."""
+        """Program changes. No listener ever belongs to two farms; established connections survive."""
 
     async def drift(self, name: str | None = None) -> str | None:
         """Return how the kernel deviates from what was programmed, or None if it does not.
 
-        Of one farm; or, without a name, of what all farms share.
+        Compares one farm or, without a name, what all farms share.
         """
 
     async def repair(self, name: str | None = None) -> None:
-        """Write the rules of one farm, or all rules, anew."""
+        """Rewrite the rules of one farm, or all rules."""
 
     async def forget_stale(self, name: str) -> None:
-        """Clean up sessions and connections to endpoints of a farm that went while no agent ran."""
+        """Clean up sessions and connections to endpoints that disappeared while no agent ran."""
 
     async def maintain(self, *, busy: bool) -> str | None:
-        """Do what is due beside changes, about once a second; ``busy`` if changes wait. Return what went wrong."""
+        """Do periodic work, about once a second; ``busy`` if changes wait. Return what went wrong, or None."""
 
     async def aclose(self) -> str | None:
-        """Finish what must not be left half-done. Return what went wrong."""
+        """Finish what must not be left half-done. Return what went wrong, or None."""

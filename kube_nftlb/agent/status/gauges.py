@@ -1,11 +1,11 @@
 """Set the agent's gauges when they are read."""
 
 import time
-from collections import Counter
 from typing import get_args
 
 from kube_nftlb import metrics
-from kube_nftlb.agent.sync.reconciler import FarmState, Reconciler
+from kube_nftlb.agent.sync.counts import BackendState, FarmState
+from kube_nftlb.agent.sync.reconciler import Reconciler
 
 
 class Gauges:
@@ -16,17 +16,13 @@ class Gauges:
 
     def refresh(self) -> None:
         """Set all gauges."""
-        progress, lag = self._reconciler.progress, self._reconciler.progress.lag
+        progress, counts = self._reconciler.progress, self._reconciler.counts
+        lag = progress.lag
         now = time.monotonic()
-        metrics.set_states(metrics.NODE_FARMS, self._reconciler.states(), get_args(FarmState))
-        metrics.set_states(metrics.NODE_BACKENDS, self._backends(), ("up", "off"))
-        metrics.NODE_POLICIES.set(self._reconciler.policy_count)
-        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(self._reconciler.without_local_backends())
+        metrics.set_states(metrics.NODE_FARMS, counts.farms(), get_args(FarmState))
+        metrics.set_states(metrics.NODE_BACKENDS, counts.backends(), get_args(BackendState))
+        metrics.NODE_POLICIES.set(counts.policies)
+        metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(counts.without_local_backends())
         metrics.NFTLB_UP.set(not progress.engine_error)
         metrics.LAG_SECONDS.set(now - lag.waiting_since if lag.waiting_since is not None else 0)
         metrics.LAST_SYNC.set(time.time() - (now - lag.done_at) if lag.done_at is not None else 0)
-
-    def _backends(self) -> Counter[str]:
-        farms = list(self._reconciler.programmed.values())
-        up = sum(farm.scheduled for farm in farms)
-        return Counter({"up": up, "off": sum(farm.endpoints for farm in farms) - up})

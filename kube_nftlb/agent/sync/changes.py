@@ -1,4 +1,4 @@
-"""Decisions → what the engine is asked to change. Pure: no I/O."""
+"""Turn decisions into changes for the engine. Pure: no I/O."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from kube_nftlb.netfilter.transaction import Contents
 
 
 class Changes:
-    """Makes changes of decisions, with the policies as they are now."""
+    """Turns decisions into changes, with the current policies."""
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
@@ -29,12 +29,12 @@ class Changes:
         programmed: Programmed | None,
         *,
         known: bool,
-        guarded: bool,
+        restricted: bool,
     ) -> FarmChange:
         """Return the change for the farm of this name on the node.
 
-        ``known`` says that the agent table has what the farm had. ``guarded`` farms are not understood, and ask for
-        something other than policies that keeps clients out.
+        ``known`` is True if the agent table has the farm's contents. ``restricted`` farms cannot be parsed, but have
+        source ranges or limits.
         """
         now = programmed.listeners if programmed is not None else frozenset()
         if isinstance(decision, Serve):
@@ -52,12 +52,12 @@ class Changes:
         if isinstance(decision, Keep) and programmed is not None:
             if known:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
-            farm_, overlay = _as_it_was(name, facts, programmed, guarded=guarded)
+            farm_, overlay = _as_it_was(name, facts, programmed, restricted=restricted)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
     def rules(self, key: FarmKey | None, name: str, listeners: Iterable[Listener]) -> Contents:
-        """Return what applies the policies of a farm at these listeners."""
+        """Return the rules that apply the policies of a farm at these listeners."""
         if key is None:
             return Contents()
         listeners = list(listeners)
@@ -65,14 +65,16 @@ class Changes:
         return self._policies.rules(key, name, family, listeners)
 
 
-def _as_it_was(name: str, facts: Facts, programmed: Programmed, *, guarded: bool) -> tuple[NodeFarm | None, Contents]:
-    """Return what a farm that stays as it is gets from an agent that does not know what it had: less if in doubt.
+def _as_it_was(
+    name: str, facts: Facts, programmed: Programmed, *, restricted: bool
+) -> tuple[NodeFarm | None, Contents]:
+    """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
-    An agent that was restarted knows the spec of today alone, if it can read that.
+    A restarted agent only knows the current spec, if it can parse it.
     """
     refused = layout.refused(programmed.listeners)
     if facts.farm is None or not facts.readable:
-        return None, refused if guarded or programmed.refuses else Contents()
+        return None, refused if restricted or programmed.refuses else Contents()
     if facts.rules_refused is not None:
         return None, refused
     farm = node_farm(facts.farm, facts.node, facts.links)

@@ -1,7 +1,7 @@
-"""Decide what becomes of each farm on this node. Pure: no I/O, no clock.
+"""Decide what to do about each farm on this node. Pure: no I/O, no clock.
 
-One decision per farm: it is served, or stays as it is, or is withdrawn. Everything else follows from the decisions:
-what the engine is asked for, and what the node reports.
+One decision per farm: serve it, keep it as it is, or withdraw it. Everything else follows from the decisions: the
+changes for the engine, and the node's status.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,26 +28,26 @@ _SEE_OWNER = "that farm stays as it is because this agent cannot apply its spec;
 
 
 class Facts(NamedTuple):
-    """What is known of a farm before it is decided on."""
+    """Everything that a decision on a farm depends on."""
 
     farm: Farm | None
-    """As it was last understood; None if it is gone, or was never understood."""
+    """The last valid spec; None if the farm is gone, or never had one."""
     readable: bool = True
-    """False if its newest spec is not understood."""
+    """False if its newest spec cannot be parsed."""
     conflict: Conflict | None = None
     rules_refused: str | None = None
     """Why the kernel refused its rules in the agent table."""
     backing_off: bool = False
-    """True if it failed a short while ago and is to be left alone."""
+    """True if it failed a short while ago and is not retried yet."""
     missing_feature: str | None = None
-    """What the kernel lacks for it."""
+    """The kernel features that it lacks, as a message."""
     node: NodeFacts = NodeFacts()
     links: Links = modes.NO_LINKS
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Serve the farm; with a problem if it is not served as asked for."""
+    """Serve the farm; with a problem if it is not served as requested."""
 
     farm: NodeFarm
     problem: Problem | None = None
@@ -72,7 +72,21 @@ Decision = Serve | Keep | Withdraw
 
 
 def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> Decision:
-    """Return what becomes of a farm."""
+    """Decide what to do about a farm."""
+    decision = _alone(facts, unsupported)
+    if not isinstance(decision, Serve) or (owner := stuck_owner(decision.farm.listeners)) is None:
+        return decision
+    message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
+    return Withdraw(Problem("AddressInUse", message, decision.farm.generation), retry=True)
+
+
+def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
+    """Return True if a farm stays as it is, so that no other farm can get an address of it."""
+    return isinstance(_alone(facts, unsupported), Keep)
+
+
+def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
+    """Decide on a farm, assuming that no other farm is stuck on its listeners."""
     farm = facts.farm
     if not facts.readable:
         return Keep()
@@ -88,35 +102,16 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> D
     if facts.missing_feature is not None:
         return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature))
     served = node_farm(farm, facts.node, facts.links)
-    if (blocker := _blocker(served, facts.links, unsupported)) is not None:
-        problem = _problem(farm, blocker.reason, blocker.message)
-        if not blocker.refuse_clients:
-            return Keep(problem)
-        return _unless_stuck(Serve(replace(served, endpoints=(), direct=None, suspended=True), problem), stuck_owner)
-    return _unless_stuck(Serve(served), stuck_owner)
-
-
-def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
-    """Return True if a farm stays as it is, so that no other farm gets an address of it."""
-    if not facts.readable:
-        return True
-    if facts.farm is None or facts.conflict is not None:
-        return False
-    if facts.rules_refused is not None or facts.missing_feature is not None:
-        return True
-    blocker = _blocker(node_farm(facts.farm, facts.node, facts.links), facts.links, unsupported)
-    return blocker is not None and not blocker.refuse_clients
+    if (blocker := _blocker(served, facts.links, unsupported)) is None:
+        return Serve(served)
+    problem = _problem(farm, blocker.reason, blocker.message)
+    if not blocker.refuse_clients:
+        return Keep(problem)
+    return Serve(replace(served, endpoints=(), direct=None, suspended=True), problem)
 
 
 def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker | None:
     return modes.unusable_settings(farm.spec) or unsupported(farm) or modes.blocker(farm.spec, links)
-
-
-def _unless_stuck(decision: Serve, stuck_owner: StuckOwner) -> Decision:
-    if (owner := stuck_owner(decision.farm.listeners)) is None:
-        return decision
-    message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
-    return Withdraw(Problem("AddressInUse", message, decision.farm.generation), retry=True)
 
 
 def _lost_address(farm: Farm, conflict: Conflict, node: NodeFacts) -> Problem | None:

@@ -1,4 +1,4 @@
-"""What is known of the farms: specs, conflicts, what failed. Facts only: what follows from them is ``decide``'s."""
+"""The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,8 @@ from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
-from kube_nftlb.agent.table.policies import Policies, References, references
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import listeners_of
@@ -24,20 +25,20 @@ class FarmIndex:
         self._keys: dict[str, FarmKey] = {}
         self._conflicts = Conflicts(lambda farm: listeners_of(farm, self.node.port_ips.get(farm.spec.family, ())))
         self._unreadable: dict[FarmKey, References | None] = {}
-        """Farms whose newest spec is not understood, and what it asks for as far as can be told."""
+        """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
         self._rules_refused: dict[FarmKey, str] = {}
         self._backing_off_until: dict[FarmKey, float] = {}
         self.unprobed: set[FarmKey] = set()
-        """Those that came or changed since the kernel was last asked what it has of what they need."""
+        """Farms added or changed since the kernel was last probed for what they need."""
         self.node = NodeFacts()
 
-    # What the watch reports. Each returns the farms to look at.
+    # Events. Each method returns the farms to look at.
 
     def put(self, farm: Farm) -> set[FarmKey]:
-        """Add or replace a farm. Nothing is to be looked at if its generation is known."""
+        """Add or replace a farm. Returns nothing if its generation is known."""
         key = farm_key(farm)
         known = self._farms.get(key)
-        # Who controls a farm decides about its addresses, and does not count as a generation.
+        # A farm's controller decides who wins an address, but does not change the generation.
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return set()
         self._farms[key] = farm
@@ -49,14 +50,14 @@ class FarmIndex:
         return {key, *self._conflicts.put(farm)}
 
     def put_unreadable(self, key: FarmKey, refers: References | None) -> None:
-        """Note that a farm's newest spec is not understood. ``refers`` is what to believe of one that never was."""
+        """Note that a farm's newest spec cannot be parsed. ``refers`` counts only if none ever could."""
         if key not in self._farms:
             self._policies.refer(key, refers)
         self._unreadable[key] = refers
         self._keys[names.node_farm_name(*key)] = key
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
-        """Remove a farm; its name is known until it was withdrawn (``forget``)."""
+        """Remove a farm; its name stays known until it is withdrawn (``forget``)."""
         self._rules_refused.pop(key, None)
         self.unprobed.discard(key)
         known = key in self._unreadable
@@ -66,39 +67,39 @@ class FarmIndex:
         return {key, *self._conflicts.remove(key)}
 
     def forget(self, key: FarmKey) -> None:
-        """Forget a farm that was removed, as it is being withdrawn."""
+        """Forget a removed farm as it is being withdrawn."""
         self._keys.pop(names.node_farm_name(*key), None)
         self._policies.refer(key, None)
 
     def set_node(self, node: NodeFacts) -> None:
-        """The node has changed: conflicts are judged anew."""
+        """Replace the facts about the node, and find conflicts again."""
         self.node = node
         for farm in self._farms.values():
             self._conflicts.put(farm)
 
-    # What there is.
+    # Queries.
 
     def __iter__(self) -> Iterator[FarmKey]:
-        """The farms that were understood, now or earlier."""
+        """Iterate over farms that have ever been valid."""
         return iter(self._farms)
 
     def __contains__(self, key: FarmKey) -> bool:
         return key in self._farms
 
     def get(self, key: FarmKey) -> Farm | None:
-        """Return a farm as it was last understood, or None."""
+        """Return a farm as it was last valid, or None."""
         return self._farms.get(key)
 
     def all(self) -> set[FarmKey]:
-        """Return all farms, also those that were never understood."""
+        """Return all farms, also those that have never been valid."""
         return self._farms.keys() | self._unreadable.keys()
 
     def key(self, name: str) -> FarmKey | None:
-        """Return the farm of a name on the node; also of one that was removed, until it is withdrawn."""
+        """Return the farm with a name on the node; removed farms count until they are withdrawn."""
         return self._keys.get(name)
 
     async def probe(self) -> None:
-        """Ask the kernel for what all farms need that came or changed, before any of them is decided on."""
+        """Probe the kernel for what new and changed farms need, before any decision on them."""
         while self.unprobed:
             await self._features.probe(self._farms[self.unprobed.pop()].spec)
 
@@ -108,16 +109,16 @@ class FarmIndex:
         return [key for key in some if modes.is_stateless(self._farms[key].spec)]
 
     def loses(self, key: FarmKey) -> bool:
-        """Return True if another farm has an address of it."""
+        """Return True if another farm owns an address of it."""
         return self._conflicts.get(key) is not None
 
-    def guarded(self, key: FarmKey) -> bool:
-        """Return True if a farm that is not understood asks for source ranges or limits, which nobody can apply."""
+    def restricted(self, key: FarmKey) -> bool:
+        """Return True if a farm that cannot be parsed has source ranges or limits, which cannot be applied then."""
         refers = self._unreadable.get(key)
         return refers is not None and refers.unread
 
     def facts(self, key: FarmKey, links: Links, now: float) -> Facts:
-        """Return what is known of a farm at ``now``, in seconds of the loop's clock."""
+        """Return the facts about a farm at ``now``, in seconds of the loop's clock."""
         farm = self._farms.get(key)
         return Facts(
             farm,
@@ -130,18 +131,18 @@ class FarmIndex:
             links,
         )
 
-    # What has failed.
+    # Failures.
 
     def refuse_rules(self, key: FarmKey, why: str) -> None:
         """Note that the kernel refused a farm's rules in the agent table."""
         self._rules_refused[key] = why
 
     def back_off(self, key: FarmKey, until: float) -> None:
-        """Leave a farm alone for a while, unless it changes."""
+        """Do not retry a farm before ``until``, unless it changes."""
         self._backing_off_until[key] = until
 
     def due(self, now: float) -> list[FarmKey]:
-        """Return the farms that were left alone for long enough; they are tried again."""
+        """Return the farms whose back-off has ended; they can be retried."""
         due = [key for key, until in self._backing_off_until.items() if until <= now]
         for key in due:
             del self._backing_off_until[key]

@@ -1,4 +1,4 @@
-"""What the watches report: farms, policies and the node. It becomes facts, and farms to look at. No I/O."""
+"""Ingest what the watches report: farms, policies and the node. Update facts, and queue farms. No I/O."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,11 @@ from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.agent.sync.queue import FarmQueue
+from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
-from kube_nftlb.agent.table.layout import environment
-from kube_nftlb.agent.table.policies import Json, Policies, References
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import References
+from kube_nftlb.agent.table.policy_sets import Json
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
@@ -26,7 +28,7 @@ _log = structlog.get_logger()
 
 
 class Inputs:
-    """Takes what the watches report. Each method returns at once; ``wake`` is set if there may be something to do."""
+    """Ingests what the watches report. No method blocks; ``wake`` is set if there may be work."""
 
     def __init__(self, engine: Engine, features: FeatureProbe, latency: ProgrammingLatency, clock: Clock) -> None:
         self._engine = engine
@@ -40,19 +42,19 @@ class Inputs:
         self.environment = environment({}, {})
         self.wake = asyncio.Event()
         self.seen_version = 0
-        """The resourceVersion up to which the watch of farms has come."""
+        """The latest resourceVersion that the watch of farms has reported."""
         self._farms_listed = False
         self._node_known = False
 
     @property
     def complete(self) -> bool:
-        """True once farms, policies and the node are known. Nothing is done before."""
+        """True once farms, policies and the node are known. Nothing is programmed before."""
         return self._farms_listed and self._node_known and self.policies.listed
 
     def put(self, farm: Farm, since: int | None = None) -> None:
-        """A farm was created or changed; one whose generation is known is not looked at again.
+        """Add or update a farm; ignore a known generation.
 
-        ``since`` is the resourceVersion before which it may have been so; the farm's own if nothing else is known.
+        ``since`` is the earliest resourceVersion at which it may have changed; None: the farm's own.
         """
         if not (affected := self.index.put(farm)):
             return
@@ -65,24 +67,24 @@ class Inputs:
     def put_unreadable(
         self, key: FarmKey, problem: Problem, resource_version: int, refers: References | None = None
     ) -> None:
-        """A farm was created or changed in a way that our model rejects, such as a newer version's.
+        """Add or update a farm that the model rejects, such as one of a newer version.
 
-        What the engine has of it stays as it is, and the problem is reported. ``refers`` is what to believe of a farm
-        that was never understood.
+        The engine keeps what it has, and the problem is reported. ``refers`` counts only for a farm that has never been
+        valid.
         """
         self.index.put_unreadable(key, refers)
         self.problems.report(key, problem, self.index.get(key))
         self.add([key], resource_version)
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
-        """A farm was deleted."""
+        """Remove a farm."""
         self.latency.gone(key)
         self.problems.forget(key)
         if affected := self.index.remove(key):
             self.add(affected, resource_version)
 
     def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
-        """Take the complete list: what is not on it is gone."""
+        """Replace all farms; those not listed are removed."""
         present = {farm_key(farm): farm for farm in farms}
         before = self.seen_version
         for key in self.index.all() - present.keys():
@@ -93,12 +95,12 @@ class Inputs:
         self.seen(resource_version)
 
     def seen(self, resource_version: int) -> None:
-        """The watch of farms has come to here."""
+        """Record how far the watch of farms has come."""
         self.seen_version = max(self.seen_version, resource_version)
         self.wake.set()
 
     def set_node(self, facts: NodeFacts, service_ranges: Mapping[Family, Iterable[str]]) -> None:
-        """The node, or the cluster's ranges for Services, may have changed; then every farm is looked at again."""
+        """Update the node and the cluster's ranges for Services; queue every farm if anything has changed."""
         contents = environment(facts.pod_cidrs, service_ranges)
         if self._node_known and (facts, contents) == (self.index.node, self.environment):
             return
@@ -108,17 +110,17 @@ class Inputs:
         self.add(self.index, self.seen_version)
 
     def replace_policies(self, raws: Iterable[Json], resource_version: int) -> None:
-        """Take the complete list of policies."""
+        """Replace all policies."""
         self.policies.replace_all(raws, resource_version)
         self.wake.set()
 
     def put_policy(self, raw: Json) -> None:
-        """A policy was created or changed."""
+        """Add or update a policy."""
         self.policies.put(raw)
         self._policies_seen(raw)
 
     def remove_policy(self, raw: Json) -> None:
-        """A policy was deleted; ``raw`` is its last state, with the resourceVersion of the deletion."""
+        """Remove a policy; ``raw`` is its last state, with the resourceVersion of the deletion."""
         metadata = raw["metadata"]
         self.policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
         self._policies_seen(raw)
@@ -128,7 +130,7 @@ class Inputs:
         self.wake.set()
 
     def add(self, keys: Iterable[FarmKey], since: int) -> None:
-        """Have farms looked at, which may be out of date since a resourceVersion."""
+        """Queue farms, which may be out of date since a resourceVersion."""
         if keys := list(keys):
             self.queue.add(keys, since)
             self.progress.changed_at = max(self.progress.changed_at, since)

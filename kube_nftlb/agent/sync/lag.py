@@ -1,27 +1,27 @@
-"""Since when changes of farms have waited to be programmed. No I/O; times are seconds of any one clock."""
+"""The lag of changes that wait to be programmed. No I/O; times are seconds of any one clock."""
 
 
 class Lag:
-    """What waits is done when the watermark has come to where changes were when it began to wait.
+    """Changes count as done when the watermark reaches the latest change at the time when they began to wait.
 
-    So while changes come without pause it is not the queue that must be empty, only what was in it a while ago.
+    So while changes come without pause the queue need not become empty, only what was in it must be done.
     """
 
     def __init__(self) -> None:
         self.waiting_since: float | None = None
-        """Since when changes wait; None where none does."""
+        """Since when changes wait, or None."""
         self.done_at: float | None = None
-        """When changes that waited were all programmed for the last time; None where they never were."""
+        """When all waiting changes were last programmed; None before the first time."""
         self._until = 0
 
     def queued(self, changed_at: int, now: float) -> None:
-        """Something is to be done; the newest of it since the resourceVersion ``changed_at``."""
+        """Note that changes wait, the latest at the resourceVersion ``changed_at``."""
         if self.waiting_since is None:
             self.waiting_since = now
             self._until = changed_at
 
     def advanced(self, watermark: int, changed_at: int, now: float, *, pending: bool) -> None:
-        """Everything up to the watermark is programmed; ``pending`` tells whether there is anything after it."""
+        """Note that everything up to the watermark is programmed; ``pending`` if changes after it wait."""
         if pending and (self.waiting_since is None or watermark < self._until):
             return
         self.done_at = now
@@ -30,5 +30,5 @@ class Lag:
             self.queued(changed_at, now)
 
     def overdue(self, limit_s: float, now: float) -> bool:
-        """Whether changes have waited for longer than the limit."""
+        """Return True if changes have waited for longer than the limit."""
         return self.waiting_since is not None and now - self.waiting_since > limit_s

@@ -1,4 +1,4 @@
-"""What is wrong with farms on this node, for its status, its metrics and its log."""
+"""The problems of farms on this node, for its status, metrics and log."""
 
 from collections.abc import MutableMapping
 
@@ -13,7 +13,7 @@ _log = structlog.get_logger()
 
 
 def log_fields(key: FarmKey, farm: Farm | None) -> dict[str, str]:
-    """Return what identifies a farm in a log line, and the Service that it was made from."""
+    """Return the fields that identify a farm and its Service in a log line."""
     service = farm.metadata.labels.get(names.LABEL_SERVICE) if farm is not None else None
     return {"namespace": key.namespace, "farm": key.name, **({"service": service} if service else {})}
 
@@ -22,12 +22,12 @@ class Problems:
     """Counts and logs each problem once for as long as it lasts."""
 
     def __init__(self, current: MutableMapping[FarmKey, Problem]) -> None:
-        """``current`` is kept up to date."""
+        """Keep ``current`` up to date."""
         self.current = current
         self._reported: dict[FarmKey, Problem] = {}
 
     def report(self, key: FarmKey, problem: Problem, farm: Farm | None) -> None:
-        """A farm, of which nothing may be known yet, has a problem."""
+        """Set the problem of a farm; ``farm`` is None if it has never been valid."""
         if self._reported.get(key) != problem:
             self._reported[key] = problem
             metrics.FARMS_FAILED.labels(problem.reason).inc()
@@ -35,14 +35,14 @@ class Problems:
         self.current[key] = problem
 
     def clear(self, key: FarmKey) -> None:
-        """A farm has changed, or is programmed: what was wrong with it may be right now."""
+        """Clear the problem of a farm that has changed, or is programmed."""
         self.current.pop(key, None)
 
     def solved(self, key: FarmKey) -> bool:
-        """Forget that a farm had a problem. Return True if one was reported."""
+        """Forget a farm's problem. Return True if one was reported."""
         return self._reported.pop(key, None) is not None
 
     def forget(self, key: FarmKey) -> None:
-        """A farm is gone."""
+        """Forget a removed farm."""
         self._reported.pop(key, None)
         self.current.pop(key, None)

@@ -1,6 +1,5 @@
-"""Facts → decisions → changes → the engine: one way for every farm, whatever the reason to look at it."""
+"""Facts → decisions → changes → the engine: one path for every farm, whatever triggered it."""
 
-import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,15 +16,15 @@ from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
 from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table import layout, policies
+from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 
 _log = structlog.get_logger()
@@ -33,36 +32,36 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of farms that were to be programmed."""
+    """The outcome of programming farms."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
-    """By name on the node: why the engine refused it."""
+    """Why the engine refused a farm, by name on the node."""
     incomplete: Collection[str] = ()
     """Names of farms that must be applied again."""
 
 
 class Programmer:
-    """Decides on farms and has the engine and the agent table programmed."""
+    """Decides on farms, and programs the engine and the agent table."""
 
     def __init__(
         self, inputs: Inputs, engine: Engine, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
     ) -> None:
         self._inputs = inputs
         self._index = inputs.index
-        self._policies = inputs.policies
         self._engine = engine
         self._table = table
         self._links = links
         self._clock = clock
         self._timing = timing
         self._changes = Changes(inputs.policies)
+        self.policies = PolicyProgrammer(inputs, engine, table, self._changes)
         self.links_read_at = float("-inf")
         self.changed: set[str] = set()
-        """Names of farms of which the engine was sent something, until that is logged."""
+        """Names of farms that the engine has changed, until that is logged."""
         table.fallback = self._closed
 
     async def program(self, keys: Collection[FarmKey]) -> Outcome:
-        """Bring these farms to what they are to be, and with them those that must leave an address first."""
+        """Program these farms, and with them those that must leave an address first."""
         await self._table.update({layout.ENVIRONMENT: self._inputs.environment})
         await self._gather(keys)
         while True:
@@ -74,71 +73,43 @@ class Programmer:
             self._rules_refused(applied.rules_refused, asked)
             if not applied.nothing_done:
                 return Outcome(applied.refused, applied.incomplete)
-            # They stay as they are, and so another one may not get an address of theirs.
+            # These farms stay as they are, so no other farm may get an address of theirs.
             await self._index.probe()
 
     async def withdraw(self, names_: Iterable[str]) -> Applied:
-        """Take farms out of the engine. What keeps clients from them stays in the agent table."""
+        """Withdraw farms from the engine. Policies that keep clients out stay in the agent table."""
         changes = []
         for name in names_:
-            rules = self._policy_rules(name)
+            rules = self.policies.rules(name)
             changes.append(FarmChange(name, overlay=None, policies=rules, policies_after=rules))
         return await self._engine.apply(changes)
 
     async def adopt(self) -> bool:
-        """Begin with what the engine has; what is as wanted already is not touched.
+        """Start from what the engine has; what is as wanted already is not touched.
 
         Return True if a farm is missing that was verified.
         """
         lost = await self._engine.load()
         await self.read_links(self._index.stateless())
         orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
-        # Before what keeps clients from farms that are gone goes with them.
+        # Before the table is replaced, which has the rules that keep clients from farms that are gone.
         await self.withdraw(orphans)
-        await self.take_policies()
+        await self.policies.take()
         await self._index.probe()
-        keys = self._index.all()
+        # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
+        keys = self._index.all() | {
+            key for name in self._engine.programmed if (key := self._index.key(name)) is not None
+        }
         changes = self._changes_of(keys, forget=False)
         rules = self._engine.rules(changes)
-        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._policies.sets()})
+        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
         _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
         return lost
 
     async def create_table(self) -> None:
-        """Create the agent table anew; clients are refused at a farm whose rules the kernel refuses."""
+        """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
         asked = {_name(key): farm for key in self._index if (farm := self._index.get(key)) is not None}
         self._rules_refused(await self._table.create(), asked)
-
-    # Policies.
-
-    async def take_policies(self) -> set[FarmKey]:
-        """Use the policies as they are now. Return the farms to which others apply, which are queued."""
-        changed: dict[PolicyKey, policies.EnforcedPolicy | None] = {}
-        for key, raw in self._policies.take().items():
-            # In a thread, since the largest take half a second.
-            changed[key] = await asyncio.to_thread(policies.policy, raw) if raw is not None else None
-        turned = self._policies.turn(changed)
-        self._inputs.add(turned, self._inputs.seen_version + 1)
-        for key, policy in changed.items():
-            event = "policy taken" if policy is not None else "policy removed"
-            _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
-        return turned
-
-    async def update_policies(self) -> None:
-        """Bring the policies that changed to the kernel, with all rules that this concerns, in one transaction."""
-        if not self._policies.pending:
-            return
-        sets = self._policies.sets()
-        turned = await self.take_policies()
-        # A waiting farm may still have a rule that asks a policy which is gone, and which it no longer refers to.
-        farms = {_name(key) for key in (*turned, *self._inputs.queue.waiting)}
-        rules = {policies.rules_owner(name): self._policy_rules(name) for name in farms}
-        await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
-        self._policies.done()
-
-    def _policy_rules(self, name: str) -> Contents:
-        programmed = self._engine.programmed.get(name)
-        return self._changes.rules(self._index.key(name), name, programmed.listeners if programmed else ())
 
     # Facts.
 
@@ -156,7 +127,7 @@ class Programmer:
         return await self._links.look()
 
     def _pod_vips(self, key: FarmKey) -> frozenset[PodVip] | None:
-        """Return the addresses that pods are to have for a farm; None if they keep those they have."""
+        """Return the addresses that pods need for a farm; None if they keep what they have."""
         farm = self._index.get(key)
         decision = self._decide(key) if farm is not None and farm.spec.mode == "dsr" else None
         if isinstance(decision, Keep):
@@ -175,7 +146,7 @@ class Programmer:
     # Decisions.
 
     def decide(self, key: FarmKey) -> Decision:
-        """Decide on a farm, and report what is wrong with it."""
+        """Decide on a farm, and report its problem."""
         decision = self._decide(key)
         farm = self._index.get(key)
         if decision.problem is not None:
@@ -188,7 +159,7 @@ class Programmer:
         try:
             return decide(self._facts(key), self._engine.unsupported, partial(self._stuck_owner, _name(key)))
         except Exception as error:
-            # One farm that nobody thought of must not end the service of all others.
+            # One unexpected farm must not end the service of all others.
             farm = self._index.get(key)
             _log.exception("cannot decide on a farm", **log_fields(key, farm))
             generation = farm.metadata.generation if farm is not None else 0
@@ -202,7 +173,7 @@ class Programmer:
         return None
 
     def _changes_of(self, keys: Iterable[FarmKey], *, forget: bool = True) -> list[FarmChange]:
-        """Return the changes for these farms, and for those that have an address which one of them is to get."""
+        """Return the changes for these farms, and for those that own an address which one of them needs."""
         changes: dict[str, FarmChange] = {}
         waiting: deque[tuple[str, FarmKey | None]] = deque((_name(key), key) for key in keys)
         while waiting:
@@ -228,11 +199,11 @@ class Programmer:
             facts,
             self._engine.programmed.get(name),
             known=bool(self._table.owned(name)),
-            guarded=key is not None and self._index.guarded(key),
+            restricted=key is not None and self._index.restricted(key),
         )
 
     def _rules_refused(self, refused: Mapping[str, str], asked: Mapping[str, Farm]) -> None:
-        """Note why the kernel refused rules; a farm that has changed since it was ``asked`` for is looked at anew."""
+        """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for."""
         for name, why in refused.items():
             key = self._index.key(name)
             if key is not None and self._index.get(key) is asked.get(name):

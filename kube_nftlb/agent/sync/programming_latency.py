@@ -1,4 +1,4 @@
-"""How long changes of the cluster took to come to this node's kernel (kube-proxy's network programming latency)."""
+"""Measure the time from a change in the cluster to this node's kernel (kube-proxy's network programming latency)."""
 
 from datetime import UTC, datetime
 
@@ -9,9 +9,9 @@ from kube_nftlb.kube import timestamps
 
 
 class ProgrammingLatency:
-    """Measures each change once. What was changed before ``begun`` waited for this agent's start, and does not count.
+    """Measures each change once. Changes before ``begun`` waited for this agent's start, and do not count.
 
-    A farm tells of its last change in an annotation, which says nothing new where others change the farm's spec.
+    The time of a farm's last change is in an annotation, which stays the same if others change the farm's spec.
     """
 
     def __init__(self, begun: datetime) -> None:
@@ -20,7 +20,7 @@ class ProgrammingLatency:
         self._last: dict[FarmKey, datetime] = {}
 
     def changed(self, key: FarmKey, farm: Farm) -> None:
-        """A farm is to be programmed anew. Of changes that come together the oldest counts."""
+        """Start measuring a change. The oldest of several pending changes counts."""
         made_at = timestamps.parse(farm.metadata.annotations.get(names.ANNOTATION_CHANGED_AT))
         if made_at is None or made_at <= self._last.get(key, self._begun):
             return
@@ -28,16 +28,16 @@ class ProgrammingLatency:
         self._waiting.setdefault(key, made_at)
 
     def programmed(self, key: FarmKey) -> None:
-        """A farm is in the kernel, and was compared."""
+        """Observe the latency of a farm that was verified."""
         if (made_at := self._waiting.pop(key, None)) is not None:
-            # The clock of who made the change may be ahead.
+            # The clock that stamped the change may be ahead.
             metrics.PROGRAMMING_SECONDS.observe(max(0.0, (datetime.now(UTC) - made_at).total_seconds()))
 
     def dropped(self, key: FarmKey) -> None:
-        """A farm is not to be programmed for now: when it will be tells nothing of how long that takes."""
+        """Stop measuring a farm that is not programmed for now: the wait would not be latency."""
         self._waiting.pop(key, None)
 
     def gone(self, key: FarmKey) -> None:
-        """A farm was deleted."""
+        """Forget a removed farm."""
         self._waiting.pop(key, None)
         self._last.pop(key, None)

@@ -1,4 +1,4 @@
-"""What the reconciler has come to, for those who tell of it. No I/O."""
+"""The progress of the reconciler, for status and metrics. No I/O."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from kube_nftlb.reasons import FailureReason
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a farm is not programmed: a word for machines, a sentence for people."""
+    """Why a farm is not programmed as requested."""
 
     reason: FailureReason
     message: str
@@ -19,13 +19,13 @@ class Problem:
 
     @property
     def harmless(self) -> bool:
-        """Whether the farm is programmed, and only a part of its spec has no effect."""
+        """True if the farm is programmed, and only a part of its spec has no effect."""
         return self.reason == "NoEffect"
 
 
 @dataclass(slots=True)
 class Progress:
-    """What the loop has come to, for the node's status."""
+    """The progress of the loop, for the node's status."""
 
     problems: dict[FarmKey, Problem] = field(default_factory=dict)
     drift_repaired: int = 0
@@ -34,19 +34,19 @@ class Progress:
     watermark: int = 0
     policy_watermark: int = 0
     policy_changed_at: int = 0
-    """The resourceVersion at which a policy was last to be programmed."""
+    """The latest resourceVersion at which a policy changed."""
     changed_at: int = 0
-    """The resourceVersion at which something was last to be done."""
+    """The latest resourceVersion at which a farm changed."""
     pending: int = 0
     began_at: float | None = None
-    """When the loop began its last pass, in seconds of ``time.monotonic``; None where it has not begun yet."""
+    """When the loop began its last pass, in seconds of ``time.monotonic``; None before the first."""
     lag: Lag = field(default_factory=Lag)
-    """How long changes have waited, in seconds of ``time.monotonic``."""
+    """Times in seconds of ``time.monotonic``."""
 
     def update(self, queue: FarmQueue, seen: int, policies: Policies, now: float, *, adopted: bool) -> None:
         """Compute the watermarks from what is in the queue."""
         self.pending = len(queue)
-        # What waits since an event is not done; all that came before that event is.
+        # Everything before the oldest event that still waits is done.
         oldest = queue.oldest_since
         self.watermark = max(oldest - 1, 0) if oldest is not None else seen
         if adopted:
@@ -56,5 +56,5 @@ class Progress:
 
     @property
     def news(self) -> tuple[object, ...]:
-        """What is worth a report if it changes while nothing is to be done."""
+        """Fields whose change is worth a report while there is no work."""
         return self.drift_repaired, self.last_error, self.engine_error

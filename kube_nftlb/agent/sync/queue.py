@@ -1,4 +1,4 @@
-"""The farms that wait for the loop, those in progress, and those applied but not verified yet. Pure: no I/O."""
+"""Farms that wait for the loop, are in progress, or are applied but not verified. Pure: no I/O."""
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
@@ -9,13 +9,13 @@ from kube_nftlb.kube.fair_queue import FairQueue
 
 BATCH_MAX = 32
 BATCH_MIN = 2
-"""Farms per pass: what comes in meanwhile waits for no more than these."""
+"""Limits of farms per pass: whatever arrives meanwhile waits for no more than these."""
 _PASS_S = 0.25
-"""How long a pass should take; an engine may take longer for a farm the more farms it has."""
+"""The target duration of a pass; an engine may take longer per farm the more farms it has."""
 
 
 class Unverified(NamedTuple):
-    """A farm that was applied: since which resourceVersion it waits, when it was applied, and why it was refused."""
+    """An applied farm: the resourceVersion since which it waits, when it was applied, and why it was refused."""
 
     since: int
     applied_at: float
@@ -23,29 +23,29 @@ class Unverified(NamedTuple):
 
 
 class FarmQueue:
-    """Farms by the stage that they are in; a farm that changes again waits again."""
+    """Farms by stage; a farm that changes again waits again."""
 
     def __init__(self, is_urgent: Callable[[FarmKey], bool]) -> None:
-        """``is_urgent`` farms come or go: somebody waits for them, more than for one more backend of others."""
+        """Urgent farms are added or removed: they matter more than one more backend of others."""
         self.waiting: FairQueue[FarmKey] = FairQueue(is_urgent, attrgetter("namespace"))
         self.in_progress: dict[FarmKey, int] = {}
         self.unverified: dict[FarmKey, Unverified] = {}
         self._batch = BATCH_MAX
 
     def add(self, keys: Iterable[FarmKey], since: int) -> None:
-        """Have farms looked at, which may be out of date since a resourceVersion."""
+        """Queue farms, which may be out of date since a resourceVersion."""
         for key in keys:
             self.waiting.add(key, since)
 
     def take(self) -> list[FarmKey]:
-        """Move the next batch to those in progress, and return all that are."""
+        """Move the next batch to those in progress, and return all in progress."""
         self.in_progress |= self.waiting.take(self._batch)
         return list(self.in_progress)
 
     def applied(
         self, refused: Mapping[FarmKey, str], incomplete: Iterable[FarmKey], now: float, seconds: float
     ) -> None:
-        """Move those in progress to the unverified; it took ``seconds`` until ``now``."""
+        """Move farms in progress to the unverified ones; the pass took ``seconds`` until ``now``."""
         for key, since in self.in_progress.items():
             earlier = self.unverified.get(key, Unverified(since, now - seconds, None))
             self.unverified[key] = earlier._replace(refused=refused.get(key))
@@ -56,7 +56,7 @@ class FarmQueue:
         self.in_progress = {}
 
     def to_verify(self, limit: int) -> list[tuple[FarmKey, str | None]]:
-        """Return the oldest unverified farms, each with why it was refused; those that wait again need no look."""
+        """Return the oldest unverified farms, each with why it was refused; those that wait again are dropped."""
         oldest = list(self.unverified.items())[:limit]
         for key, _ in oldest:
             if key in self.waiting:
@@ -64,7 +64,7 @@ class FarmQueue:
         return [(key, entry.refused) for key, entry in oldest if key in self.unverified]
 
     def verified(self, key: FarmKey) -> None:
-        """A farm was compared with the kernel."""
+        """Remove a farm that was compared with the kernel."""
         self.unverified.pop(key, None)
 
     def overdue(self, limit_s: float, now: float) -> bool:
@@ -73,19 +73,19 @@ class FarmQueue:
         return oldest is not None and now - oldest.applied_at > limit_s
 
     def restart(self) -> None:
-        """Have everything that is not verified done again."""
+        """Queue everything again that is not verified."""
         for key, since in {**{key: entry.since for key, entry in self.unverified.items()}, **self.in_progress}.items():
             self.waiting.add(key, since)
         self.in_progress, self.unverified = {}, {}
 
     @property
     def pending(self) -> set[FarmKey]:
-        """The farms in any stage."""
+        """Farms in any stage."""
         return {*self.waiting, *self.in_progress, *self.unverified}
 
     @property
     def oldest_since(self) -> int | None:
-        """The lowest resourceVersion since which a farm is in any stage, or None if none is."""
+        """The lowest resourceVersion since which any farm waits, or None."""
         since = [*self.in_progress.values(), *(entry.since for entry in self.unverified.values())]
         if (waiting := self.waiting.oldest_since()) is not None:
             since.append(waiting)
@@ -96,7 +96,7 @@ class FarmQueue:
 
 
 def fitting_batch(done: int, seconds: float, before: int) -> int:
-    """Return how many farms a pass should have, after one of ``done`` farms that took ``seconds``."""
+    """Return the size of the next batch, after one of ``done`` farms that took ``seconds``."""
     if done < BATCH_MIN:
         return before
     return max(BATCH_MIN, min(BATCH_MAX, round(done * _PASS_S / max(seconds, 1e-6))))

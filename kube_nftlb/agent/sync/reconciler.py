@@ -1,23 +1,21 @@
-"""The loop that brings the engine to what the farms say, and keeps it there.
+"""The reconcile loop: bring the engine to the desired state, and keep it there.
 
-Watches only queue farms (``Inputs``). The loop takes a batch and has it programmed (``Programmer``). When nothing
-waits, or what was applied waits too long, it is verified (``Verification``). Then the loop looks whether anybody else
-has changed nftables, and repairs (``Repair``).
+Watches only queue farms (``Inputs``). The loop takes a batch and programs it (``Programmer``). Applied farms are
+verified when nothing waits, or when they have waited too long (``Verification``). Then the loop checks if anybody else
+has changed nftables, and repairs drift (``Repair``).
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Literal
 
 import structlog
 
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
-from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.engine.base import Engine
 from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.sync.counts import Counts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.progress import Progress
@@ -25,17 +23,13 @@ from kube_nftlb.agent.sync.repair import Repair
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.sync.verification import Verification
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.netfilter.readback import TableReader
 
 _log = structlog.get_logger()
 
-FarmState = Literal["programmed", "pending", "failed", "refused"]
-"""The states that metrics count."""
-
 
 class Reconciler:
-    """Runs the loop, and reports how far it has come (``progress``)."""
+    """Runs the loop, and reports its ``progress``."""
 
     def __init__(
         self,
@@ -56,6 +50,7 @@ class Reconciler:
         self._clock = clock
         self._timing = timing
         self._on_progress = on_progress
+        self.counts = Counts(inputs, engine)
         self._programmer = Programmer(inputs, engine, table, links, clock, timing)
         self._repair = Repair(inputs, self._programmer, engine, table, reader, clock, timing)
         self._verification = Verification(inputs, self._programmer, self._repair, engine, clock, timing)
@@ -66,45 +61,21 @@ class Reconciler:
 
     @property
     def progress(self) -> Progress:
-        """How far the loop has come."""
+        """The loop's progress."""
         return self._inputs.progress
 
     @property
     def programmed(self) -> Mapping[str, Programmed]:
-        """What the engine has of each farm, by name on the node."""
+        """The farms that the engine has, by name on the node."""
         return self._engine.programmed
-
-    @property
-    def policy_count(self) -> int:
-        """How many policies there are."""
-        return self._inputs.policies.count
 
     @property
     def settled(self) -> bool:
         """True if nothing is left to do."""
         return self._adopted and not (self._inputs.has_work or self._inputs.queue.pending or self._repair.suspected)
 
-    def states(self) -> Counter[str]:
-        """Return how many farms there are in each FarmState."""
-        pending = self._inputs.queue.pending
-        return Counter(self._state(key, pending=key in pending) for key in self._inputs.index.all())
-
-    def _state(self, key: FarmKey, *, pending: bool) -> FarmState:
-        if self._inputs.index.loses(key):
-            return "refused"
-        if (problem := self.progress.problems.get(key)) is not None and not problem.harmless:
-            return "failed"
-        return "pending" if pending else "programmed"
-
-    def without_local_backends(self) -> int:
-        """Return how many farms drop connections because their traffic policy is Local and no backend is here."""
-        index = self._inputs.index
-        local = (farm.spec for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local")
-        candidates = (selection.candidates(spec, index.node) for spec in local)
-        return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
-
     async def run(self) -> None:
-        """Work until it is told to stop, or cancelled."""
+        """Reconcile until ``stop`` is called."""
         while not self._stopping:
             self.progress.began_at = self._clock.now()
             try:
@@ -116,13 +87,13 @@ class Reconciler:
             except errors.KubeNftlbError as error:
                 await self._pause(str(error), self._timing.retry_s)
             except Exception as error:
-                # One farm that nobody thought of must not end the service of all others.
+                # One unexpected farm must not end the service of all others.
                 _log.exception("pass failed")
                 await self._pause(f"unexpected: {error!r}", self._timing.unexpected_s)
         await self._end()
 
     def stop(self) -> None:
-        """Have ``run`` end with the pass in progress."""
+        """End ``run`` after the pass in progress."""
         self._stopping = True
         self._inputs.wake.set()
 
@@ -134,7 +105,7 @@ class Reconciler:
             await self._engine.aclose()
 
     async def _pause(self, message: str, seconds: float) -> None:
-        """Wait after a failure. Nothing is taken for granted then: the engine is adopted anew."""
+        """Wait after a failure, then adopt the engine again: nothing can be taken for granted."""
         self._adopted = False
         self._inputs.queue.restart()
         if message != self.progress.last_error:
@@ -165,7 +136,7 @@ class Reconciler:
             await self._maintain()
 
     async def _quiet(self, seconds: float) -> bool:
-        """Wait for so long, or until something waits. Return True if nothing does."""
+        """Wait ``seconds``, or until there is work. Return True if there is none."""
         self._inputs.wake.clear()
         if self._inputs.has_work:
             return False
@@ -183,7 +154,7 @@ class Reconciler:
     async def _work(self) -> None:
         queue, started = self._inputs.queue, self._clock.now()
         await self._repair.notice()
-        await self._programmer.update_policies()
+        await self._programmer.policies.update()
         keys = queue.take()
         outcome = await self._programmer.program(keys)
         by_name = {names.node_farm_name(*key): key for key in keys}
@@ -206,7 +177,7 @@ class Reconciler:
         await self._repair.notice()
 
     async def _maintain(self) -> None:
-        """Look after what is programmed already."""
+        """Maintain what is programmed already."""
         now = self._clock.now()
         self._maintained_at = now
         await self._repair.notice()
@@ -236,7 +207,7 @@ class Reconciler:
         self._on_progress()
 
     def _report_news(self) -> None:
-        """Report if there is anything new: most of the time there is not."""
+        """Report if there is any news: usually there is none."""
         progress, policies = self.progress, self._inputs.policies
         if (self._inputs.seen_version, policies.watermark) != (progress.watermark, progress.policy_watermark) or (
             progress.news != self._reported

@@ -1,4 +1,4 @@
-"""Find what others have changed in nftables, and repair it."""
+"""Detect changes of nftables by others, and repair them."""
 
 import structlog
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 
 
 class Repair:
-    """Compares and repairs, all at once if somebody has changed nftables, and a few farms at a time otherwise."""
+    """Compares and repairs: everything if others may have changed nftables, else a few farms at a time."""
 
     def __init__(
         self,
@@ -45,26 +45,26 @@ class Repair:
         return self._detector.suspected
 
     async def notice(self) -> None:
-        """Look whether somebody else has changed nftables (see ``DriftDetector``)."""
+        """Check for transactions of others (see ``DriftDetector``)."""
         await self._detector.notice()
 
     async def adopted(self) -> None:
-        """Compare everything once all farms are as they should be: nobody knows what has happened before."""
+        """Have everything compared once all farms are programmed: earlier changes are unknown."""
         await self._detector.notice()
         self._detector.suspected = True
 
     def changed(self) -> None:
-        """Note that we have changed nftables."""
+        """Schedule an audit after a change of our own."""
         self._audit.changed(self._clock.now())
 
     async def look(self, now: float) -> bool:
-        """Compare what is suspected, and some farms more. Return False if the engine was restarted.
+        """Compare what is suspect, and a few farms more. Return False if the engine was restarted.
 
-        What waits, or is not verified yet, is no damage: it is not in the kernel yet.
+        Farms that wait or are not verified are no drift: they are not in the kernel yet.
         """
         if self._detector.suspected:
             if self._engine.restarted():
-                # It may have come back with an older state.
+                # It may have loaded an older state.
                 return False
             if self._detector.table_suspected:
                 self._detector.table_suspected = False
@@ -82,12 +82,12 @@ class Repair:
         return not (self._inputs.queue.waiting or self._inputs.queue.unverified)
 
     async def adopt_table(self) -> None:
-        """Create the agent table if it is not as it is to be; for an agent that begins that is no drift."""
+        """Recreate the agent table if it deviates; for a new agent that is no drift."""
         if await self._table_drift() is not None:
             await self._programmer.create_table()
 
     async def table(self) -> None:
-        """Compare the agent table, and create it anew if it was changed."""
+        """Compare the agent table, and recreate it if it was changed."""
         if (drift := await self._table_drift()) is not None:
             self._log_repair(drift)
             await self._programmer.create_table()
@@ -96,7 +96,7 @@ class Repair:
         return await confirmed(self._reader, lambda: verify.drift(self._reader, self._table.state), self._clock.sleep)
 
     async def base(self) -> None:
-        """Compare what all farms share, and have it written anew if it was changed."""
+        """Compare what all farms share, and repair it."""
         await self.table()
         if await self._engine.drift() is None:
             return

@@ -1,4 +1,4 @@
-"""Verify what was applied: success is what the kernel says."""
+"""Verify what was applied: only the kernel's state counts as success."""
 
 import structlog
 
@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 
 
 class Verification:
-    """Compares farms that were applied with the kernel, and takes out what it refuses."""
+    """Compares applied farms with the kernel, and withdraws those that it refuses."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Verification:
         return self._inputs.latency
 
     async def verify_some(self) -> None:
-        """Verify the farms that were applied first. One that waits again is verified when that is applied."""
+        """Verify the farms that were applied first. A farm that waits again is verified after its next change."""
         queue = self._inputs.queue
         for key, refused in queue.to_verify(self._timing.verify_batch):
             if key not in queue.waiting:
@@ -51,7 +51,7 @@ class Verification:
             queue.verified(key)
 
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
-        """Compare a farm with the kernel; one that fails twice is taken out, so that it cannot hurt the others."""
+        """Compare a farm with the kernel; withdraw one that fails twice, so that it cannot affect others."""
         name, farm = names.node_farm_name(*key), self._inputs.index.get(key)
         decision = self._programmer.decide(key)
         if isinstance(decision, Withdraw) or (isinstance(decision, Keep) and name not in self._engine.programmed):
@@ -88,7 +88,7 @@ class Verification:
 
     def _succeed(self, key: FarmKey, name: str, decision: Decision) -> None:
         farm = self._inputs.index.get(key)
-        # It may have been deleted while it was compared, or stay as it was.
+        # It may have been deleted while it was compared, or have been kept as it was.
         if farm is None or not isinstance(decision, Serve):
             self._latency.dropped(key)
             return

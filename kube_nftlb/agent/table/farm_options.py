@@ -17,9 +17,9 @@ from kube_nftlb.api.values import KERNEL_HELPERS, RATE_SECONDS
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element, NamedSet
 
 FORGET_S = 120
-"""For how long a silent client is remembered where nothing else is said, as with nftlb."""
+"""The default time after which a silent client is forgotten, as with nftlb."""
 CLIENTS_MAX = 65536
-"""How many clients a limit tells apart."""
+"""The maximum number of clients that a limit tells apart."""
 
 _ADDRESS_TYPE = {"ipv4": "ipv4_addr", "ipv6": "ipv6_addr"}
 _FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
@@ -34,7 +34,7 @@ class _Limit(NamedTuple):
 
 
 def contents(spec: FarmSpec, name: str, listeners: Iterable[Listener]) -> Contents:
-    """Return what the options of the farm of this name on the node are in the agent table."""
+    """Return the agent table's part for a farm's options; ``name`` is the farm's name on the node."""
     return _Options(spec, name, listeners).contents()
 
 
@@ -108,7 +108,7 @@ class _Options:
         if rate is None:
             return None
         forget_s = self._spec.limits.forget_seconds or max(FORGET_S, RATE_SECONDS[rate.partition("/")[2]])
-        # A client that is in the set keeps the rate it came in with: another rate needs another set.
+        # A client in the set keeps the rate that it was added with: another rate needs another set.
         limit = f"limit rate over {rate} burst {burst} packets"
         declaration = f"{self._clients_declaration()} timeout {forget_s}s;"
         clients = NamedSet(self._set_name(kind, declaration + limit), declaration, dynamic=True)
@@ -147,13 +147,13 @@ class _Options:
 
 
 def helper_declaration(spec: FarmSpec) -> str:
-    """What stands between the braces of a ct helper object."""
+    """Return the declaration of a ct helper object, without braces."""
     kernel = KERNEL_HELPERS[spec.helper, spec.protocol]
     return f'type "{kernel}" protocol {spec.protocol.lower()}; l3proto {_FAMILY[spec.family]};'
 
 
 def _above(limits: Limits, prefix: str) -> tuple[str, ...]:
-    """What is done with a packet above a limit."""
+    """Return the rules for a packet above a limit."""
     rules = []
     if "log" in limits.verdict.split():
         rate = f"limit rate {limits.log_rate} " if limits.log_rate is not None else ""

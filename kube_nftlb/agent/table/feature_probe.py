@@ -1,4 +1,4 @@
-"""Find out which features of the kernel there are, by transactions that are checked and not committed."""
+"""Probe for kernel features with transactions that are checked but not committed."""
 
 from kube_nftlb.agent.table.kernel_features import Feature, needed
 from kube_nftlb.api.farm import FarmSpec
@@ -6,7 +6,7 @@ from kube_nftlb.netfilter.libnftables import Nftables
 
 
 class FeatureProbe:
-    """Probes each feature once, as long as the agent runs."""
+    """Probes each feature once in the agent's lifetime."""
 
     def __init__(self, nft: Nftables) -> None:
         self._nft = nft
@@ -16,8 +16,8 @@ class FeatureProbe:
         """Probe what a farm needs, so that ``missing`` is known."""
         for feature in needed(spec):
             if feature not in self._there:
-                self._there[feature] = not await self._nft.complaint(feature.probe)
+                self._there[feature] = await self._nft.check(feature.probe) is None
 
     def missing(self, spec: FarmSpec) -> str | None:
-        """Return what the kernel lacks for a farm, or None."""
+        """Return the features that the kernel lacks for a farm, or None."""
         return "; ".join(feature.lacking for feature in needed(spec) if not self._there.get(feature, False)) or None

@@ -1,4 +1,4 @@
-"""What a farm needs of the kernel that not every kernel has, and how to find out. No I/O."""
+"""Optional kernel features that farms need, and how to probe for them. No I/O."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,14 +23,14 @@ _HELPER_OPTIONS = {
 
 
 class Feature(NamedTuple):
-    """A feature of the kernel: commands of nft(8) that only a kernel with it takes, and what to tell people."""
+    """A kernel feature: commands of nft(8) that only a kernel with it accepts, and the message if it is missing."""
 
     probe: str
     lacking: str
 
 
 def needed(spec: FarmSpec) -> Iterator[Feature]:
-    """The features that a farm does not work without."""
+    """Yield the features that a farm requires."""
     if spec.helper != "none":
         option = _HELPER_OPTIONS[spec.helper]
         yield Feature(

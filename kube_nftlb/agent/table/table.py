@@ -5,18 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from kube_nftlb import errors
-from kube_nftlb.agent.table.layout import ENVIRONMENT, SET_NAMES, TABLE, base, environment
+from kube_nftlb.agent.table.base import SET_NAMES, base, environment
+from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Chain, Contents, State, changes, combined, creation
 
 
 class AgentTable:
-    """The table in the kernel, and what each owner is to have in it."""
+    """The table in the kernel, and the contents of each owner."""
 
     def __init__(self, nft: Nftables) -> None:
         self._nft = nft
         self.fallback: Callable[[str], Contents] = lambda _: Contents()
-        """What a farm has in the table if the kernel refuses its rules when the table is created."""
+        """Returns the contents of a farm if the kernel refuses its rules when the table is created."""
         self._owners: dict[str, Contents] = {}
         self._digest = 0
         self._present: dict[tuple[str, str], dict[str, str]] = {}
@@ -25,9 +26,9 @@ class AgentTable:
 
     @property
     def state(self) -> State:
-        """All that is to be in the table, with a chain whose name stands for it.
+        """The desired state, with a chain whose name is a digest of it.
 
-        By that name an agent that was restarted knows that the table is the one which it would make.
+        By that name a restarted agent recognizes a table that needs no change.
         """
         return combined([self._base(), *self._owners.values(), self._seal()])
 
@@ -38,14 +39,14 @@ class AgentTable:
         return Contents(chains=(Chain(f"state-{self._digest:016x}", ("return",)),))
 
     def owned(self, owner: str) -> Contents:
-        """What an owner has."""
+        """Return the contents of an owner."""
         return self._owners.get(owner, Contents())
 
     async def create(self) -> dict[str, str]:
-        """Create the table anew, with all contents, in one transaction.
+        """Recreate the table, with all contents, in one transaction.
 
-        Farms whose contents the kernel refuses get ``fallback``. Return these, by name, with what the kernel said.
-        Raises KernelError if the kernel refuses what belongs to no farm.
+        Farms whose contents the kernel refuses get ``fallback``. Return these, by name, with the kernel's message.
+        Raises KernelError if the kernel refuses contents that belong to no farm.
         """
         return await self._create(self.fallback)
 
@@ -61,14 +62,14 @@ class AgentTable:
         return {}
 
     def expect(self, owners: Mapping[str, Contents]) -> None:
-        """These are all owners there are, and this is what they are to have; the kernel is not touched."""
-        # Another version of the agent may have made it of other rules.
+        """Set all owners and their contents without touching the kernel."""
+        # Another version of the agent may have other rules.
         self._owners, self._present, self._elements, self._digest = {}, {}, Counter(), _digest("", base(SET_NAMES))
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 
     async def update(self, owners: Mapping[str, Contents]) -> dict[str, str]:
-        """Give these owners these contents, in one transaction; none is sent if nothing changes.
+        """Set the contents of these owners in one transaction; none is sent if nothing changes.
 
         Farms whose new contents the kernel refuses keep what they have. Returns and raises as ``create`` does.
         """
@@ -86,38 +87,38 @@ class AgentTable:
                 self._swap(earlier)
                 others = {owner: new for owner, new in changed.items() if owner not in refused}
                 return refused | await self.update(others)
-            # Somebody has touched the table: the difference cannot be applied, the whole can.
+            # Somebody has changed the table: the difference cannot be applied, the whole can.
             return await self._create(lambda owner: earlier[owner] if owner in earlier else self.fallback(owner))
         return {}
 
     async def _refused(self, farms: list[str]) -> dict[str, str]:
-        """Those of these farms whose contents the kernel does not take, in a table of their own, and what is said."""
-        if not farms or await self._complaint([]):
+        """Return the farms whose contents the kernel refuses in a table of their own, with its messages."""
+        if not farms or await self._check([]) is not None:
             return {}
         return await self._among(farms)
 
     async def _among(self, farms: list[str]) -> dict[str, str]:
-        if not (said := await self._complaint(farms)):
+        if (message := await self._check(farms)) is None:
             return {}
         if len(farms) == 1:
-            return {farms[0]: said}
+            return {farms[0]: message}
         half = len(farms) // 2
         return await self._among(farms[:half]) | await self._among(farms[half:])
 
-    async def _complaint(self, farms: list[str]) -> str:
-        """What is said against a table with these farms, and with what belongs to none."""
+    async def _check(self, farms: list[str]) -> str | None:
+        """Return why the kernel refuses a table with these farms and all that belongs to no farm, or None."""
         contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)]
         contents.extend(self._owners[owner] for owner in farms if owner in self._owners)
         used = frozenset(entry.set for each in contents for entry in each.elements)
-        return await self._nft.complaint(creation(TABLE, combined([base(used), *contents])))
+        return await self._nft.check(creation(TABLE, combined([base(used), *contents])))
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
-        """What there is under these keys, of these owners, and of all; other owners cost nothing."""
+        """Return the state of these keys and owners, and of what all share; other owners cost nothing."""
         own = combined(
             [self._base(), *(self._owners[owner] for owner in owners if owner in self._owners), self._seal()]
         )
         values = {key: self._present[key] for key in keys if key in self._present}
-        # Where several owners have one element, it is as the last of them wants it, and stays until the last has gone.
+        # An element of several owners has the value of the last of them, and stays until the last is gone.
         return State({key: list(held.values())[-1] for key, held in values.items()}, own.chains, own.sets)
 
     def _swap(self, owners: Mapping[str, Contents]) -> None:
@@ -146,7 +147,7 @@ class AgentTable:
 
 
 def _is_farm(owner: str) -> bool:
-    """Whether an owner is a farm, by its name in nftlb. What other owners have in common, farms may refer to."""
+    """Return True if an owner is a farm, by its name on the node. Farms may refer to contents of other owners."""
     return owner != ENVIRONMENT and ":" not in owner
 
 

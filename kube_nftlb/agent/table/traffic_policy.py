@@ -1,4 +1,4 @@
-"""What every engine needs of the agent table for a farm: who is refused, dropped or masqueraded. Pure: no I/O."""
+"""The part of the agent table that every engine needs for a farm: refuse, drop or masquerade. Pure: no I/O."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from kube_nftlb.api.farm import Address
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element
 
 FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
-"""What nft calls the family of a farm."""
+"""The name of a farm's family in nft(8)."""
 
 
 def admitted(address: Address, facts: NodeFacts) -> tuple[str, ...]:
-    """Return the ranges whose clients get in at an address, without overlaps; nothing if all clients do.
+    """Return the ranges whose clients are admitted at an address, without overlaps; empty if all clients are.
 
-    If one holds the node's own address, its processes get in when their source is the address itself, too.
+    If one contains the node's own address, its processes are also admitted with the address itself as the source.
     """
     ranges = [ipaddress.ip_network(text) for text in address.source_ranges]
     own = [ipaddress.ip_address(ip) for ips in facts.port_ips.values() for ip in ips]
@@ -33,7 +33,7 @@ def local_clients(family: str) -> tuple[str, str]:
 
 
 def contents(farm: NodeFarm) -> Contents:
-    """Return a farm's part of the agent table, as far as it does not depend on the engine."""
+    """Return a farm's part of the agent table that does not depend on the engine."""
     common = _source_ranges(farm) | Contents(
         frozenset(layout.listener(layout.LISTENERS, listener) for listener in farm.listeners)
     )
@@ -82,7 +82,7 @@ def _without_local_endpoints(farm: NodeFarm) -> Contents:
 
 
 def _masqueraded(farm: NodeFarm) -> Iterator[Element]:
-    """Yield who takes the node's address on the way to a backend, as with kube-proxy, if the mode does not do it."""
+    """Yield the connections to masquerade, as kube-proxy does, if the mode does not do it."""
     if farm.spec.mode != "dnat" or farm.spec.masquerade == "Never":
         return
     for address in farm.addresses:

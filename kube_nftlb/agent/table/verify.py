@@ -1,4 +1,4 @@
-"""Compare the agent table in the kernel with what it is to be."""
+"""Compare the agent table in the kernel with the desired state."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from kube_nftlb.netfilter.transaction import State
 
 
 async def drift(reader: TableReader, wanted: State) -> str | None:
-    """Return what is wrong with the agent table, or None. Rules and elements are counted, not compared."""
+    """Return how the kernel deviates, or None. Rules and elements are counted, not compared."""
     rules = {chain.name: len(chain.rules) for chain in wanted.chains.values() if chain.rules}
     if (found := await reader.rule_counts(TABLE)) != rules:
         different = sorted(name for name in found.keys() | rules.keys() if found[name] != rules.get(name, 0))
@@ -19,7 +19,7 @@ async def drift(reader: TableReader, wanted: State) -> str | None:
         if named.held is not None or not named.elements:
             right = found_elements == (elements[name] if named.held is None else named.held)
         else:
-            # Neighbouring intervals may have been merged: only that there is something counts.
+            # The kernel may have merged adjacent intervals: only an empty set is certainly wrong.
             right = found_elements > 0
         if not (right or named.dynamic):
             return f"the {named.kind} {name} of the table inet {TABLE} was changed"

@@ -11,7 +11,7 @@ from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.informers import watch_farms
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.agent.table.policies import References
+from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.kube.resources import FARMS

@@ -1,6 +1,6 @@
 import pytest
 
-from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb import encoding, layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, MapEntry, Target
 
 
@@ -33,11 +33,11 @@ def test_a_farm_that_is_down_has_no_rules() -> None:
 @pytest.mark.parametrize("ip", ["10.96.0.10", "fd00:96::a"])
 def test_a_key_is_read_as_it_is_written(ip: str) -> None:
     listener = MapEntry("nat-proto-services", 17, ip, 5353, "nat-f")
-    assert layout.parse_listener(listener.map, layout.listener_key(listener), "nat-f") == listener
+    assert encoding.parse_listener(listener.map, encoding.listener_key(listener), "nat-f") == listener
 
 
 def test_the_bit_that_asks_for_masquerading_is_not_part_of_a_mark() -> None:
-    assert layout.parse_mark((0x80000ABC).to_bytes(4, "little")) == 0xABC
+    assert encoding.parse_mark((0x80000ABC).to_bytes(4, "little")) == 0xABC
 
 
 def test_a_difference_is_told_in_words() -> None:
@@ -72,4 +72,4 @@ def test_a_difference_is_told_in_words() -> None:
     ],
 )
 def test_a_session_is_spelled_as_nft_does(persistence: str, family: layout.Family, key: bytes, text: str) -> None:
-    assert layout.session_text(persistence, family, key) == text
+    assert encoding.session_text(persistence, family, key) == text

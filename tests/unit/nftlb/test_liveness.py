@@ -1,5 +1,7 @@
 import http.server
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -13,16 +15,16 @@ class Daemon(http.server.BaseHTTPRequestHandler):
 
     asked: ClassVar[list[tuple[str, str]]] = []
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         self.asked.append((self.path, self.headers["Key"]))
         self.send_error(500)
 
-    def log_message(self, *_):
+    def log_message(self, *_: object) -> None:
         pass
 
 
 @pytest.fixture
-def port():
+def port() -> Iterator[int]:
     with http.server.HTTPServer(("127.0.0.1", 0), Daemon) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -31,7 +33,7 @@ def port():
         thread.join()
 
 
-def test_it_lives_when_it_answers_whatever_that_is(port, tmp_path, monkeypatch):
+def test_it_lives_when_it_answers_whatever_that_is(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "nftlb.key"
     key.write_text("secret\n")
     ask(port, key)
@@ -41,7 +43,9 @@ def test_it_lives_when_it_answers_whatever_that_is(port, tmp_path, monkeypatch):
     assert main() == 0
 
 
-def test_it_does_not_live_when_nobody_answers_or_there_is_no_key_yet(port, tmp_path, monkeypatch, capsys):
+def test_it_does_not_live_when_nobody_answers_or_there_is_no_key_yet(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(errors.NftlbUnreachableError, match="No such file"):
         ask(port, tmp_path / "nftlb.key")
     (tmp_path / "nftlb.key").write_text("secret")

@@ -34,7 +34,7 @@ from kube_nftlb.nftlb.client import NftlbClient
 _log = structlog.get_logger()
 
 PING_EVERY_S = 1
-"""How often nftlb is asked whether it is there."""
+"""The interval of checks that nftlb answers."""
 
 Target = objects.Farm | None
 
@@ -68,11 +68,11 @@ class NftlbEngine:
         self._loaded = False
         self._pinged_at = float("-inf")
         self._unfinished: dict[str, str] = {}
-        """Farms that nftlb does not have as wanted, and the step that is missing."""
+        """Farms that nftlb does not have as wanted, and the first missing step."""
         self._untranslatable: dict[str, str] = {}
-        """Farms that were not understood when they were last to be applied, and why."""
+        """Farms that could not be translated when they were last to be applied, and why."""
         self._deferred: dict[str, Contents] = {}
-        """What farms are to have in the agent table that can wait for a quiet moment."""
+        """Contents of the agent table, by farm, that can wait for a quiet moment."""
 
     @property
     def programmed(self) -> Mapping[str, Programmed]:
@@ -120,7 +120,7 @@ class NftlbEngine:
         rules = {}
         for change in changes:
             contents = self._overlay(change, targets[change.name], present.get(change.name))
-            # Clients are kept from where nftlb listens and no farm is to: an agent that begins knows no more of it.
+            # Refuse clients where nftlb listens but no farm should: a new agent does not know why nftlb does.
             if before := present.get(change.name):
                 contents = layout.refused(set(listeners(before)) - wanted) | contents
             rules[change.name] = contents
@@ -130,7 +130,7 @@ class NftlbEngine:
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``.
 
-        What keeps connections from a farm is in the agent table before the farm changes in nftlb, and goes afterwards.
+        Rules that keep clients out are added to the agent table before nftlb changes, and removed afterwards.
         """
         targets = self._targets(changes)
         if self._untranslatable:
@@ -138,8 +138,8 @@ class NftlbEngine:
         await self._keep_ingress(changes)
         overlays = {each.name: each for each in changes if each.overlay is not None}
         after = {name: self._overlay(each, targets[name], targets[name]) for name, each in overlays.items()}
-        # Nobody has been served at the addresses of a new farm, so that it has no endpoint need not be told at once:
-        # often the first is already on its way.
+        # Nobody has been served at the addresses of a new farm, so clients need not be refused at once: often the
+        # first endpoint is already on its way.
         deferred = {
             name
             for name, contents in after.items()
@@ -170,14 +170,14 @@ class NftlbEngine:
             try:
                 targets[change.name] = translate(change.farm, before)
             except Exception as error:
-                # One farm that nobody thought of must not end the service of all others.
+                # One unexpected farm must not end the service of all others.
                 _log.exception("cannot translate a farm", farm=change.name)
                 self._untranslatable[change.name] = f"unexpected error: {error!r}"
                 targets[change.name] = before
         return targets
 
     def _overlay(self, change: FarmChange, wanted: Target, present: Target) -> Contents:
-        """Return what a farm is to have in the agent table while nftlb has ``present`` of it."""
+        """Return a farm's part of the agent table while nftlb has ``present`` of it."""
         if change.overlay is None:
             return self._table.owned(change.name)
         if change.farm is None or wanted is None:
@@ -198,7 +198,7 @@ class NftlbEngine:
     async def _bring(
         self, targets: dict[str, Target], changes: Iterable[FarmChange]
     ) -> tuple[dict[str, str], set[str]]:
-        """Bring nftlb to the targets. Return what it refused, and which farms it was sent something of."""
+        """Bring nftlb to the targets. Return what it refused and why, and the farms for which it was sent anything."""
         wanted = {listener for farm in targets.values() if farm is not None for listener in listeners(farm)}
         targets = targets | dict.fromkeys((self.mirror.owners(wanted) & self._retired.names) - targets.keys())
         refused, changed = await self._carry_out(targets)
@@ -279,7 +279,7 @@ class NftlbEngine:
         return bool(self.mirror.owners(set(listeners(farm))) - {farm.name})
 
     async def aclose(self) -> str | None:
-        """See ``Engine``. The next agent does not know which backends have gone, and nftlb may start first."""
+        """See ``Engine``. The next agent does not know which backends are gone, and nftlb may start before it."""
         now = self._clock.now()
         try:
             await self._stale.clean({}, now)

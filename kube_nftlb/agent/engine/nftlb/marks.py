@@ -1,4 +1,4 @@
-"""Which connection mark stands for which backend. No I/O."""
+"""Allocate connection marks to backends. No I/O."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,13 +6,13 @@ from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
 
 
 def allocate(wanted: Iterable[str], taken: Mapping[str, int], asked: Mapping[str, int] | None = None) -> dict[str, int]:
-    """A mark for each wanted backend of one farm.
+    """Return a mark for each wanted backend of one farm.
 
-    ``asked`` are the marks that backends ask for; they get them. Any other backend keeps the mark that nftlb has for
-    it; a new one gets the lowest that is free. The marks of backends that are going are not free before they are gone:
-    where there are not enough until then, some of the new ones get none yet.
-    Marks that are no good (out of range, asked for by another, or two backends with one) are given anew. Raises
-    ValueError where more are wanted than there are marks.
+    ``asked`` are the marks that specs request; these are always granted. Any other backend keeps the mark that nftlb
+    has for it; a new one gets the lowest free mark. Marks of backends being removed are not free until they are gone:
+    if there are too few until then, some new backends get none yet.
+    Unusable marks (out of range, requested by another backend, or used twice) are replaced. Raises ValueError if more
+    are wanted than there are marks.
     """
     given: dict[str, int] = dict(asked or {})
     used = {*taken.values(), *given.values()}

@@ -1,4 +1,4 @@
-"""What nftlb has, kept as a copy, and the requests that change both.
+"""A copy of what nftlb has, and the requests that change both.
 
 The copy (``present``) saves reading what is known; after an answer that leaves doubt everything is read.
 """
@@ -43,7 +43,7 @@ class Mirror:
 
     @property
     def requests(self) -> int:
-        """How many requests that change something were sent."""
+        """The number of requests sent that change something."""
         return self._client.changes
 
     async def sync(self) -> None:

@@ -1,8 +1,8 @@
-"""What nftlb has and what it shall have -> the steps from one to the other, in an order without a gap. No I/O.
+"""Plan the steps from what nftlb has to what it should have, in an order without a gap. No I/O.
 
-The order: first what holds an address that another farm is to get; then what is new or changed, each farm in one
-transaction, its backends that go being put down in the same one; then the removals, whose order nobody notices.
-A step is made only for a difference: what is as it should be is not touched.
+The order: first free addresses that another farm is to get; then add and change, each farm in one transaction, which
+also puts its removed backends down; then remove, in any order. There are steps only for differences: what is as it
+should be is not touched.
 
 A backend whose mark changes, or goes to another backend, is removed first and then made anew: nft refuses two backends
 with one mark. And before the persistence changes its sessions are removed, which the new one could not read.
@@ -28,7 +28,7 @@ from kube_nftlb.nftlb.requests import (
 
 
 def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
-    """The steps for the farms named in ``wanted``, where None means that there shall be none."""
+    """Return the steps for the farms named in ``wanted``; None removes a farm."""
     news = {
         port
         for name, farm in wanted.items()
@@ -77,12 +77,12 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
 
 
 def burial(present: Mapping[str, objects.Farm], retired: Iterable[str]) -> list[Step]:
-    """The steps that remove farms which were retired; nftlb drops the table ip6 with the first."""
+    """Return the steps that remove retired farms; nftlb drops the table ip6 with the first."""
     return [step for name in retired for step in _removal(present[name])]
 
 
 def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
-    """What must go before the farm can be merged."""
+    """Yield the steps that must come before the farm can be merged."""
     if before.options.get("persistence") != farm.options.get("persistence"):
         yield from (RemoveSession(farm.name, client) for client in before.sessions)
     owners = {backend.mark: name for name, backend in farm.backends.items()}
@@ -98,9 +98,9 @@ def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
 
 
 def _must_be_new(before: objects.Farm, farm: objects.Farm) -> bool:
-    """Whether nftlb cannot get from one to the other.
+    """Return True if nftlb cannot get from one to the other.
 
-    It translates for one protocol per farm, the last that it was told of; its rules for the mode dsr have nothing in
+    It translates for one protocol per farm, the last that it was sent; its rules for the mode dsr have nothing in
     common with the others; and it cannot restart a farm with persistence and several addresses (docs/nftlb-defects.md).
     """
     if before.ingress != farm.ingress:
@@ -129,7 +129,7 @@ def _retirement(farm: objects.Farm) -> list[Step]:
 
 
 def _removal(farm: objects.Farm) -> list[Step]:
-    """nftlb leaves the chains of a farm behind that it deletes with more than one address, so those go first.
+    """Return the steps that remove a farm. nftlb leaves its chains behind unless all but one address go first.
 
     With persistence it leaves something behind in any case, and the engine clears that away.
     """
@@ -139,10 +139,10 @@ def _removal(farm: objects.Farm) -> list[Step]:
 
 
 def _patches(before: objects.Farm, farm: objects.Farm) -> list[objects.Farm]:
-    """What of a farm must be sent: options, addresses, backends and sessions that differ.
+    """Return the parts of a farm to send: options, addresses, backends and sessions that differ.
 
-    New addresses go alone where options change too: nftlb would restart the farm with them, and then leave elements of
-    the old addresses behind (docs/nftlb-defects.md).
+    New addresses are sent separately if options change too: nftlb would restart the farm with them, and then leave
+    elements of the old addresses behind (docs/nftlb-defects.md).
     """
     options = {key: value for key, value in farm.options.items() if before.options.get(key) != value}
     addresses = {address.name: address for address in _added(before, farm)}

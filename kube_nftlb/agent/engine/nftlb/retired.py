@@ -15,9 +15,9 @@ from kube_nftlb.nftlb.requests import Step
 _log = structlog.get_logger()
 
 RETIRED_MAX = 64
-"""How many may be retired before they are removed."""
+"""The number of farms that may be retired before they are removed."""
 REBUILT_MAX = 256
-"""They are removed only if there are no more farms than these: nftlb writes so many anew in a second."""
+"""They are removed only if there are at most this many farms: nftlb rewrites so many in a second."""
 
 
 class Retired:

@@ -8,17 +8,17 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.libnftables import Nftables
-from kube_nftlb.nftlb import layout, objects
+from kube_nftlb.nftlb import encoding, layout, objects
 from kube_nftlb.nftlb.readback import TimedSession
 
 _log = structlog.get_logger()
 
 _RESTORES = 5
-"""How often restoring a farm's clients is tried, as one of them may come back at any time."""
+"""The number of attempts to restore a farm's clients, as one of them may come back at any time."""
 
 
 class SessionReader(Protocol):
-    """What tells of nftlb's maps of sessions."""
+    """Reads nftlb's maps of sessions."""
 
     async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
         """Return the connection marks of a farm's backends with all bits, by the part that tells backends apart."""
@@ -52,7 +52,7 @@ class Sessions:
             return Remembered("", [])
         family, persistence = layout.family(farm), farm.options["persistence"]
         found = await self._reader.timed_sessions(family, layout.sessions_map(name))
-        return Remembered(persistence, [(layout.session_text(persistence, family, each.key), each) for each in found])
+        return Remembered(persistence, [(encoding.session_text(persistence, family, each.key), each) for each in found])
 
     async def restore(self, name: str, remembered: Remembered) -> None:
         """Remember clients again, if their backend still exists and they are identified by the same fields."""
@@ -106,7 +106,7 @@ class Sessions:
         family, persistence = layout.family(farm), farm.options["persistence"]
         found = await self._reader.sessions(family, layout.static_sessions_map(farm.name))
         return {
-            layout.StaticSession(layout.session_text(persistence, family, key), mark) for key, mark in found.items()
+            layout.StaticSession(encoding.session_text(persistence, family, key), mark) for key, mark in found.items()
         }
 
     async def held(self, farm: objects.Farm) -> dict[bytes, int]:
@@ -117,7 +117,7 @@ class Sessions:
         """Delete a farm's sessions with these marks."""
         family, persistence = layout.family(farm), farm.options["persistence"]
         held = await self.held(farm)
-        if stale := [layout.session_text(persistence, family, key) for key, mark in held.items() if mark in marks]:
+        if stale := [encoding.session_text(persistence, family, key) for key, mark in held.items() if mark in marks]:
             map_ = layout.sessions_map(farm.name)
             # One that expired meanwhile makes nft refuse all of it; what is left is found at the next look.
             with contextlib.suppress(errors.KernelError):

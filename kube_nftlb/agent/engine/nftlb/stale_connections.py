@@ -14,12 +14,12 @@ from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
 
 WATCH_S = 2
-"""How long after a change stale connections are looked for: one may just have begun."""
+"""Stale connections are looked for until this long after a change: one may just have begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """What steps leave behind, determined before they are carried out.
+    """Everything that steps leave behind, determined before they are carried out.
 
     ``closed`` are farms that go, with all that they listened on, or with the one address that goes. By the farm's name:
     ``moved`` are marks that lead elsewhere afterwards, because a backend gets another address or port under its name,
@@ -73,7 +73,7 @@ def _moved(farm: objects.Farm, before: objects.Farm) -> set[int]:
 
 
 class Cleaner(Protocol):
-    """What cleans up farms in nftlb."""
+    """Cleans up after farms in nftlb."""
 
     async def forget_farm(self, farm: objects.Farm) -> None:
         """Forget the UDP flows to what a farm listened on; with them clients would be served by it for ever."""
@@ -92,7 +92,7 @@ class Cleaner(Protocol):
 
 
 class _Watch(NamedTuple):
-    """What to clean up of a farm that changed a moment ago, and until when, in seconds."""
+    """The cleanup after a farm that changed a moment ago, and when it ends, in seconds."""
 
     marks: set[int]
     cut: frozenset[str]
@@ -210,5 +210,5 @@ def _destinations(farm: objects.Farm) -> list[Destination]:
 
 
 def _has_flows(farm: objects.Farm) -> bool:
-    """Return True if clients use UDP, where a flow has no end that anybody could see."""
+    """Return True if clients use UDP, whose flows have no visible end."""
     return any("udp" in objects.PROTOCOLS[port.protocol] for port in farm.bound_ports())

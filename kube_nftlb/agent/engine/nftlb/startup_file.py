@@ -12,9 +12,9 @@ from kube_nftlb.nftlb import objects
 _log = structlog.get_logger()
 
 SAVE_EVERY_S = 2
-"""How often the file is written at most."""
+"""The minimum interval between writes."""
 SAVE_WITHIN_S = 60
-"""How often at least, while changes come without pause."""
+"""The interval while changes come without pause."""
 
 
 class StartupFile:
@@ -35,7 +35,7 @@ class StartupFile:
             self._changed = self._changed or known != farm
 
     def gone(self, name: str) -> None:
-        """Do not save this farm any more."""
+        """Stop saving this farm."""
         if self._farms.pop(name, None) is not None:
             self._changed = True
 
@@ -46,9 +46,9 @@ class StartupFile:
     def save_if_due(self, now: float, *, present: int, in_conflict: Callable[[objects.Farm], bool], busy: bool) -> None:
         """Write the file if it is due at ``now``, in seconds of a monotonic clock. Raises OSError.
 
-        While changes come without pause a file that lacks the newest farms is better than one of an hour ago; but not
-        one that lacks most of those ``present``, as after the agent's start. A farm that is ``in_conflict`` has given
-        an address away since it was verified, and would be loaded with it.
+        While changes come without pause, a file without the newest farms is better than an old one, unless it lacks
+        most of those ``present``, as after the agent's start. A farm that is ``in_conflict`` has lost an address since
+        it was verified, and would be loaded with it.
         """
         if not self._changed or now - self._saved_at < (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
             return

@@ -13,10 +13,10 @@ _T = TypeVar("_T")
 
 
 class RulesReader(TableReader, SessionReader, Protocol):
-    """What tells of nftlb's rules."""
+    """Reads nftlb's rules."""
 
     async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
-        """Return the rules of one farm. Of listeners only those that are wanted are looked for."""
+        """Return the rules of one farm. Only the wanted listeners are looked up."""
 
     async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
         """Return the rules of one farm in the mode dsr, in the maps of the listeners that are wanted."""
@@ -40,13 +40,13 @@ class Verifier:
     async def farm(self, name: str) -> str | None:
         """Return how the kernel deviates from a farm, or None.
 
-        Of the four maps of listeners one is read: nftlb fills all in the same transaction as the chains. Whether
-        somebody else has taken an element out is for ``base``.
+        One of the four maps of listeners is read: nftlb fills all in the same transaction as the chains. ``base``
+        notices if somebody else has removed an element.
         """
         return await confirmed(self._reader, lambda: self._farm(name))
 
     async def base(self) -> str | None:
-        """Return what is wrong with the rules that all farms share, or with the set of listeners; else None."""
+        """Return how the kernel deviates in the rules that all farms share, or in the set of listeners, or None."""
         return await confirmed(self._reader, self._base)
 
     async def _farm(self, name: str) -> str | None:
@@ -79,14 +79,14 @@ class Verifier:
 
 
 class OfEachFarm(Generic[_T]):
-    """What ``make`` makes of farms, anew only for those that are other objects than last time."""
+    """The results of ``make`` for farms, cached by the identity of the objects."""
 
     def __init__(self, make: Callable[[objects.Farm], _T]) -> None:
         self._make = make
         self._made: dict[str, tuple[objects.Farm, _T]] = {}
 
     def made(self, farms: Iterable[objects.Farm]) -> Collection[tuple[objects.Farm, _T]]:
-        """Return each of these farms with what is made of it; what was made of others is forgotten."""
+        """Return each of these farms with its result; the results of others are forgotten."""
         known, self._made = self._made, {}
         for farm in farms:
             entry = known.get(farm.name)

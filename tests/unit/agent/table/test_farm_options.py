@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.table import farm_options, kernel_features, layout
+from kube_nftlb.agent.table import base, farm_options, kernel_features
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element
@@ -79,17 +79,18 @@ def test_a_farm_needs_of_the_kernel_what_its_options_say() -> None:
 
 
 def test_a_queue_is_asked_after_nftlb_has_chosen_a_backend_and_before_it_translates() -> None:
-    for changes, element in (
+    cases: tuple[tuple[dict[str, Any], Element], ...] = (
         ({}, Element("queues-ip", "tcp . 10.96.0.10 . 80", "jump queues-web--http")),
         (
             {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": []},
             Element("queues-all-ip", "10.96.0.10", "jump queues-web--http"),
         ),
-    ):
+    )
+    for changes, element in cases:
         asked = farm(queue=3, **changes)
         found = contents(asked)
         assert element in found.elements
         assert Chain("queues-web--http", ("queue num 3 bypass",)) in found.chains
-        hooks = {chain.name: chain.hook for chain in layout.base(frozenset({element.set})).chains if chain.hook}
+        hooks = {chain.name: chain.hook for chain in base.base(frozenset({element.set})).chains if chain.hook}
         assert hooks["queueing-prerouting"] == "type filter hook prerouting priority -140; policy accept;"
         assert hooks["queueing-output"] == "type filter hook output priority -140; policy accept;"

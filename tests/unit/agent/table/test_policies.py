@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.table.policies import EnforcedPolicy, Policies, policy, raw_references, references
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import raw_references, references
+from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, policy
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.api.policy import PolicyKey

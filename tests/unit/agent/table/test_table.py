@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.agent.table import table
-from kube_nftlb.agent.table.layout import SET_NAMES, base
+from kube_nftlb.agent.table.base import SET_NAMES, base
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.netfilter.transaction import Chain, Contents
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, RemoveSession, after, request
-from tests.unit.agent.engine.nftlb.farms import address, backend, farm
+from tests.builders.nftlb import address, backend, farm
 
 
 def test_what_is_as_it_should_be_is_not_touched() -> None:
@@ -91,7 +91,7 @@ def _worlds(draw: st.DrawFn, states: bool) -> dict[str, objects.Farm]:
             {"mode": draw(st.sampled_from(["snat", "dnat"]))},
             {a.name: a for ports, owner in owners.items() if owner == name for a in [address(ports=ports, farm=name)]},
             {
-                b: backend(b, "abcd".index(b) + 2, state if states else "up", port)  # type: ignore[arg-type]  # sampled
+                b: backend(b, "abcd".index(b) + 2, state=state if states else "up", port=port)  # type: ignore[arg-type]  # sampled
                 for b, (port, state) in chosen.items()
             },
         )

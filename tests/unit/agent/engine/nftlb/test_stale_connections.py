@@ -5,7 +5,7 @@ from dataclasses import replace
 from kube_nftlb.agent.engine.nftlb import plan, stale_connections
 from kube_nftlb.agent.engine.nftlb.stale_connections import Stale, StaleConnections
 from kube_nftlb.nftlb import objects
-from tests.unit.agent.engine.nftlb.farms import address, backend, farm
+from tests.builders.nftlb import address, backend, farm
 
 
 def left(before: objects.Farm | None, after: objects.Farm | None) -> Stale:

@@ -1,0 +1,58 @@
+"""Program policies into the agent table, with the rules of the farms that refer to them."""
+
+import asyncio
+
+import structlog
+
+from kube_nftlb import names
+from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.sync.changes import Changes
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.table import policies, policy_sets
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.netfilter.transaction import Contents
+
+_log = structlog.get_logger()
+
+
+class PolicyProgrammer:
+    """Takes changed policies, and writes them to the kernel."""
+
+    def __init__(self, inputs: Inputs, engine: Engine, table: AgentTable, changes: Changes) -> None:
+        self._inputs = inputs
+        self._policies = inputs.policies
+        self._engine = engine
+        self._table = table
+        self._changes = changes
+
+    async def take(self) -> set[FarmKey]:
+        """Take the policies as they are now, and queue the farms whose rules change by that. Return these."""
+        changed: dict[PolicyKey, policy_sets.EnforcedPolicy | None] = {}
+        for key, raw in self._policies.take().items():
+            # In a thread, as the largest take half a second.
+            changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
+        turned = self._policies.turn(changed)
+        self._inputs.add(turned, self._inputs.seen_version + 1)
+        for key, policy in changed.items():
+            event = "policy taken" if policy is not None else "policy removed"
+            _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
+        return turned
+
+    async def update(self) -> None:
+        """Write changed policies to the kernel, with all rules that refer to them, in one transaction."""
+        if not self._policies.pending:
+            return
+        sets = self._policies.sets()
+        turned = await self.take()
+        # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
+        farms = {names.node_farm_name(*key) for key in (*turned, *self._inputs.queue.waiting)}
+        rules = {policies.rules_owner(name): self.rules(name) for name in farms}
+        await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
+        self._policies.done()
+
+    def rules(self, name: str) -> Contents:
+        """Return the rules that apply policies to a farm where the engine has it."""
+        programmed = self._engine.programmed.get(name)
+        return self._changes.rules(self._inputs.index.key(name), name, programmed.listeners if programmed else ())

@@ -1,0 +1,121 @@
+"""The contents of the agent table that all farms share: sets and maps for their elements, and chains. Pure: no I/O."""
+
+import functools
+from collections.abc import Iterable, Mapping
+
+from kube_nftlb.agent.table import hooks
+from kube_nftlb.agent.table.layout import (
+    BACKEND_SOURCES,
+    CONNECTIONS,
+    FORWARDED,
+    HAIRPIN,
+    INVALIDS,
+    LEAVING,
+    LISTENERS,
+    LOCAL_PODS,
+    MASQUERADE,
+    NO_ENDPOINTS,
+    POLICY,
+    QUEUES,
+    RESETS,
+    SERVICE_RANGES,
+    SOURCE_RANGES,
+    SOURCES,
+)
+from kube_nftlb.api.base import Family
+from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
+
+_ADDRESS_TYPE = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+_LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_proto . ipv6_addr . inet_service"}
+
+_VERDICT_MAPS = (
+    SOURCE_RANGES,
+    POLICY,
+    NO_ENDPOINTS,
+    CONNECTIONS,
+    RESETS,
+    INVALIDS,
+    QUEUES,
+    FORWARDED,
+    LEAVING,
+    MASQUERADE,
+)
+_UNSERVED = tuple(f"{family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
+
+
+def _listened_on(verdict: str) -> tuple[str, ...]:
+    """Return the rules for new connections to listeners that nobody has translated."""
+    return (
+        "ct state != new return",
+        "ct status dnat return",
+        *(
+            rule
+            for family in _ADDRESS_TYPE
+            for rule in (
+                f"meta l4proto . {family} daddr . th dport @{LISTENERS}-{family} {verdict}",
+                f"{family} daddr @{LISTENERS}-all-{family} {verdict}",
+            )
+        ),
+    )
+
+
+_FROM_LOCAL_PODS = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
+
+_SETS = (
+    tuple(
+        NamedSet(f"{name}-{family}", f"type {key}{value};", kind="map")
+        for family, key in _LISTENER_KEY.items()
+        for name, value in (
+            *((name, " : verdict") for name in _VERDICT_MAPS),
+            (SOURCES, f" : {_ADDRESS_TYPE[family]}"),
+            (BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
+        )
+    )
+    + tuple(
+        NamedSet(f"{name}-all-{family}", f"type {key} : verdict;", kind="map")
+        for name in (SOURCE_RANGES, POLICY, NO_ENDPOINTS, QUEUES, MASQUERADE)
+        for family, key in _ADDRESS_TYPE.items()
+    )
+    + tuple(NamedSet(f"{LISTENERS}-{family}", f"type {key};") for family, key in _LISTENER_KEY.items())
+    + tuple(NamedSet(f"{LISTENERS}-all-{family}", f"type {key};") for family, key in _ADDRESS_TYPE.items())
+    + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items())
+)
+
+_CHAINS = (
+    Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
+    # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service; or
+    # nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
+    # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
+    Chain("unserved", (*_listened_on("drop"), *_UNSERVED), hooks.filter_hook("forward", -5)),
+    Chain("unserved-output", (*_listened_on("return"), *_UNSERVED), hooks.filter_hook("output", -90)),
+    Chain("masquerade-always", ("masquerade fully-random",)),
+    Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
+    Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
+    # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
+    # such as nftlb's start.
+    Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
+    Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
+)
+
+SET_NAMES = frozenset(named.name for named in _SETS)
+"""All maps and sets that farms put elements into."""
+
+
+@functools.lru_cache
+def base(used: frozenset[str]) -> Contents:
+    """Return what all farms share if these of SET_NAMES have elements."""
+    chains = (*_CHAINS, *hooks.arriving(used), *hooks.queueing(used), *hooks.passing(used), *hooks.translating(used))
+    return Contents(sets=_SETS, chains=chains)
+
+
+def environment(local_pods: Mapping[Family, Iterable[str]], service_ranges: Mapping[Family, Iterable[str]]) -> Contents:
+    """Return the sets of this node's ranges of pods and the cluster's ranges for Services."""
+    return Contents(
+        sets=tuple(
+            NamedSet(
+                f"{name}-{table}", f"type {_ADDRESS_TYPE[table]}; flags interval; auto-merge;", tuple(sorted(ranges))
+            )
+            for name, by_family in ((LOCAL_PODS, local_pods), (SERVICE_RANGES, service_ranges))
+            for table, ranges in (("ip", by_family.get("ipv4", ())), ("ip6", by_family.get("ipv6", ())))
+        )
+    )

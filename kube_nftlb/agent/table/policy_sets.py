@@ -1,0 +1,96 @@
+"""The sets of client address ranges of NftlbPolicies, one per policy and family. Pure: no I/O."""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from kube_nftlb import names
+from kube_nftlb.api.base import Family, first_error
+from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
+from kube_nftlb.netfilter.transaction import Contents, NamedSet
+
+Json = Mapping[str, Any]
+
+
+class _Nft(NamedTuple):
+    """A family in nftables."""
+
+    suffix: str
+    key_type: str
+    saddr: str
+    last: int
+    address: type[ipaddress.IPv4Address | ipaddress.IPv6Address]
+
+
+_FAMILIES: dict[Family, _Nft] = {
+    "ipv4": _Nft("ip", "ipv4_addr", "ip saddr", 2**32 - 1, ipaddress.IPv4Address),
+    "ipv6": _Nft("ip6", "ipv6_addr", "ip6 saddr", 2**128 - 1, ipaddress.IPv6Address),
+}
+
+
+_NOTHING = Contents()
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class EnforcedPolicy(NamedTuple):
+    """A policy as it is enforced; if it is ``invalid``, for the reason given, nobody is admitted."""
+
+    allows: bool = False
+    contents: Contents = _NOTHING
+    invalid: str | None = None
+
+
+def policy(raw: Json) -> EnforcedPolicy:
+    """Return an NftlbPolicy object as it is enforced. Takes up to half a second: not for the event loop."""
+    key = PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    if not all(_LABEL.fullmatch(part) for part in key):
+        return EnforcedPolicy(
+            invalid="its name and namespace must be of lower-case letters, digits and dashes, without a dot"
+        )
+    try:
+        spec = PolicySpec.model_validate(raw.get("spec"))
+    except ValidationError as error:
+        return EnforcedPolicy(invalid=first_error(error, "spec"))
+    ranges = [address_range(cidr) for cidr in spec.cidrs]
+    return EnforcedPolicy(spec.type == "allow", Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES)))
+
+
+def _set(key: PolicyKey, family: Family, ranges: Iterable[AddressRange]) -> NamedSet:
+    nft = _FAMILIES[family]
+    merged = list(_merged(sorted(each for each in ranges if each.family == family)))
+    elements = tuple(
+        str(nft.address(first)) if first == last else f"{nft.address(first)}-{nft.address(last)}"
+        for _, first, last in merged
+    )
+    # The kernel has an element for the beginning and the end of each interval, but none for the end of all addresses.
+    # Before the first interval there is an end, unless it begins with the first address.
+    held = 2 * len(merged) + (merged[0].first > 0) - (merged[-1].last == nft.last) if merged else 0
+    return NamedSet(set_name(key, family), f"type {nft.key_type}; flags interval;", elements, held=held)
+
+
+def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:
+    """Merge sorted ranges that overlap or are adjacent: nft refuses some of them and merges others."""
+    open_: AddressRange | None = None
+    for each in ranges:
+        if open_ is None:
+            open_ = each
+        elif each.first <= open_.last + 1:
+            open_ = open_._replace(last=max(open_.last, each.last))
+        else:
+            yield open_
+            open_ = each
+    if open_ is not None:
+        yield open_
+
+
+def set_name(key: PolicyKey, family: Family) -> str:
+    """Return the name of a policy's set."""
+    return f"policy-{names.shorten('.'.join(key), names.NODE_FARM_NAME_MAX)}-{_FAMILIES[family].suffix}"
+
+
+def matches_source(key: PolicyKey, family: Family) -> str:
+    """Return the match for clients in a policy's ranges."""
+    return f"{_FAMILIES[family].saddr} @{set_name(key, family)}"

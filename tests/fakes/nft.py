@@ -1,0 +1,93 @@
+"""nft(8) and a kernel with one table."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+
+from kube_nftlb import errors
+
+
+class FakeNft:
+    """Keeps the commands that it was to run, and what they make of one table."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.runs = 0
+        self.error: str | None = None
+        self.lacks: tuple[str, ...] = ()
+        """Words that the kernel knows nothing of."""
+        self.chains: dict[str, list[str]] = {}
+        self.sets: dict[str, dict[str, str]] = {}
+        self.intervals: set[str] = set()
+
+    async def check(self, commands: str) -> str | None:
+        return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), None)
+
+    async def run(self, commands: str) -> None:
+        self.runs += 1
+        if (refusal := self.error or await self.check(commands)) is not None:
+            raise errors.KernelError(refusal)
+        before = copy.deepcopy((self.chains, self.sets))
+        try:
+            for line in commands.splitlines():
+                verb, _, rest = line.partition(" ")
+                kind, _, rest = rest.partition(" ")
+                name, _, rest = rest.removeprefix("helper ").removeprefix("inet kube-nftlb ").partition(" ")
+                self._run(verb, kind, name, rest)
+        except KeyError as error:
+            self.chains, self.sets = before
+            raise errors.KernelError(f"nftables refused: Error: No such file or directory: {error}") from None
+        self.commands.append(commands)
+
+    def _run(self, verb: str, kind: str, name: str, rest: str) -> None:
+        match verb, kind:
+            case "delete", "table":
+                self.damage()
+            case "add", "rule":
+                self.chains[name].append(rest)
+            case "add", "element":
+                self.sets[name].update(dict.fromkeys(_keys(rest), rest))
+            case "delete", "element":
+                for key in _keys(rest):
+                    del self.sets[name][key]
+            case (("add" | "flush"), "chain"):
+                self.chains[name] = []
+            case (("add" | "flush"), _):
+                self._empty(name, rest)
+            case "delete", "chain":
+                del self.chains[name]
+            case "delete", _:
+                del self.sets[name]
+
+    def _empty(self, name: str, declaration: str) -> None:
+        self.sets[name] = {}
+        if "flags interval" in declaration:
+            self.intervals.add(name)
+
+    def damage(self) -> None:
+        """Somebody removes the table."""
+        self.chains, self.sets = {}, {}
+
+
+class FakeTableReader:
+    """Reads what ``FakeNft`` holds. ``engine_writes`` counts the transactions of an engine."""
+
+    def __init__(self, nft: FakeNft, engine_writes: Callable[[], int]) -> None:
+        self._nft = nft
+        self._engine_writes = engine_writes
+        self.foreign_changes = 0
+
+    async def generation(self) -> int:
+        return self._engine_writes() + len(self._nft.commands) + self.foreign_changes
+
+    async def rule_counts(self, table: str) -> Counter[str]:
+        return Counter({chain: len(rules) for chain, rules in self._nft.chains.items() if rules})
+
+    async def element_count(self, table: str, name: str) -> int:
+        elements = len(self._nft.sets.get(name, ()))
+        # An interval is two elements. Before the first there is an end, as no test has one that begins with 0.0.0.0.
+        return 2 * elements + 1 if elements and name in self._nft.intervals else elements
+
+
+def _keys(elements: str) -> list[str]:
+    return [element.partition(" : ")[0].strip() for element in elements.strip("{} ").split(",")]

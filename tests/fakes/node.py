@@ -1,0 +1,115 @@
+"""An agent's loop on a node without a kernel; time passes as fast as the loop waits."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.sync.timing import Timing
+from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeNft, FakeTableReader
+from tests.fakes.pod_links import FakePodLinks
+
+E = TypeVar("E", bound=Engine)
+WEB = FarmKey("default", "web--http")
+
+
+class FakeNode(Generic[E]):
+    """Subclasses make the engine. ``start`` begins an agent, which finds what earlier ones have left."""
+
+    engine: E
+    reader: FakeTableReader
+    inputs: Inputs
+    loop: Reconciler
+    task: "asyncio.Task[None]"
+
+    def __init__(self, timing: Timing | None = None) -> None:
+        self.timing = timing or Timing()
+        self.nft, self.clock = FakeNft(), FakeClock()
+        self.reports: list[tuple[int, int]] = []
+        """The watermark and the number of programmed farms at each report."""
+
+    def make_engine(self, table: AgentTable) -> E:
+        raise NotImplementedError
+
+    def start(self, policies: list[dict[str, Any]] | None) -> None:
+        """None: the policies are not listed yet."""
+        table = AgentTable(self.nft)
+        self.engine = self.make_engine(table)
+        self.inputs = Inputs(self.engine, FeatureProbe(self.nft), ProgrammingLatency(datetime.now(UTC)), self.clock)
+        self.loop = Reconciler(
+            self.inputs,
+            self.engine,
+            table,
+            self.reader,
+            FakePodLinks(),
+            self.clock,
+            on_progress=self._reported,
+            timing=self.timing,
+        )
+        self.inputs.set_node(NodeFacts("node-1"), {})
+        if policies is not None:
+            self.inputs.replace_policies(policies, 1)
+        self.task = asyncio.create_task(self.loop.run())
+
+    def _reported(self) -> None:
+        self.reports.append((self.loop.progress.watermark, len(self.engine.programmed)))
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def restart_agent(self, policies: list[dict[str, Any]] | None = None) -> None:
+        await self.stop()
+        self.start(policies or [])
+
+    # What the watches report.
+
+    def list(self, farms: Iterable[Farm], version: int) -> None:
+        self.inputs.replace_all(farms, version)
+
+    def put(self, *farms: Farm) -> None:
+        for farm in farms:
+            self.inputs.put(farm)
+            self.inputs.seen(int(farm.metadata.resource_version or 0))
+
+    def put_unreadable(self, key: FarmKey, version: int, **more: Any) -> None:
+        self.inputs.put_unreadable(key, Problem("Invalid", "spec.mode: what"), version, **more)
+        self.inputs.seen(version)
+
+    def remove(self, key: FarmKey, version: int) -> None:
+        self.inputs.remove(key, version)
+        self.inputs.seen(version)
+
+    # Waiting.
+
+    async def settle(self, version: int) -> None:
+        """Wait until everything up to this resourceVersion is programmed."""
+        await until(lambda: self.loop.progress.watermark >= version)
+
+    async def passes(self, seconds: float) -> None:
+        """Let time pass on the loop's clock."""
+        end = self.clock.now() + seconds
+        await until(lambda: self.clock.now() >= end)
+
+    def reason(self, name: str = "web--http") -> str | None:
+        """The reason of a farm's problem."""
+        problem = self.loop.progress.problems.get(FarmKey("default", name))
+        return problem.reason if problem is not None else None
+
+
+async def until(done: Callable[[], bool], seconds: float = 30) -> None:
+    """Let the loop run. ``seconds`` of real time are the limit, and never waited for."""
+    async with asyncio.timeout(seconds):
+        while not done():
+            await asyncio.sleep(0)

@@ -1,0 +1,22 @@
+"""The links of pods on a node."""
+
+from collections.abc import Mapping
+
+from kube_nftlb.agent.dsr.modes import NO_LINKS, Links, PodVip
+
+
+class FakePodLinks:
+    """A node with the interfaces that a test says, and pods that keep what they are given."""
+
+    def __init__(self, links: Links = NO_LINKS) -> None:
+        self.links = links
+        self.provided: dict[str, frozenset[PodVip]] = {}
+
+    async def look(self) -> bool:
+        return False
+
+    async def provide(self, vips: Mapping[str, frozenset[PodVip]]) -> None:
+        self.provided.update(vips)
+
+    async def tidy(self) -> None:
+        return

@@ -1,0 +1,36 @@
+"""A node whose nftlb and kernel are not real."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.nftlb.client import NftlbClient
+from tests.fakes.nftlb import KEY, FakeConntrack, FakeKernel, FakeNftlb
+from tests.fakes.node import FakeNode
+
+
+class Node(FakeNode[NftlbEngine]):
+    reader: FakeKernel
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        (folder / "key").write_text(KEY)
+        self.nftlb, self.conntrack = FakeNftlb(), FakeConntrack()
+        self.reader = FakeKernel(self.nftlb, self.nft)
+
+    def make_engine(self, table: AgentTable) -> NftlbEngine:
+        client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
+        file = self.folder / "nftlb.json"
+        return NftlbEngine(client, self.reader, self.conntrack, self.nft, table, file, self.clock)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    node = Node(tmp_path)
+    node.start([])
+    yield node
+    await node.stop()

@@ -1,0 +1,290 @@
+"""The engine in the loop: what it sends to nftlb, and what it finds in the kernel."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.engine.nftlb import marks, translate
+from kube_nftlb.agent.model import NodeFarm
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.netfilter.conntrack import Destination
+from kube_nftlb.nftlb import objects
+from tests.builders import farm, raw_backend
+from tests.fakes.node import WEB, until
+from tests.unit.agent.engine.nftlb.conftest import Node
+from tests.views import translated
+
+
+async def test_a_restarted_agent_sends_nothing_if_nothing_has_changed(node: Node) -> None:
+    node.list([farm("a--http", persistence="srcip", scheduler="hash")], 20)
+    await node.settle(20)
+    before = len(node.nftlb.changes)
+    await node.restart_agent()
+    node.list([farm("a--http", persistence="srcip", scheduler="hash")], 21)
+    await node.settle(21)
+    assert node.nftlb.changes[before:] == []
+
+
+async def test_a_status_that_changes_a_farm_is_no_work(node: Node) -> None:
+    node.list([farm(generation=3, version=10)], 20)
+    await node.settle(20)
+    requests = len(node.nftlb.requests)
+    node.put(farm(generation=3, version=30))
+    await node.settle(30)
+    assert [r for r in node.nftlb.requests[requests:] if r[0] != "GET"] == []
+
+
+async def test_a_farm_that_the_kernel_refuses_is_taken_out_and_the_others_stay(node: Node) -> None:
+    node.list([farm("good--http")], 20)
+    await node.settle(20)
+    node.reader.refused.add("bad--http")
+    node.put(farm("bad--http", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=21))
+    await node.settle(21)
+    assert list(node.nftlb.farms) == ["good--http"]
+    assert node.loop.progress.problems[FarmKey("default", "bad--http")].reason == "Refused"
+    assert ("DELETE", "/farms/good--http") not in node.nftlb.requests
+
+
+async def test_a_farm_is_deleted_before_another_gets_its_address(node: Node) -> None:
+    older, younger = farm("old--http"), farm("young--http", created="2026-02-01T00:00:00Z")
+    node.list([younger, older], 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["old--http"]
+    node.remove(FarmKey("default", "old--http"), 21)
+    await node.settle(21)
+    assert list(node.nftlb.farms) == ["young--http"]
+    assert [method for method, _ in node.nftlb.changes[-2:]] == ["DELETE", "POST"]
+
+
+async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: Node) -> None:
+    node.nftlb.answer("POST", "/farms", json.dumps({"farms": [translated(farm()).wire()]}).encode())
+    node.list([farm("thief")], 20)
+    node.put_unreadable(WEB, 20)
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.problems[FarmKey("default", "thief")].reason == "AddressInUse"
+
+
+async def test_drift_while_stale_connections_are_cleaned_up_is_detected(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")]
+    node.list([farm(protocol="UDP", backends=both)], 20)
+    await node.settle(20)
+    await node.passes(1)
+    looks = 0
+
+    async def release(*_: object) -> int:
+        nonlocal looks
+        looks += 1
+        if looks == 2:  # the first is beside requests to nftlb
+            node.nft.damage()
+            node.reader.foreign_changes += 1
+        return 0
+
+    monkeypatch.setattr(node.conntrack, "release", release)
+    node.put(farm(protocol="UDP", backends=both[:1], generation=2, version=21))
+    await until(lambda: node.loop.progress.drift_repaired > 0)
+
+
+async def test_own_requests_and_transactions_are_no_drift(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    compare = node.engine.drift
+
+    async def count(name: str | None = None) -> str | None:
+        nonlocal looks
+        looks += name is None
+        return await compare(name)
+
+    node.list([farm()], 20)
+    await node.settle(20)
+    await node.passes(1)
+    monkeypatch.setattr(node.engine, "drift", count)
+    for version in range(21, 31):
+        # A farm without backends has elements in the agent's own table.
+        backends = [] if version % 2 else [raw_backend("a", "10.244.1.2")]
+        node.put(farm(backends=backends, generation=version, version=version))
+        await node.settle(version)
+        await node.passes(1)
+    assert looks == 0
+
+
+async def test_an_nftlb_that_is_gone_is_noticed_without_a_change(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.nftlb.reachable = False
+    await until(lambda: bool(node.loop.progress.engine_error))
+
+
+async def test_connections_are_refused_until_a_farm_has_a_backend(node: Node) -> None:
+    node.list([farm(backends=[])], 20)
+    await node.settle(20)
+    await until(lambda: list(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80"])
+    node.put(farm(generation=2, version=21))
+    await node.settle(21)
+    await until(lambda: not node.nft.sets["no-endpoints-ip"])
+
+
+async def test_what_cannot_be_sent_waits_until_nftlb_is_back(node: Node) -> None:
+    node.nftlb.reachable = False
+    node.list([farm(version=15)], 20)
+    await until(lambda: bool(node.loop.progress.engine_error))
+    assert node.loop.progress.watermark < 15
+    node.nftlb.reachable = True
+    await node.settle(20)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.engine_error == ""
+
+
+async def test_farms_that_nftlb_has_lost_are_sent_again(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.nftlb.farms.clear()
+    node.reader.foreign_changes += 1
+    await until(lambda: "web--http" in node.nftlb.farms)
+
+
+async def test_an_nftlb_that_was_restarted_with_an_older_state_gets_the_rest(node: Node) -> None:
+    node.list([farm(backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")])], 20)
+    await node.settle(20)
+    # Another process, another key, one backend less.
+    del node.nftlb.farms["web--http"]["backends"]["b"]
+    node.nftlb.key = "another key"
+    (node.folder / "key").write_text("another key")
+    node.reader.foreign_changes += 1
+    await until(lambda: "b" in node.nftlb.farms["web--http"]["backends"])
+
+
+async def test_a_new_agent_refuses_clients_at_an_address_until_nftlb_has_left_it(
+    node: Node,
+) -> None:
+    ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
+    node.list([farm(addresses=ranges)], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    before = len(node.nft.commands)
+    node.list([farm(addresses=[{"ip": "10.96.0.11", "ports": "80"}], generation=2, version=21)], 21)
+    await node.settle(21)
+    assert "tcp . 10.96.0.10 . 80 : goto refuse" in node.nft.commands[before]
+    assert not [key for key in node.nft.sets["no-endpoints-ip"] if "10.96.0.10" in key]
+
+
+async def test_a_new_agent_refuses_no_clients_at_addresses_of_retired_farms(node: Node) -> None:
+    a, b = (
+        farm(name, family="ipv6", addresses=[{"ip": ip, "ports": "80"}], backends=[raw_backend("p", "fd00:1::1")])
+        for name, ip in (("a", "fd00::1"), ("b", "fd00::2"))
+    )
+    node.list([a, b], 20)
+    await node.settle(20)
+    node.remove(FarmKey("default", "a"), 21)
+    await node.settle(21)
+    assert set(node.nftlb.farms) == {"a", "b"}
+    await node.restart_agent()
+    node.list([b], 22)
+    await node.settle(22)
+    assert node.nft.sets["no-endpoints-ip6"] == {}
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 10), (14, 5), (14, 14)])
+async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    """There are 14 marks here instead of 4,094."""
+    for module in (marks, objects):
+        monkeypatch.setattr(module, "MARK_LAST", 0xF)
+
+    def backends(number: int, count: int) -> list[dict[str, Any]]:
+        return [raw_backend(f"{number}-{each}", f"10.{number}.0.{each + 1}") for each in range(count)]
+
+    node.list([farm(backends=backends(1, before))], 20)
+    await node.settle(20)
+    node.put(farm(backends=backends(2, after), generation=2, version=21))
+    await node.settle(21)
+    assert set(node.engine.mirror.present["web--http"].backends) == {f"2-{each}" for each in range(after)}
+    assert not node.loop.progress.problems
+    assert not node.nft.sets.get("no-endpoints-ip"), "nobody is refused any more"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol": "UDP"},
+        {
+            "protocol": "All",
+            "addresses": [{"ip": "10.96.0.10", "ports": ""}],
+            "backends": [{"name": "a", "ip": "10.244.1.2"}],
+        },
+    ],
+)
+async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
+    node: Node, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    released: list[str] = []
+
+    async def release(to: list[Destination], _: set[int]) -> int:
+        released.extend({each.ip for each in to})
+        return 0
+
+    monkeypatch.setattr(node.conntrack, "release", release)
+    node.list([farm(**changes)], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    node.list([], 21)
+    await node.settle(21)
+    assert released == ["10.96.0.10"]
+
+
+@pytest.mark.parametrize(
+    "impossible", [{"queue": 3}, {"flowOffload": True}], ids=["KernelFeatureMissing", "Unsupported"]
+)
+async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node, impossible: dict[str, Any]) -> None:
+    other = [{"ip": "10.96.0.11", "ports": "80"}]
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue num",)
+    node.put(farm(addresses=other, **impossible, generation=2, version=21))
+    node.put(farm("late--http", version=22))
+    await node.settle(22)
+    assert list(node.nftlb.farms) == ["web--http"]
+    assert node.loop.progress.problems[FarmKey("default", "late--http")].reason == "AddressInUse"
+    node.put(farm(addresses=other, generation=3, version=23))
+    await until(lambda: set(node.nftlb.farms) == {"web--http", "late--http"})
+    await until(lambda: not node.loop.progress.problems)
+
+
+async def test_a_retired_farm_that_comes_back_is_served(node: Node) -> None:
+    def six(name: str, ip: str, version: int) -> Farm:
+        pods = [raw_backend("p", "fd00:1::1")]
+        return farm(name, family="ipv6", addresses=[{"ip": ip, "ports": "80"}], backends=pods, version=version)
+
+    node.list([six("a", "fd00::1", 10), six("b", "fd00::2", 10)], 20)
+    await node.settle(20)
+    node.remove(FarmKey("default", "a"), 21)
+    await node.settle(21)
+    assert node.nftlb.farms["a"]["backends"] == {}, "it is retired"
+    node.put(six("a", "fd00::1", 22))
+    await node.settle(22)
+    assert list(node.nftlb.farms["a"]["backends"]) == ["p"]
+
+
+async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    before = dict(node.nftlb.farms["web--http"])
+    real = translate.translate
+
+    def broken(given: NodeFarm, present: objects.Farm | None) -> objects.Farm:
+        if given.name == "web--http":
+            raise RuntimeError("nobody thought of this")
+        return real(given, present)
+
+    monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.engine.translate", broken)
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    node.put(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
+    await node.settle(22)
+    assert (node.nftlb.farms["web--http"], "other" in node.nftlb.farms) == (before, True)
+    assert "nobody thought of this" in node.loop.progress.problems[WEB].message

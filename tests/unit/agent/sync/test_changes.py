@@ -1,0 +1,110 @@
+"""Decisions become changes: what a farm has in the agent table while and after it is applied."""
+
+import pytest
+
+from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.changes import Changes
+from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw
+from kube_nftlb.agent.table import policy_references, policy_sets
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.transaction import Contents
+from tests.builders import farm, raw_policy
+from tests.fakes.node import WEB
+
+NAME = "web--http"
+OLD, NEW = Listener("10.96.0.9", "TCP", 80), Listener("10.96.0.10", "TCP", 80)
+LIMITED = farm(policies=["list"], limits={"new": "5/second"})
+SERVE = Serve(node_farm(LIMITED, NodeFacts(), None))
+SERVING = Programmed(frozenset({OLD}), 1, 1)
+REFUSING = Programmed(frozenset({OLD}), 1, 0)
+
+
+@pytest.fixture
+def changes() -> Changes:
+    known = Policies()
+    known.put(raw_policy())
+    known.turn({key: policy_sets.policy(raw) for key, raw in known.take().items() if raw is not None})
+    known.refer(WEB, policy_references.references(LIMITED))
+    return Changes(known)
+
+
+def make(
+    changes: Changes,
+    decision: Decision,
+    programmed: Programmed | None = SERVING,
+    facts: Facts = Facts(LIMITED),  # noqa: B008 - immutable
+    *,
+    known: bool = True,
+    restricted: bool = False,
+) -> FarmChange:
+    return changes.make(WEB, NAME, decision, facts, programmed, known=known, restricted=restricted)
+
+
+def keys(contents: Contents | None, set_: str) -> set[str]:
+    return {entry.key for entry in contents.elements if entry.set == set_} if contents is not None else set()
+
+
+def test_a_farm_that_is_served_has_policies_where_it_was_and_will_be(changes: Changes) -> None:
+    change = make(changes, SERVE)
+    assert (change.farm, change.keep) == (SERVE.farm, False)
+    assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 80"}
+    assert keys(change.policies_after, "policy-ip") == {"tcp . 10.96.0.10 . 80"}
+    assert keys(change.overlay, "listeners-ip") == {"tcp . 10.96.0.10 . 80"}
+    assert change.overlay is not None
+    assert "connections-web--http" in [chain.name for chain in change.overlay.chains]
+
+
+@pytest.mark.parametrize("decision", [Withdraw(), Keep()])
+def test_a_farm_that_is_not_in_the_engine_has_nothing(changes: Changes, decision: Decision) -> None:
+    assert make(changes, decision, None) == FarmChange(NAME)
+
+
+def test_a_farm_that_is_withdrawn_has_policies_until_it_is_gone(changes: Changes) -> None:
+    change = make(changes, Withdraw())
+    assert (change.farm, change.keep, change.overlay, change.policies_after) == (None, False, Contents(), Contents())
+    assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
+
+
+def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) -> None:
+    change = make(changes, Keep())
+    assert (change.farm, change.keep, change.overlay) == (None, True, None)
+    assert change.policies == change.policies_after
+    assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "programmed", "restricted", "refused"),
+    [
+        (Facts(None, readable=False), SERVING, False, False),
+        (Facts(None, readable=False), SERVING, True, True),
+        (Facts(None, readable=False), REFUSING, False, True),
+        (Facts(LIMITED, rules_refused="no"), SERVING, False, True),
+        (Facts(LIMITED), SERVING, False, False),
+        (Facts(LIMITED), REFUSING, False, True),
+    ],
+)
+def test_a_new_agent_refuses_clients_of_a_farm_that_is_kept_if_in_doubt(
+    changes: Changes, facts: Facts, programmed: Programmed, restricted: object, refused: object
+) -> None:
+    change = make(changes, Keep(), programmed, facts, known=False, restricted=bool(restricted))
+    assert change.keep
+    assert ("tcp . 10.96.0.9 . 80" in keys(change.overlay, "no-endpoints-ip")) is refused
+    assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
+
+
+def test_a_new_agent_gives_a_farm_that_is_kept_the_options_every_kernel_has(changes: Changes) -> None:
+    impossible = farm(limits={"new": "5/second"}, queue=3, helper="ftp")
+    change = make(changes, Keep(), facts=Facts(impossible), known=False)
+    assert change.farm is not None
+    assert change.overlay is not None
+    assert "connections-web--http" in [chain.name for chain in change.overlay.chains]
+    assert not [rule for chain in change.overlay.chains for rule in chain.rules if "queue" in rule or "helper" in rule]
+
+
+def test_a_farm_of_no_key_has_no_policies(changes: Changes) -> None:
+    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, known=True, restricted=False)
+    assert change == FarmChange(NAME)

@@ -1,0 +1,128 @@
+"""What is known of the farms."""
+
+import pytest
+
+from kube_nftlb.agent.dsr.modes import NO_LINKS
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.sync.decide import Facts
+from kube_nftlb.agent.sync.farm_index import FarmIndex
+from kube_nftlb.agent.table.feature_probe import FeatureProbe
+from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.agent.table.policy_references import References
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.policy import PolicyKey
+from tests.builders import farm
+from tests.fakes.nft import FakeNft
+from tests.fakes.node import WEB
+
+LATE = FarmKey("default", "late--http")
+LIST = PolicyKey("default", "list")
+
+
+@pytest.fixture
+def policies() -> Policies:
+    return Policies()
+
+
+@pytest.fixture
+def nft() -> FakeNft:
+    return FakeNft()
+
+
+@pytest.fixture
+def index(policies: Policies, nft: FakeNft) -> FarmIndex:
+    return FarmIndex(policies, FeatureProbe(nft))
+
+
+def facts(index: FarmIndex, now: float = 0) -> Facts:
+    return index.facts(WEB, NO_LINKS, now)
+
+
+def test_a_farm_is_looked_at_again_only_if_its_spec_or_rank_changes(index: FarmIndex) -> None:
+    assert index.put(farm()) == {WEB}
+    assert index.put(farm(version=11)) == set()
+    assert index.put(farm(generation=2)) == {WEB}
+    assert index.put(farm(generation=2, uid="another")) == {WEB}
+    assert index.put(farm(generation=2, uid="another", owner="web")) == {WEB}
+
+
+def test_farms_with_one_address_are_looked_at_together(index: FarmIndex) -> None:
+    index.put(farm("late--http", created="2026-02-01T00:00:00Z"))
+    assert index.put(farm()) == {WEB, LATE}
+    assert (index.loses(WEB), index.loses(LATE)) == (False, True)
+    assert index.remove(WEB) == {WEB, LATE}
+    assert not index.loses(LATE)
+
+
+def test_conflicts_are_judged_anew_on_another_address_of_the_node(index: FarmIndex) -> None:
+    index.put(farm("a", addresses=[{"type": "NodePort", "ports": "30080"}]))
+    index.put(farm(addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30080"}]))
+    assert facts(index).conflict is None
+    index.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}))
+    assert index.loses(WEB)
+
+
+def test_a_removed_farm_is_known_by_name_until_it_is_forgotten(index: FarmIndex, policies: Policies) -> None:
+    index.put(farm(policies=["list"]))
+    assert index.remove(WEB) == {WEB}
+    assert index.remove(WEB) == set()
+    assert WEB not in index
+    assert (index.key("web--http"), policies.referring(LIST)) == (WEB, 1)
+    index.forget(WEB)
+    assert (index.key("web--http"), policies.referring(LIST)) == (None, 0)
+
+
+def test_a_farm_that_is_no_longer_understood_keeps_its_last_spec(index: FarmIndex, policies: Policies) -> None:
+    index.put(farm(policies=["list"]))
+    index.put_unreadable(WEB, References("default"))
+    assert (facts(index).readable, index.get(WEB)) == (False, farm(policies=["list"]))
+    assert policies.referring(LIST) == 1
+    index.put(farm(generation=2))
+    assert facts(index).readable
+
+
+def test_a_farm_that_was_never_understood_has_policies_all_the_same(index: FarmIndex, policies: Policies) -> None:
+    index.put_unreadable(WEB, References("default", frozenset({"list"}), unread=True))
+    assert (index.get(WEB), index.all(), list(index)) == (None, {WEB}, [])
+    assert (policies.referring(LIST), index.restricted(WEB)) == (1, True)
+    assert index.remove(WEB) == {WEB}
+    assert not index.restricted(WEB)
+
+
+def test_refused_rules_are_retried_when_they_are_due(index: FarmIndex) -> None:
+    index.put(farm())
+    index.refuse_rules(WEB, "no")
+    index.back_off(WEB, 60)
+    assert (facts(index, 59).rules_refused, facts(index, 59).backing_off) == ("no", True)
+    assert index.due(59) == []
+    assert index.due(60) == [WEB]
+    assert (facts(index, 60).rules_refused, facts(index, 60).backing_off) == (None, False)
+    assert index.due(1000) == []
+
+
+def test_a_farm_that_changes_is_not_left_alone(index: FarmIndex) -> None:
+    index.put(farm())
+    index.refuse_rules(WEB, "no")
+    index.back_off(WEB, 60)
+    index.put(farm(generation=2))
+    assert (facts(index).rules_refused, facts(index).backing_off) == (None, False)
+
+
+async def test_the_kernel_is_probed_for_what_new_farms_need(index: FarmIndex, nft: FakeNft) -> None:
+    nft.lacks = ("queue num",)
+    index.put(farm(queue=3))
+    await index.probe()
+    assert "CONFIG_NFT_QUEUE" in (facts(index).missing_feature or "")
+    assert index.unprobed == set()
+    index.put(farm(generation=2))
+    await index.probe()
+    assert facts(index).missing_feature is None
+
+
+def test_farms_that_keep_no_connections_are_listed(index: FarmIndex) -> None:
+    index.put(farm())
+    index.put(farm("dsr", mode="dsr"))
+    dsr = FarmKey("default", "dsr")
+    assert index.stateless() == [dsr]
+    assert index.stateless([WEB]) == []
+    assert index.stateless([dsr, LATE]) == [dsr]

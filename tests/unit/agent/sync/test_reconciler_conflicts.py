@@ -1,0 +1,143 @@
+"""The loop with farms that want one address: nobody gets an address before its owner has left it."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.model import Blocker
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.api.conflicts import FarmKey
+from tests.builders import farm
+from tests.fakes.node import WEB, until
+from tests.unit.agent.sync.conftest import Node
+from tests.unit.agent.sync.test_reconciler import at
+
+
+def key(name: str) -> FarmKey:
+    return FarmKey("default", name)
+
+
+async def test_of_two_farms_with_one_address_the_older_is_programmed(node: Node) -> None:
+    older, younger = farm("old--http"), farm("young--http", created="2026-02-01T00:00:00Z")
+    node.list([younger, older], 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["old--http"]
+    assert node.reason("young--http") is None, "the operator reports it"
+    node.remove(key("old--http"), 21)
+    await node.settle(21)
+    assert list(node.engine.farms) == ["young--http"]
+
+
+async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    calls: list[list[str]] = []
+    apply = node.engine.apply
+
+    async def noted(changes: Any) -> Any:
+        calls.append(sorted(each.name for each in changes))
+        return await apply(changes)
+
+    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    node.remove(WEB, 21)
+    node.put(farm("late--http", version=22))
+    await node.settle(22)
+    assert list(node.engine.farms) == ["late--http"]
+    assert calls[0] == ["late--http", "web--http"]
+
+
+async def test_addresses_are_exchanged_in_one_call_of_the_engine(node: Node) -> None:
+    node.list([farm("a--http", addresses=at("10.96.0.1")), farm("b--http", addresses=at("10.96.0.2"))], 20)
+    await node.settle(20)
+    node.put(
+        farm("a--http", addresses=at("10.96.0.2"), generation=2, version=21),
+        farm("b--http", addresses=at("10.96.0.1"), generation=2, version=22),
+    )
+    await node.settle(22)
+    listened = {name: [each.ip for each in farm.listeners] for name, farm in node.engine.farms.items()}
+    assert listened == {"a--http": ["10.96.0.2"], "b--http": ["10.96.0.1"]}
+
+
+async def test_a_farm_that_no_service_controls_any_more_loses_its_rank(node: Node) -> None:
+    forged = farm("forged", owner="web", created="2025-01-01T00:00:00Z", version=5)
+    node.list([forged, farm(owner="web", version=6)], 6)
+    await node.settle(6)
+    assert list(node.engine.farms) == ["forged"]
+    node.put(farm("forged", created="2025-01-01T00:00:00Z", version=7))
+    await node.settle(7)
+    assert list(node.engine.farms) == ["web--http"]
+
+
+async def test_nobody_gets_the_address_of_a_farm_that_is_not_understood(node: Node) -> None:
+    node.list([farm()], 19)
+    await node.settle(19)
+    await node.restart_agent()
+    node.list([farm("thief")], 20)
+    node.put_unreadable(WEB, 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["web--http"]
+    assert node.reason("thief") == "AddressInUse"
+
+
+async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Node) -> None:
+    node.inputs.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}), {})
+    port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
+    squatter = farm("a-squatter", addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30000-30100"}])
+    node.list([squatter, port], 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["port--http"]
+    problem = node.loop.progress.problems[key("a-squatter")]
+    assert (problem.reason, "default/port--http" in problem.message) == ("AddressInUse", True)
+    node.remove(key("port--http"), 21)
+    await node.settle(21)
+    assert list(node.engine.farms) == ["a-squatter"]
+    assert not node.loop.progress.problems
+
+
+async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: Node) -> None:
+    first = farm("a--http", addresses=at("10.96.0.12"))
+    node.list([first, farm()], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue num",)
+    # A pass has two, the new one and the first: that which has the address comes along because of it.
+    node.put(
+        farm("a--http", addresses=at("10.96.0.13"), generation=2, version=21),
+        farm(addresses=at("10.96.0.11"), queue=3, generation=2, version=22),
+        farm("late--http", version=23),
+    )
+    await node.settle(23)
+    assert sorted(node.engine.farms) == ["a--http", "web--http"]
+    assert "late--http" not in [each.name for each in node.engine.changes], "for a moment two farms had one address"
+    assert (node.reason("late--http"), node.reason()) == ("AddressInUse", "KernelFeatureMissing")
+
+
+@pytest.mark.parametrize("impossible", ["KernelFeatureMissing", "Unsupported"])
+async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node, impossible: str) -> None:
+    other = at("10.96.0.11")
+    queue: dict[str, Any] = {"queue": 3} if impossible == "KernelFeatureMissing" else {}
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue num",)
+    if impossible == "Unsupported":
+        node.engine.blockers["web--http"] = Blocker("Unsupported", "no")
+    node.put(farm(addresses=other, **queue, generation=2, version=21), farm("late--http", version=22))
+    await node.settle(22)
+    assert list(node.engine.farms) == ["web--http"]
+    assert (node.reason("late--http"), node.reason()) == ("AddressInUse", impossible)
+    node.engine.blockers.clear()
+    node.put(farm(addresses=other, generation=3, version=23))
+    await until(lambda: set(node.engine.farms) == {"web--http", "late--http"})
+    await until(lambda: not node.loop.progress.problems)
+
+
+async def test_an_address_is_not_given_away_if_the_owners_rules_are_refused(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.nft.lacks = ("limit rate over 3/",)
+    node.put(
+        farm(addresses=at("10.96.0.11"), limits={"new": "3/second"}, generation=2, version=21),
+        farm("late--http", version=22),
+    )
+    await node.settle(22)
+    assert list(node.engine.farms) == ["web--http"]
+    assert (node.reason("late--http"), node.reason()) == ("AddressInUse", "Refused")

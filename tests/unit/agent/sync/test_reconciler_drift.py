@@ -1,0 +1,161 @@
+"""The loop when others change nftables, or the data plane loses its state."""
+
+import asyncio
+
+import pytest
+
+from kube_nftlb.agent.sync.timing import Timing
+from tests.builders import farm, raw_backend
+from tests.fakes.node import until
+from tests.unit.agent.sync.conftest import Node
+from tests.unit.agent.sync.test_reconciler import at
+
+
+@pytest.fixture
+async def quiet(node: Node) -> Node:
+    """A node whose farm was programmed and compared."""
+    node.list([farm()], 20)
+    await node.settle(20)
+    await until(lambda: node.loop.settled)
+    await node.passes(1)
+    assert node.loop.progress.drift_repaired == 0
+    node.engine.compared.clear()
+    return node
+
+
+async def test_a_farm_that_others_have_changed_is_repaired(quiet: Node) -> None:
+    quiet.engine.deviations["web--http"] = "another backend"
+    quiet.reader.foreign_changes += 1
+    await until(lambda: quiet.loop.progress.drift_repaired == 1)
+    assert quiet.engine.repaired == ["web--http"]
+    assert quiet.loop.progress.problems == {}
+
+
+async def test_what_all_farms_share_is_repaired(quiet: Node) -> None:
+    quiet.engine.deviations[None] = "the base chain is gone"
+    quiet.reader.foreign_changes += 1
+    await until(lambda: quiet.loop.progress.drift_repaired == 1)
+    assert quiet.engine.repaired == [None]
+
+
+async def test_a_farm_that_stays_different_is_programmed_anew(quiet: Node) -> None:
+    quiet.engine.deviations["web--http"] = "another backend"
+    quiet.engine.irreparable.add("web--http")
+    quiet.reader.foreign_changes += 1
+    await until(lambda: quiet.reason() == "Refused")
+    assert quiet.engine.farms == {}
+
+
+async def test_drift_is_repaired_without_a_foreign_transaction_by_the_audit(quiet: Node) -> None:
+    """Others may do the same beside transactions of our own, so that every farm is compared some time after them."""
+    quiet.put(farm(generation=2, version=21, scheduler="weight"))
+    await quiet.settle(21)
+    quiet.engine.deviations["web--http"] = "another backend"
+    began = quiet.clock.now()
+    await until(lambda: quiet.loop.progress.drift_repaired == 1)
+    assert quiet.clock.now() - began == pytest.approx(Timing().audit_every_s, abs=3)
+
+
+async def test_the_audit_compares_every_farm(node: Node) -> None:
+    farms = [farm(f"f{n}", addresses=at(f"10.96.0.{n}")) for n in range(1, 2 * Timing().audit_batch + 2)]
+    node.list(farms, 20)
+    await until(lambda: node.loop.settled)
+    await node.passes(3)
+    node.engine.compared.clear()
+    node.put(farm("f1", addresses=at("10.96.0.99"), generation=2, version=21))
+    await node.settle(21)
+    await node.passes(Timing().audit_every_s + 3)
+    assert {name for name in node.engine.compared if name} == {each.metadata.name for each in farms}
+    node.engine.compared.clear()
+    await node.passes(2 * Timing().audit_every_s)
+    assert node.engine.compared == [], "nothing has changed since"
+
+
+async def test_own_transactions_are_no_drift(quiet: Node) -> None:
+    for version in range(21, 31):
+        # A farm without backends has elements in the agent table.
+        backends = [] if version % 2 else [raw_backend("a", "10.244.1.2")]
+        quiet.put(farm(backends=backends, generation=version, version=version))
+        await quiet.settle(version)
+        await quiet.passes(1)
+    assert None not in quiet.engine.compared
+    assert quiet.loop.progress.drift_repaired == 0
+
+
+async def test_drift_just_before_a_change_of_our_own_is_detected(quiet: Node) -> None:
+    quiet.engine.deviations["web--http"] = "another backend"
+    quiet.reader.foreign_changes += 1
+    began = quiet.clock.now()
+    quiet.put(farm("b--http", addresses=at("10.96.0.11"), version=21))
+    await until(lambda: quiet.loop.progress.drift_repaired == 1)
+    assert quiet.clock.now() - began < Timing().audit_every_s
+
+
+async def test_an_agent_table_removed_just_before_a_change_of_our_own_is_whole_again(quiet: Node) -> None:
+    quiet.nft.damage()
+    quiet.reader.foreign_changes += 1
+    quiet.put(farm("b--http", addresses=at("10.96.0.11"), version=21))
+    await quiet.settle(21)
+    assert {"refuse", "unserved"} <= quiet.nft.chains.keys()
+    assert set(quiet.nft.sets["listeners-ip"]) == {"tcp . 10.96.0.10 . 80", "tcp . 10.96.0.11 . 80"}
+    assert quiet.loop.progress.last_error == ""
+
+
+async def test_an_agent_table_that_was_removed_is_created_anew(quiet: Node) -> None:
+    chains, sets = dict(quiet.nft.chains), dict(quiet.nft.sets)
+    quiet.nft.damage()
+    quiet.reader.foreign_changes += 1
+    await until(lambda: quiet.loop.progress.drift_repaired == 1)
+    assert (quiet.nft.chains, quiet.nft.sets) == (chains, sets)
+
+
+async def test_the_agent_table_is_created_anew_while_changes_come_without_pause(quiet: Node) -> None:
+    async def change() -> None:
+        for version in range(21, 10_000):
+            backends = [raw_backend("pod-a", f"10.244.{version // 250}.{version % 250 + 1}")]
+            quiet.put(farm(backends=backends, generation=version, version=version))
+            await quiet.passes(1)
+
+    changing = asyncio.create_task(change())
+    await until(lambda: quiet.loop.progress.watermark > 25)
+    quiet.nft.damage()
+    quiet.reader.foreign_changes += 1
+    await until(lambda: quiet.nft.chains.keys() >= {"refuse", "unserved"})
+    assert not changing.done()
+    changing.cancel()
+    await asyncio.gather(changing, return_exceptions=True)
+
+
+async def test_all_farms_are_compared_though_others_change_nftables_all_the_time(node: Node) -> None:
+    node.list([farm(name, addresses=at(f"10.96.0.{number}")) for number, name in enumerate("abcdef", 1)], 20)
+    await until(lambda: node.loop.settled)
+    await node.passes(1)
+    node.engine.compared.clear()
+
+    async def meddle() -> None:
+        while True:
+            node.reader.foreign_changes += 1
+            await node.passes(1)
+
+    meddling = asyncio.create_task(meddle())
+    await until(lambda: len([name for name in node.engine.compared if name]) >= 18)
+    meddling.cancel()
+    await asyncio.gather(meddling, return_exceptions=True)
+    assert {name for name in node.engine.compared if name} == set("abcdef")
+
+
+async def test_farms_that_the_engine_has_lost_are_programmed_again(quiet: Node) -> None:
+    quiet.engine.farms.clear()
+    quiet.engine.deviations[None] = "there are no chains"
+    quiet.reader.foreign_changes += 1
+    await until(lambda: "web--http" in quiet.engine.farms)
+
+
+async def test_a_restarted_engine_is_adopted_anew(quiet: Node) -> None:
+    quiet.engine.farms.clear()
+    quiet.engine.was_restarted = True
+    quiet.reader.foreign_changes += 1
+    await until(lambda: "web--http" in quiet.engine.farms)
+    assert not quiet.engine.was_restarted
+    await until(lambda: quiet.loop.settled)
+    assert quiet.loop.progress.watermark == 20

@@ -1,0 +1,251 @@
+"""The loop when the engine or the kernel fails, as a whole or for one farm."""
+
+from itertools import pairwise
+
+from kube_nftlb import errors
+from kube_nftlb.agent.model import Blocker
+from kube_nftlb.agent.sync.timing import Timing
+from tests.builders import farm
+from tests.fakes.node import WEB, until
+from tests.unit.agent.sync.conftest import Node
+from tests.unit.agent.sync.test_reconciler import at
+
+RANGES = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
+
+
+async def test_an_engine_that_comes_back_gets_what_waited(node: Node) -> None:
+    node.engine.reachable = False
+    node.list([farm(version=15)], 20)
+    await until(lambda: bool(node.loop.progress.engine_error))
+    assert node.loop.progress.watermark < 15
+    assert node.loop.progress.engine_error == "connection refused"
+    node.engine.reachable = True
+    await node.settle(20)
+    assert list(node.engine.farms) == ["web--http"]
+    await until(lambda: not node.loop.progress.engine_error)
+
+
+async def test_an_unreachable_engine_is_retried_after_a_while(node: Node) -> None:
+    node.engine.reachable = False
+    loads = list[float]()
+    load = node.engine.load
+
+    async def noted() -> bool:
+        loads.append(node.clock.now())
+        return await load()
+
+    node.engine.load = noted  # type: ignore[method-assign]  # noted, and called
+    node.list([farm()], 20)
+    await until(lambda: len(loads) >= 11)
+    assert {round(later - earlier, 3) for earlier, later in pairwise(loads)} == {Timing().retry_s}
+
+
+async def test_an_unreachable_engine_is_noticed_without_a_change(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.engine.reachable = False
+    await until(lambda: bool(node.loop.progress.engine_error))
+    await node.passes(1)
+    assert node.loop.progress.lag.waiting_since is None, "nothing waits"
+
+
+async def test_changes_lag_while_the_engine_is_unreachable(node: Node) -> None:
+    lag = node.loop.progress.lag
+    assert lag.done_at is None
+    node.list([farm()], 20)
+    await until(lambda: lag.done_at is not None and lag.waiting_since is None)
+    node.engine.reachable = False
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await until(lambda: lag.overdue(0.1, node.clock.now()))
+    node.engine.reachable = True
+    await until(lambda: lag.waiting_since is None)
+
+
+async def test_an_agent_that_has_never_reached_its_engine_has_done_nothing(node: Node) -> None:
+    node.engine.reachable = False
+    node.list([], 20)
+    await until(lambda: bool(node.loop.progress.engine_error))
+    assert node.loop.progress.lag.done_at is None
+    node.engine.reachable = True
+    await until(lambda: node.loop.progress.lag.done_at is not None)
+
+
+async def test_an_unexpected_exception_does_not_end_the_loop(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.engine.error = ValueError("nobody thought of this")
+    began = node.clock.now()
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await node.settle(21)
+    assert node.clock.now() - began >= Timing().unexpected_s
+    assert "nobody thought of this" in node.loop.progress.last_error
+    assert node.engine.farms["web--http"].generation == 2
+
+
+async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
+    node.engine.error = errors.KernelError("busy")
+    node.list([farm()], 20)
+    await node.settle(20)
+    assert node.loop.progress.last_error == "busy"
+    assert node.loop.progress.engine_error == ""
+
+
+async def test_a_farm_that_is_refused_is_taken_out_and_retried(node: Node) -> None:
+    node.list([farm("good--http")], 20)
+    await node.settle(20)
+    node.engine.refused["bad--http"] = "out of marks"
+    node.put(farm("bad--http", addresses=at("10.96.0.11"), version=21))
+    await node.settle(21)
+    assert list(node.engine.farms) == ["good--http"]
+    assert node.reason("bad--http") == "Refused"
+    assert "out of marks" in node.loop.progress.problems[WEB._replace(name="bad--http")].message
+    assert [each.name for each in node.engine.changes] == ["good--http"]
+    node.engine.refused.clear()
+    began = node.clock.now()
+    await until(lambda: not node.loop.progress.problems)
+    assert node.clock.now() - began >= Timing().back_off_s - 5
+    assert sorted(node.engine.farms) == ["bad--http", "good--http"]
+
+
+async def test_a_farm_that_the_kernel_does_not_get_is_repaired_first(node: Node) -> None:
+    node.engine.deviations["web--http"] = "no listener"
+    node.list([farm()], 20)
+    await node.settle(20)
+    assert node.engine.repaired == ["web--http"]
+    assert node.loop.progress.problems == {}
+
+
+async def test_a_farm_that_cannot_be_repaired_is_taken_out(node: Node) -> None:
+    node.engine.deviations["web--http"] = "no listener"
+    node.engine.irreparable.add("web--http")
+    node.list([farm(), farm("good--http", addresses=at("10.96.0.11"))], 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["good--http"]
+    assert node.reason() == "Refused"
+    assert "no listener" in node.loop.progress.problems[WEB].message
+
+
+async def test_a_farm_that_was_refused_is_tried_at_once_if_it_changes(node: Node) -> None:
+    node.engine.refused["web--http"] = "no"
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.engine.refused.clear()
+    began = node.clock.now()
+    node.put(farm(generation=2, version=21))
+    await node.settle(21)
+    assert node.clock.now() - began < Timing().back_off_s
+    assert list(node.engine.farms) == ["web--http"]
+    assert node.loop.progress.problems == {}
+
+
+async def test_trouble_of_the_engines_own_is_reported_and_stops_nothing(node: Node) -> None:
+    node.engine.trouble = "cannot write a file"
+    node.list([farm()], 20)
+    await until(lambda: node.loop.progress.last_error == "cannot write a file")
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await node.settle(21)
+    assert node.engine.farms["web--http"].generation == 2
+
+
+async def test_a_farm_that_the_engine_cannot_serve_is_reported(node: Node) -> None:
+    node.engine.blockers["web--http"] = Blocker("Unsupported", "too many backends")
+    node.list([farm(), farm("b--http", addresses=at("10.96.0.11"))], 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["b--http"]
+    assert node.reason() == "Unsupported"
+
+
+async def test_a_farm_that_refuses_clients_is_programmed_without_endpoints(node: Node) -> None:
+    node.engine.blockers["web--http"] = Blocker("NftlbDefect", "no", refuse_clients=True)
+    node.list([farm()], 20)
+    await node.settle(20)
+    assert node.engine.farms["web--http"].endpoints == ()
+    assert list(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80"]
+    assert node.reason() == "NftlbDefect"
+
+
+async def test_a_farm_that_needs_a_missing_feature_is_not_programmed(node: Node) -> None:
+    node.nft.lacks = ("queue num",)
+    node.list([farm(queue=3), farm("other", addresses=at("10.96.0.11"))], 10)
+    await node.settle(10)
+    assert list(node.engine.farms) == ["other"]
+    assert node.reason() == "KernelFeatureMissing"
+    assert "CONFIG_NFT_QUEUE" in node.loop.progress.problems[WEB].message
+    node.put(farm(generation=2, version=11))
+    await node.settle(11)
+    assert sorted(node.engine.farms) == ["other", "web--http"]
+    assert node.loop.progress.problems == {}
+
+
+async def test_a_farm_that_begins_to_need_a_missing_feature_stays(node: Node) -> None:
+    node.nft.lacks = ("queue num",)
+    node.list([farm(limits={"new": "5/second"})], 10)
+    await node.settle(10)
+    chains, changes = dict(node.nft.chains), list(node.engine.changes)
+    node.put(farm(queue=3, generation=2, version=11))
+    await node.settle(11)
+    assert node.engine.changes == changes
+    assert node.nft.chains == chains
+    assert node.reason() == "KernelFeatureMissing"
+
+
+async def test_a_restarted_agent_keeps_clients_out_of_a_farm_that_stays(node: Node) -> None:
+    node.list([farm(addresses=RANGES)], 20)
+    await node.settle(20)
+    node.nft.lacks = ("queue num",)
+    wanted = farm(addresses=RANGES, queue=3, generation=2, version=21)
+    node.put(wanted)
+    await node.settle(21)
+    await node.restart_agent()
+    node.list([wanted], 21)
+    await node.settle(21)
+    assert node.reason() == "KernelFeatureMissing"
+    assert "web--http" in node.engine.farms
+    assert node.nft.sets["source-ranges-ip"]
+
+
+async def test_farms_whose_rules_the_kernel_refuses_hurt_no_other(node: Node) -> None:
+    node.nft.lacks = ("limit rate over 3/",)
+    limited = farm("limited--http", addresses=at("10.96.0.11"), limits={"new": "3/second"})
+    node.list([farm("a--http"), limited], 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["a--http"], "without its limit it is not served at all"
+    problem = node.loop.progress.problems[WEB._replace(name="limited--http")]
+    assert (problem.reason, "limit rate" in problem.message) == ("Refused", True)
+    node.put(farm("b--http", addresses=at("10.96.0.12"), version=21))
+    await node.settle(21)
+    assert "b--http" in node.engine.farms
+
+
+async def test_a_farm_keeps_its_rules_if_the_kernel_refuses_the_new_ones(node: Node) -> None:
+    node.list([farm(addresses=RANGES)], 20)
+    await node.settle(20)
+    chains = {name: list(rules) for name, rules in node.nft.chains.items() if "ranges" in name}
+    node.nft.lacks = ("limit rate over 3/",)
+    node.put(farm(addresses=RANGES, limits={"new": "3/second"}, generation=2, version=21))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    assert node.engine.farms["web--http"].generation == 1
+    assert chains
+    assert {name: node.nft.chains.get(name) for name in chains} == chains
+    node.put(farm(addresses=RANGES, generation=3, version=22))
+    await node.settle(22)
+    assert node.loop.progress.problems == {}
+
+
+async def test_rules_that_the_kernel_refuses_are_retried(node: Node) -> None:
+    node.nft.lacks = ("limit rate over 3/",)
+    node.list([farm(limits={"new": "3/second"})], 20)
+    await node.settle(20)
+    assert node.reason() == "Refused"
+    node.nft.lacks = ()
+    await until(lambda: not node.loop.progress.problems)
+    assert "web--http" in node.engine.farms
+
+
+async def test_farms_in_the_mode_dsr_that_cannot_be_served_stop_nothing(node: Node) -> None:
+    addresses = [{"ip": "10.96.0.11", "ports": "80"}, {"type": "NodePort", "ports": "30080"}]
+    node.list([farm("odd--http", mode="dsr", addresses=addresses, backends=[]), farm("a--http")], 20)
+    await node.settle(20)
+    assert "a--http" in node.engine.farms
+    assert node.reason("odd--http") == "AddressInUse"
