@@ -96,7 +96,7 @@ def test_a_new_agent_refuses_clients_of_a_farm_that_is_kept_if_in_doubt(
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
 
 
-def test_a_new_agent_gives_a_farm_that_is_kept_the_options_every_kernel_has(changes: Changes) -> None:
+def test_a_new_agent_gives_a_kept_farm_the_options_every_kernel_has(changes: Changes) -> None:
     impossible = farm(limits={"new": "5/second"}, queue=3, helper="ftp")
     change = make(changes, Keep(), facts=Facts(impossible), known=False)
     assert change.farm is not None

@@ -91,7 +91,7 @@ async def test_drift_just_before_a_change_of_our_own_is_detected(quiet: Node) ->
     assert quiet.clock.now() - began < Timing().audit_every_s
 
 
-async def test_an_agent_table_removed_just_before_a_change_of_our_own_is_whole_again(quiet: Node) -> None:
+async def test_an_agent_table_removed_just_before_a_change_is_whole_again(quiet: Node) -> None:
     quiet.nft.damage()
     quiet.reader.foreign_changes += 1
     quiet.put(farm("b--http", addresses=at("10.96.0.11"), version=21))

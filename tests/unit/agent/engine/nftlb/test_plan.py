@@ -68,7 +68,7 @@ def test_a_range_that_grows_is_not_listened_on_twice() -> None:
     assert [type(step) for step in steps] == [RemoveAddress, PutFarm]
 
 
-def test_a_farm_with_several_addresses_loses_all_but_one_of_them_before_it_goes() -> None:
+def test_a_farm_loses_all_but_one_of_its_addresses_before_it_goes() -> None:
     before = farm(addresses=[address(ports="80"), address(ports="81")])
     steps = plan.steps({"f": before}, {"f": None})
     assert steps == [RemoveAddress("f", "f-10.96.0.10-81"), RemoveFarm("f")]
@@ -149,7 +149,7 @@ def test_two_backends_swap_their_marks_one_after_the_other() -> None:
     assert set(steps[3].farm.backends) == {"a", "b"}
 
 
-def test_a_farm_with_persistence_and_several_addresses_is_made_anew_where_nftlb_would_restart_it() -> None:
+def test_a_persistent_farm_with_addresses_is_recreated_not_restarted() -> None:
     before, wanted = persistent(ports="80,81"), persistent("srcmac", ports="80,81")
     assert plan.steps({"f": before}, {"f": wanted}) == [RemoveFarm("f"), PutFarm(wanted)]
 

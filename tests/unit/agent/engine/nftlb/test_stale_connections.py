@@ -66,7 +66,7 @@ def test_a_backend_that_is_only_put_off_has_not_moved() -> None:
     assert left(farm("f", backend("a", 2)), farm("f", backend("a", 2, state="off"))).moved == {}
 
 
-def test_a_farm_that_goes_closes_all_it_listened_on_and_an_address_only_itself() -> None:
+def test_a_farm_that_goes_closes_all_listeners_and_an_address_its_own() -> None:
     both = farm("f", backend("a", 2), addresses=[address("10.96.0.10"), address("10.96.0.11")])
     one = farm("f", backend("a", 2), addresses=[address("10.96.0.11")])
     assert closed_at(left(both, None)) == {"10.96.0.10", "10.96.0.11"}

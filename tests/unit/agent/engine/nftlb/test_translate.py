@@ -45,7 +45,7 @@ def test_each_part_of_a_list_of_ports_is_an_address_of_its_own() -> None:
     assert [address.ports for address in seen.addresses.values()] == ["80", "443", "8000-8002"]
 
 
-def test_the_scheduler_hash_hashes_the_source_address_unless_told_otherwise() -> None:
+def test_the_scheduler_hash_uses_the_source_address_by_default() -> None:
     assert translated(farm(scheduler="hash")).options["sched-param"] == "srcip"
     assert translated(farm(scheduler="hash", schedParam="srcip srcport")).options["sched-param"] == "srcip srcport"
 
