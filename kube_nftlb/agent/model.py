@@ -15,7 +15,7 @@ from kube_nftlb.api.values import AddressType, Protocol, expand_ports
 from kube_nftlb.reasons import FailureReason
 
 
-class Endpoint(NamedTuple):
+class NodeBackend(NamedTuple):
     """A backend that this node uses.
 
     One that is not schedulable gets no new connections from the scheduler, but keeps those it has, and stays reachable
@@ -26,7 +26,7 @@ class Endpoint(NamedTuple):
     schedulable: bool
 
 
-class ListenAddress(NamedTuple):
+class NodeAddress(NamedTuple):
     """One IP and one part of the list of ports of an address in a farm's spec, resolved for this node.
 
     ``ports`` is a port or a range, and empty with the protocol All. ``source_ranges`` are the admitted clients, as
@@ -73,8 +73,8 @@ class NodeFarm:
     key: FarmKey
     generation: int
     spec: FarmSpec
-    addresses: tuple[ListenAddress, ...]
-    endpoints: tuple[Endpoint, ...]
+    addresses: tuple[NodeAddress, ...]
+    endpoints: tuple[NodeBackend, ...]
     candidates: Endpoints
     """The backends for connections that may leave the node, and the node's own (see ``endpoints.topology``)."""
     local_ips: tuple[str, ...]

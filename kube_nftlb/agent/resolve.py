@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.model import ListenAddress, NodeFarm
+from kube_nftlb.agent.model import NodeAddress, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table.traffic_policy import admitted
+from kube_nftlb.agent.table.source_ranges import admitted
 from kube_nftlb.api.conflicts import farm_key
 from kube_nftlb.api.farm import Farm, FarmSpec
 
@@ -40,13 +40,13 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None) -> NodeFarm:
     )
 
 
-def _addresses(spec: FarmSpec, facts: NodeFacts) -> Iterator[ListenAddress]:
+def _addresses(spec: FarmSpec, facts: NodeFacts) -> Iterator[NodeAddress]:
     for address in spec.addresses:
         ranges = admitted(address, facts)
         ips = facts.port_ips.get(spec.family, ()) if address.type == "NodePort" else (address.ip,)
         for ip in ips:
             for ports in address.ports.split(","):
-                yield ListenAddress(address.type, ip, spec.protocol, ports, ranges)
+                yield NodeAddress(address.type, ip, spec.protocol, ports, ranges)
 
 
 def _local_ips(spec: FarmSpec, facts: NodeFacts) -> tuple[str, ...]:

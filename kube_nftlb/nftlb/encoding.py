@@ -36,7 +36,7 @@ def _whole(map_: str) -> bool:
 _FIELD_BYTES = {"port": 2, "mac": 6}
 
 
-def session_text(persistence: str, table: layout.Family, key: bytes) -> str:
+def session_text(persistence: str, table: layout.TableFamily, key: bytes) -> str:
     """Return a key of a map of sessions in the syntax of nft(8). Several parts are padded to 4 bytes each."""
     parts = []
     for word in persistence.split():

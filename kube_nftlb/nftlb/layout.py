@@ -21,8 +21,8 @@ from kube_nftlb.nftlb import objects
 
 TABLE = "nftlb"
 
-Family = Literal["ip", "ip6"]
-FAMILIES: tuple[Family, ...] = ("ip", "ip6")
+TableFamily = Literal["ip", "ip6"]
+FAMILIES: tuple[TableFamily, ...] = ("ip", "ip6")
 
 NAT_MAPS = frozenset(("nat-proto-services", "nat-services"))
 """The maps to a farm's chain ``nat-F``, for connections from outside."""
@@ -100,12 +100,12 @@ class FarmRules:
         return None
 
 
-def family(farm: objects.Farm) -> Family:
+def family(farm: objects.Farm) -> TableFamily:
     """Return the nftables family of a farm, which is that of its addresses."""
     return "ip6" if farm.ipv6 else "ip"
 
 
-def map_name(name: str, table: Family) -> str:
+def map_name(name: str, table: TableFamily) -> str:
     """Return a map's name in a family's table."""
     return f"{name}6" if table == "ip6" else name
 

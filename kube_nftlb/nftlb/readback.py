@@ -42,7 +42,7 @@ class NftlbReader(RulesetReader):
         self._known: dict[str, dict[bytes, MapEntry]] = {}
         """The parsed elements of each map of listeners at the last read: most are the same at the next."""
 
-    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
+    async def rules_of(self, farm: str, family: layout.TableFamily, wanted: frozenset[MapEntry]) -> FarmRules:
         """Return the rules of one farm. Only the wanted listeners are looked up."""
         listeners = {found for listener in wanted if (found := await self._listener(family, listener))}
         scheduled: set[int] = set()
@@ -55,7 +55,7 @@ class NftlbReader(RulesetReader):
                     targets.add(encoding.parse_target(key, data))
         return FarmRules(frozenset(listeners), frozenset(scheduled - {0}), frozenset(targets))
 
-    async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
+    async def full_marks(self, family: layout.TableFamily, farm: str) -> dict[int, int]:
         """Return the full connection marks of a farm's backends, by the part that tells backends apart."""
         marks = [
             key
@@ -66,21 +66,25 @@ class NftlbReader(RulesetReader):
         return {encoding.parse_mark(mark): int.from_bytes(mark, "little") for mark in marks}
 
     async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
-        """Return the rules of one farm in the mode dsr, in the maps of the wanted listeners."""
+        """Return the rules of one farm in the mode dsr, in the maps of the wanted listeners.
+
+        Our nftlb puts ``_`` before a chain's name that nft would not parse (docs/nftlb-defects.md, 28).
+        """
         listeners = {
-            encoding.parse_listener(name, key, chain)
+            encoding.parse_listener(name, key, chain.removeprefix("_"))
             for name in {listener.map for listener in wanted}
             async for key, chain in self.verdicts("netdev", layout.TABLE, name)
         }
         macs = {
             encoding.parse_mac(data)
-            for expression in await self.expressions("netdev", layout.TABLE, farm)
+            for chain in (farm, f"_{farm}")
+            for expression in await self.expressions("netdev", layout.TABLE, chain)
             if (lookup := looked_up(expression))
             async for _, data in self.values("netdev", layout.TABLE, lookup)
         }
         return IngressRules(frozenset(listeners & wanted), frozenset(macs))
 
-    async def listeners(self, family: layout.Family) -> set[MapEntry]:
+    async def listeners(self, family: layout.TableFamily) -> set[MapEntry]:
         """Return every element of the maps of listeners."""
         found: set[MapEntry] = set()
         for name in layout.MAPS:
@@ -93,7 +97,7 @@ class NftlbReader(RulesetReader):
             found.update(self._known[map_].values())
         return found
 
-    async def base_rules(self, family: layout.Family) -> set[str]:
+    async def base_rules(self, family: layout.TableFamily) -> set[str]:
         """Return the maps of listeners that their base chain looks up; the others have no effect."""
         chains = {
             chain: [looked_up(expression) for expression in await self.expressions(family, layout.TABLE, chain)]
@@ -101,11 +105,11 @@ class NftlbReader(RulesetReader):
         }
         return {name for name, chain in layout.BASE_CHAINS.items() if layout.map_name(name, family) in chains[chain]}
 
-    async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
+    async def sessions(self, family: layout.TableFamily, map_: str) -> dict[bytes, int]:
         """Return a map of sessions: clients as the kernel has them, and the marks of their backends."""
         return {key: encoding.parse_mark(data) async for key, data in self.values(family, layout.TABLE, map_)}
 
-    async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
+    async def timed_sessions(self, family: layout.TableFamily, map_: str) -> list[TimedSession]:
         """Return the sessions that packets have added to a map."""
         return [
             TimedSession(key, int.from_bytes(mark, "little"), int.from_bytes(left, "big"))
@@ -116,7 +120,7 @@ class NftlbReader(RulesetReader):
             and (key := netlink.find(element, ELEMENT_KEY, VALUE)) is not None
         ]
 
-    async def _scheduled(self, family: layout.Family, expression: bytes) -> set[int]:
+    async def _scheduled(self, family: layout.TableFamily, expression: bytes) -> set[int]:
         """Return the marks that one expression of a farm's filter chain can set."""
         if netlink.name(netlink.find(expression, EXPRESSION_NAME)) == "immediate":
             value = netlink.find(expression, EXPRESSION_DATA, _IMMEDIATE_DATA, VALUE)
@@ -127,7 +131,7 @@ class NftlbReader(RulesetReader):
             return set()
         return {encoding.parse_mark(data) async for _, data in self.values(family, layout.TABLE, lookup)}
 
-    async def _listener(self, family: layout.Family, listener: MapEntry) -> MapEntry | None:
+    async def _listener(self, family: layout.TableFamily, listener: MapEntry) -> MapEntry | None:
         key = netlink.attribute(VALUE, encoding.listener_key(listener))
         element = netlink.attribute(ELEMENT_KEY, key, nested=True)
         elements = netlink.attribute(_LIST_ITEM, element, nested=True)

@@ -106,3 +106,12 @@ async def test_a_restarted_agent_leaves_the_rules_of_a_dsr_farm_as_they_are(
     await engine.mirror.sync()
     await bring(engine, links, "web", **changes)
     assert await engine.reader.generation() == before
+
+
+async def test_a_dsr_farm_may_have_a_name_that_nft_cannot_parse(
+    engine: Bench,  # noqa: F811 - the fixture's value
+    links: Links,
+) -> None:
+    for number, name in enumerate(("2048--http", "ip", "drop"), 20):
+        addresses = [{"ip": f"10.96.0.{number}", "ports": "80"}]
+        await bring(engine, links, name, mode="dsr", addresses=addresses, backends=backends(2))

@@ -164,7 +164,7 @@ class FakeKernel(FakeTableReader):
             return FarmRules(frozenset(), frozenset(), frozenset())
         return layout.expected(farm)
 
-    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
+    async def rules_of(self, farm: str, family: layout.TableFamily, wanted: frozenset[MapEntry]) -> FarmRules:
         rules = self._rules(farm)
         return FarmRules(rules.listeners & wanted, rules.scheduled, rules.targets)
 
@@ -172,7 +172,7 @@ class FakeKernel(FakeTableReader):
         found = self._farms().get(farm)
         return layout.expected_ingress(found) if found is not None else IngressRules(frozenset(), frozenset())
 
-    async def listeners(self, family: layout.Family) -> set[MapEntry]:
+    async def listeners(self, family: layout.TableFamily) -> set[MapEntry]:
         farms = self._farms()
         return {
             listener
@@ -181,16 +181,16 @@ class FakeKernel(FakeTableReader):
             for listener in self._rules(name).listeners
         }
 
-    async def base_rules(self, family: layout.Family) -> set[str]:
+    async def base_rules(self, family: layout.TableFamily) -> set[str]:
         return set(layout.BASE_CHAINS)
 
-    async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
+    async def full_marks(self, family: layout.TableFamily, farm: str) -> dict[int, int]:
         return {target.mark: target.mark for target in self._rules(farm).targets}
 
-    async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
+    async def timed_sessions(self, family: layout.TableFamily, map_: str) -> list[TimedSession]:
         return []
 
-    async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
+    async def sessions(self, family: layout.TableFamily, map_: str) -> dict[bytes, int]:
         return {}
 
 

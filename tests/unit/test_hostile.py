@@ -302,7 +302,7 @@ def test_an_invalid_annotation_is_reported(key: str, text: str) -> None:
     st.sampled_from(("web--http", "x" * 253)),
 )
 def test_the_text_with_which_sessions_are_purged_is_plain(
-    persistence: str, table: layout.Family, key: bytes, name: str
+    persistence: str, table: layout.TableFamily, key: bytes, name: str
 ) -> None:
     try:
         text = encoding.session_text(persistence, table, key)

@@ -6,13 +6,13 @@ States and priorities are decided here, as engines do not know about backends th
 from collections.abc import Iterator
 
 from kube_nftlb.agent.endpoints.topology import Endpoints, choose
-from kube_nftlb.agent.model import Endpoint
+from kube_nftlb.agent.model import NodeBackend
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 
 
-def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[Endpoint]:
+def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[NodeBackend]:
     """Yield the endpoints that a node uses, in the order of the spec.
 
     Those that the traffic policy allows are schedulable. If the node schedules only its own, its own clients can still
@@ -24,9 +24,9 @@ def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[Endpoint]:
     reachable = {backend.name for backend in endpoints.cluster}
     for backend in spec.backends:
         if backend.name in scheduled:
-            yield Endpoint(backend, schedulable=spec.state != "drain")
+            yield NodeBackend(backend, schedulable=spec.state != "drain")
         elif backend.name in reachable or (spec.state in ("up", "drain") and _lingers(spec, backend)):
-            yield Endpoint(backend, schedulable=False)
+            yield NodeBackend(backend, schedulable=False)
 
 
 def candidates(spec: FarmSpec, facts: NodeFacts) -> Endpoints:

@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramResult:
     """The outcome of programming farms."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Programmer:
         """Names of farms that the engine has changed, until that is logged."""
         table.fallback = self._closed
 
-    async def program(self, keys: Collection[FarmKey]) -> Outcome:
+    async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
         """Program these farms, and with them those that must leave an address first."""
         await self._table.update({layout.ENVIRONMENT: self._inputs.environment})
         await self._gather(keys)
@@ -72,7 +72,7 @@ class Programmer:
             self.changed.update(applied.changed)
             self._rules_refused(applied.rules_refused, asked)
             if not applied.nothing_done:
-                return Outcome(applied.refused, applied.incomplete)
+                return ProgramResult(applied.refused, applied.incomplete)
             # These farms stay as they are, so no other farm may get an address of theirs.
             await self._index.probe()
 

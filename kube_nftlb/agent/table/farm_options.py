@@ -22,7 +22,6 @@ CLIENTS_MAX = 65536
 """The maximum number of clients that a limit tells apart."""
 
 _ADDRESS_TYPE = {"ipv4": "ipv4_addr", "ipv6": "ipv6_addr"}
-_FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
 
 
 class _Limit(NamedTuple):
@@ -41,7 +40,7 @@ def contents(spec: FarmSpec, name: str, listeners: Iterable[Listener]) -> Conten
 class _Options:
     def __init__(self, spec: FarmSpec, name: str, listeners: Iterable[Listener]) -> None:
         self._spec, self._name, self._listeners = spec, name, list(listeners)
-        self._family = _FAMILY[spec.family]
+        self._family = layout.TABLE_FAMILY[spec.family]
 
     def contents(self) -> Contents:
         clients, rates, resets = self._established(), self._new(), self._resets()
@@ -149,7 +148,7 @@ class _Options:
 def helper_declaration(spec: FarmSpec) -> str:
     """Return the declaration of a ct helper object, without braces."""
     kernel = KERNEL_HELPERS[spec.helper, spec.protocol]
-    return f'type "{kernel}" protocol {spec.protocol.lower()}; l3proto {_FAMILY[spec.family]};'
+    return f'type "{kernel}" protocol {spec.protocol.lower()}; l3proto {layout.TABLE_FAMILY[spec.family]};'
 
 
 def _above(limits: Limits, prefix: str) -> tuple[str, ...]:

@@ -8,6 +8,9 @@ from kube_nftlb.netfilter.transaction import Contents, Element
 
 TABLE = "kube-nftlb"
 
+TABLE_FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
+"""The nftables family of a farm."""
+
 NO_ENDPOINTS = "no-endpoints"
 """The maps from a listener to the verdict on its new connections; each exists once per family, see ``listener``."""
 

@@ -71,5 +71,5 @@ def test_a_difference_is_told_in_words() -> None:
         ),
     ],
 )
-def test_a_session_is_spelled_as_nft_does(persistence: str, family: layout.Family, key: bytes, text: str) -> None:
+def test_a_session_is_spelled_as_nft_does(persistence: str, family: layout.TableFamily, key: bytes, text: str) -> None:
     assert encoding.session_text(persistence, family, key) == text

@@ -20,13 +20,13 @@ _RESTORES = 5
 class SessionReader(Protocol):
     """Reads nftlb's maps of sessions."""
 
-    async def full_marks(self, family: layout.Family, farm: str) -> dict[int, int]:
+    async def full_marks(self, family: layout.TableFamily, farm: str) -> dict[int, int]:
         """Return the connection marks of a farm's backends with all bits, by the part that tells backends apart."""
 
-    async def sessions(self, family: layout.Family, map_: str) -> dict[bytes, int]:
+    async def sessions(self, family: layout.TableFamily, map_: str) -> dict[bytes, int]:
         """Return a map of sessions: client as the kernel has it, and the mark of its backend."""
 
-    async def timed_sessions(self, family: layout.Family, map_: str) -> list[TimedSession]:
+    async def timed_sessions(self, family: layout.TableFamily, map_: str) -> list[TimedSession]:
         """Return what packets have added to a map of sessions."""
 
 

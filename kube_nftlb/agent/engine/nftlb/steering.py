@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kube_nftlb.agent.engine.nftlb.translate import short_name
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout
-from kube_nftlb.agent.table.traffic_policy import FAMILY, local_clients
+from kube_nftlb.agent.table.traffic_policy import local_clients
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.netfilter.transaction import Chain, Contents, NamedSet
 from kube_nftlb.nftlb import objects
@@ -39,7 +39,7 @@ def contents(farm: NodeFarm, wanted: objects.Farm, present: objects.Farm | None)
     outside = [each for address in farm.addresses if address.type != "ClusterIP" for each in address.listeners()]
     if not outside or not slots:
         return Contents()
-    family = FAMILY[farm.spec.family]
+    family = layout.TABLE_FAMILY[farm.spec.family]
     schedule = Chain(f"schedule-{farm.name}", tuple(_schedule(farm.spec, farm.name, family, slots)))
     chain = Chain(
         f"local-clients-{farm.name}", tuple(f"{source} goto {schedule.name}" for source in local_clients(family))

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from kube_nftlb import names
 from kube_nftlb.agent.engine.nftlb import direct, marks
-from kube_nftlb.agent.model import ListenAddress, NodeFarm, Programmed
+from kube_nftlb.agent.model import NodeAddress, NodeFarm, Programmed
 from kube_nftlb.api.base import Nftlb, nftlb_field
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.listeners import Listener
@@ -94,7 +94,7 @@ def _options(spec: FarmSpec, present: objects.Farm | None) -> dict[str, str]:
     return options
 
 
-def _address(farm: NodeFarm, address: ListenAddress) -> objects.Address:
+def _address(farm: NodeFarm, address: NodeAddress) -> objects.Address:
     """Return one address for each part of a list of ports: a list can grow and shrink without touching what stays."""
     protocol = address.protocol.lower()
     name = objects.address_name(farm.name, address.ip, protocol, address.ports)

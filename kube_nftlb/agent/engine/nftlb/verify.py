@@ -15,16 +15,16 @@ _T = TypeVar("_T")
 class RulesReader(TableReader, SessionReader, Protocol):
     """Reads nftlb's rules."""
 
-    async def rules_of(self, farm: str, family: layout.Family, wanted: frozenset[MapEntry]) -> FarmRules:
+    async def rules_of(self, farm: str, family: layout.TableFamily, wanted: frozenset[MapEntry]) -> FarmRules:
         """Return the rules of one farm. Only the wanted listeners are looked up."""
 
     async def ingress_of(self, farm: str, wanted: frozenset[MapEntry]) -> IngressRules:
         """Return the rules of one farm in the mode dsr, in the maps of the listeners that are wanted."""
 
-    async def listeners(self, family: layout.Family) -> set[MapEntry]:
+    async def listeners(self, family: layout.TableFamily) -> set[MapEntry]:
         """Return every element of the maps of listeners."""
 
-    async def base_rules(self, family: layout.Family) -> set[str]:
+    async def base_rules(self, family: layout.TableFamily) -> set[str]:
         """Return the maps of listeners that their base chain looks up."""
 
 

@@ -1,0 +1,43 @@
+"""Source ranges: only clients in the ranges of an address may connect to it. Pure: no I/O."""
+
+import ipaddress
+
+from kube_nftlb.agent.model import NodeFarm
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table import layout
+from kube_nftlb.api.farm import Address
+from kube_nftlb.netfilter.transaction import Chain, Contents
+
+
+def admitted(address: Address, facts: NodeFacts) -> tuple[str, ...]:
+    """Return the ranges whose clients are admitted at an address, without overlaps; empty if all clients are.
+
+    If one contains the node's own address, its processes are also admitted with the address itself as the source.
+    """
+    ranges = [ipaddress.ip_network(text) for text in address.source_ranges]
+    own = [ipaddress.ip_address(ip) for ips in facts.port_ips.values() for ip in ips]
+    if address.ip and any(ip in network for ip in own for network in ranges):
+        ranges.append(ipaddress.ip_network(address.ip))
+    four = ipaddress.collapse_addresses(network for network in ranges if isinstance(network, ipaddress.IPv4Network))
+    six = ipaddress.collapse_addresses(network for network in ranges if isinstance(network, ipaddress.IPv6Network))
+    return tuple(str(network) for network in (*four, *six))
+
+
+def contents(farm: NodeFarm) -> Contents:
+    """Drop connections from outside of a listener's ranges, as kube-proxy does."""
+    limited = [address for address in farm.addresses if address.source_ranges]
+    numbers = {ranges: number for number, ranges in enumerate(sorted({each.source_ranges for each in limited}))}
+    family = layout.TABLE_FAMILY[farm.spec.family]
+    chains = {ranges: f"{layout.SOURCE_RANGES}-{number}-{farm.name}" for ranges, number in numbers.items()}
+    elements = (
+        layout.listener(layout.SOURCE_RANGES, listener, f"jump {chains[address.source_ranges]}")
+        for address in limited
+        for listener in address.listeners()
+    )
+    return Contents(
+        frozenset(elements),
+        tuple(
+            Chain(chain, (f"{family} saddr {{ {', '.join(ranges)} }} return", "drop"))
+            for ranges, chain in chains.items()
+        ),
+    )
