@@ -4,7 +4,7 @@ nftlb answers 200 although nft failed, so that success is what the kernel says (
 here and in ``plan`` and ``mirror``: see docs/nftlb-defects.md.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,13 +14,14 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.endpoints.selection import cut_off
 from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
-from kube_nftlb.agent.engine.nftlb import direct, plan, steering
+from kube_nftlb.agent.engine.nftlb import direct, plan
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.retired import Retired
+from kube_nftlb.agent.engine.nftlb.retired import Retired, Visible
 from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner, StaleConnections, stale_after
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
-from kube_nftlb.agent.engine.nftlb.translate import listeners, translate
+from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
+from kube_nftlb.agent.engine.nftlb.wanted import Target, Wanted, incomplete
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.table import layout, policies
 from kube_nftlb.agent.table.table import AgentTable
@@ -35,8 +36,6 @@ _log = structlog.get_logger()
 
 PING_EVERY_S = 1
 """The interval of checks that nftlb answers."""
-
-Target = objects.Farm | None
 
 
 class NftlbEngine:
@@ -62,15 +61,14 @@ class NftlbEngine:
         self.verifier = Verifier(self.mirror.present, reader, self.mirror.sessions)
         self.cleaner = ConnectionCleaner(self.mirror.present, self.mirror.sessions, connections)
         self._stale = StaleConnections(self.cleaner)
+        self._wanted = Wanted(self.mirror.present, table)
         self._startup_file = StartupFile(startup_file)
         self._retired = Retired()
-        self._programmed = _Visible(self.mirror.programmed, self._retired)
+        self._programmed = Visible(self.mirror.programmed, self._retired)
         self._loaded = False
         self._pinged_at = float("-inf")
         self._unfinished: dict[str, str] = {}
         """Farms that nftlb does not have as wanted, and the first missing step."""
-        self._untranslatable: dict[str, str] = {}
-        """Farms that could not be translated when they were last to be applied, and why."""
         self._deferred: dict[str, Contents] = {}
         """Contents of the agent table, by farm, that can wait for a quiet moment."""
 
@@ -114,30 +112,19 @@ class NftlbEngine:
 
     def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
         """See ``Engine``."""
-        present = self.mirror.present
-        targets = self._targets(changes)
-        wanted = {listener for farm in targets.values() if farm is not None for listener in listeners(farm)}
-        rules = {}
-        for change in changes:
-            contents = self._overlay(change, targets[change.name], present.get(change.name))
-            # Refuse clients where nftlb listens but no farm should: a new agent does not know why nftlb does.
-            if before := present.get(change.name):
-                contents = layout.refused(set(listeners(before)) - wanted) | contents
-            rules[change.name] = contents
-            rules[policies.rules_owner(change.name)] = change.policies
-        return rules
+        return self._wanted.rules(changes)
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``.
 
         Rules that keep clients out are added to the agent table before nftlb changes, and removed afterwards.
         """
-        targets = self._targets(changes)
-        if self._untranslatable:
-            return Applied(rules_refused=dict(self._untranslatable), nothing_done=True)
+        targets = self._wanted.targets(changes)
+        if self._wanted.untranslatable:
+            return Applied(rules_refused=dict(self._wanted.untranslatable), nothing_done=True)
         await self._keep_ingress(changes)
         overlays = {each.name: each for each in changes if each.overlay is not None}
-        after = {name: self._overlay(each, targets[name], targets[name]) for name, each in overlays.items()}
+        after = {name: self._wanted.overlay(each, targets[name], targets[name]) for name, each in overlays.items()}
         # Nobody has been served at the addresses of a new farm, so clients need not be refused at once: often the
         # first endpoint is already on its way.
         deferred = {
@@ -148,7 +135,7 @@ class NftlbEngine:
         self._deferred = {name: contents for name, contents in self._deferred.items() if name not in after}
         self._deferred.update({name: after.pop(name) for name in deferred})
         before = {
-            name: self._overlay(overlays[name], targets[name], self.mirror.present.get(name)) for name in after
+            name: self._wanted.overlay(overlays[name], targets[name], self.mirror.present.get(name)) for name in after
         } | {policies.rules_owner(each.name): each.policies for each in changes}
         before = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
         if rules_refused := await self._table.update(before):
@@ -156,44 +143,7 @@ class NftlbEngine:
         refused, changed = await self._bring(targets, changes)
         done = {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
         rules_refused = await self._table.update(after | done)
-        return Applied(refused, rules_refused, incomplete=self._incomplete(changes, targets), changed=changed)
-
-    def _targets(self, changes: Iterable[FarmChange]) -> dict[str, Target]:
-        present = self.mirror.present
-        self._untranslatable.clear()
-        targets: dict[str, Target] = {}
-        for change in changes:
-            before = present.get(change.name)
-            if change.farm is None or change.keep:
-                targets[change.name] = before if change.keep else None
-                continue
-            try:
-                targets[change.name] = translate(change.farm, before)
-            except Exception as error:
-                # One unexpected farm must not end the service of all others.
-                _log.exception("cannot translate a farm", farm=change.name)
-                self._untranslatable[change.name] = f"unexpected error: {error!r}"
-                targets[change.name] = before
-        return targets
-
-    def _overlay(self, change: FarmChange, wanted: Target, present: Target) -> Contents:
-        """Return a farm's part of the agent table while nftlb has ``present`` of it."""
-        if change.overlay is None:
-            return self._table.owned(change.name)
-        if change.farm is None or wanted is None:
-            return change.overlay
-        return change.overlay | steering.contents(change.farm, wanted, present)
-
-    def _incomplete(self, changes: Iterable[FarmChange], targets: Mapping[str, Target]) -> set[str]:
-        """Return the farms that lack backends because all marks are in use until others are gone."""
-        return {
-            change.name
-            for change in changes
-            if change.farm is not None
-            and not (change.keep or change.farm.suspended or change.farm.spec.mode == "local")
-            and (target := targets[change.name]) is not None
-            and len(target.backends) < len(change.farm.endpoints)
-        }
+        return Applied(refused, rules_refused, incomplete=incomplete(changes, targets), changed=changed)
 
     async def _bring(
         self, targets: dict[str, Target], changes: Iterable[FarmChange]
@@ -290,25 +240,6 @@ class NftlbEngine:
         finally:
             await self._client.close()
         return None
-
-
-class _Visible(Mapping[str, Programmed]):
-    """The farms in nftlb, without those that only remain there to work around a defect."""
-
-    def __init__(self, programmed: Mapping[str, Programmed], retired: Retired) -> None:
-        self._programmed = programmed
-        self._retired = retired
-
-    def __getitem__(self, name: str) -> Programmed:
-        if name in self._retired.names or name == direct.KEEPER:
-            raise KeyError(name)
-        return self._programmed[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._programmed if name not in self._retired.names and name != direct.KEEPER)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def _cannot_save(error: OSError) -> str:

@@ -4,11 +4,13 @@ nftlb 1.0.7 drops the whole table ip6 when an IPv6 farm is removed (docs/nftlb-d
 make it write the rules of all others anew. It is left without backends instead, which for a client is the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import structlog
 
 from kube_nftlb.agent.engine.nftlb import plan
+from kube_nftlb.agent.engine.nftlb.direct import KEEPER
+from kube_nftlb.agent.model import Programmed
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import Step
 
@@ -65,3 +67,22 @@ class Retired:
             return []
         _log.warning("removing retired farms", farms=len(retired))
         return plan.burial(present, retired)
+
+
+class Visible(Mapping[str, Programmed]):
+    """The farms in nftlb, without those that only remain there to work around a defect."""
+
+    def __init__(self, programmed: Mapping[str, Programmed], retired: Retired) -> None:
+        self._programmed = programmed
+        self._retired = retired
+
+    def __getitem__(self, name: str) -> Programmed:
+        if name in self._retired.names or name == KEEPER:
+            raise KeyError(name)
+        return self._programmed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._programmed if name not in self._retired.names and name != KEEPER)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
