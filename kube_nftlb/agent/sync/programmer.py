@@ -126,6 +126,15 @@ class Programmer:
         self.links_read_at = self._clock.now()
         return await self._links.look()
 
+    async def maintain_links(self, now: float) -> None:
+        """Read the links again if that is due, and clean up addresses of pods if nothing else is to be done."""
+        if now - self.links_read_at > self._timing.links_every_s:
+            keys = self._index.stateless()
+            if await self.read_links(keys):
+                self._inputs.add(keys, self._inputs.seen_version)
+        if not self._inputs.has_work:
+            await self._links.tidy()
+
     def _pod_vips(self, key: FarmKey) -> frozenset[PodVip] | None:
         """Return the addresses that pods need for a farm; None if they keep what they have."""
         farm = self._index.get(key)

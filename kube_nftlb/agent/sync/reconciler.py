@@ -5,7 +5,7 @@ verified when nothing waits, or when they have waited too long (``Verification``
 has changed nftables, and repairs drift (``Repair``).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -20,6 +20,7 @@ from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.agent.sync.repair import Repair
+from kube_nftlb.agent.sync.reporter import Reporter
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.sync.verification import Verification
 from kube_nftlb.agent.table.table import AgentTable
@@ -46,10 +47,9 @@ class Reconciler:
         """``on_progress`` is called whenever ``progress`` may have changed."""
         self._inputs = inputs
         self._engine = engine
-        self._links = links
         self._clock = clock
         self._timing = timing
-        self._on_progress = on_progress
+        self._reporter = Reporter(inputs, clock, on_progress)
         self.counts = Counts(inputs, engine)
         self._programmer = Programmer(inputs, engine, table, links, clock, timing)
         self._repair = Repair(inputs, self._programmer, engine, table, reader, clock, timing)
@@ -57,7 +57,6 @@ class Reconciler:
         self._adopted = False
         self._stopping = False
         self._maintained_at = float("-inf")
-        self._reported: tuple[object, ...] = ()
 
     @property
     def progress(self) -> Progress:
@@ -111,7 +110,7 @@ class Reconciler:
         if message != self.progress.last_error:
             _log.warning("pass failed", error=message)
         self.progress.last_error = message
-        self._report()
+        self._reporter.report(adopted=self._adopted)
         await self._clock.sleep(seconds)
 
     async def _pass(self) -> None:
@@ -131,7 +130,7 @@ class Reconciler:
             await self._work()
         if inputs.has_work or inputs.queue.unverified:
             return
-        self._report_news()
+        self._reporter.report_news(adopted=self._adopted)
         if await self._quiet(timing.poll_s):
             await self._maintain()
 
@@ -149,7 +148,7 @@ class Reconciler:
         self._inputs.add(self._inputs.index, 0 if lost else self._inputs.seen_version)
         await self._repair.adopted()
         self._adopted = True
-        self._reported = ()
+        self._reporter.forget()
 
     async def _work(self) -> None:
         queue, started = self._inputs.queue, self._clock.now()
@@ -165,16 +164,13 @@ class Reconciler:
         await self._repair.notice()
         self._repair.changed()
         metrics.SYNC_SECONDS.observe(now - started)
-        self._report()
+        self._reporter.report(adopted=self._adopted)
 
     async def _verify(self) -> None:
-        await self._around(self._verification.verify_some)
-        self._report()
-
-    async def _around(self, work: Callable[[], Awaitable[None]]) -> None:
         await self._repair.notice()
-        await work()
+        await self._verification.verify_some()
         await self._repair.notice()
+        self._reporter.report(adopted=self._adopted)
 
     async def _maintain(self) -> None:
         """Maintain what is programmed already."""
@@ -186,30 +182,6 @@ class Reconciler:
             return
         if problem := await self._engine.maintain(busy=bool(self._inputs.queue)):
             self.progress.last_error = problem
-        await self._look_after_links(now)
+        await self._programmer.maintain_links(now)
         await self._repair.notice()
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)
-
-    async def _look_after_links(self, now: float) -> None:
-        if now - self._programmer.links_read_at > self._timing.links_every_s:
-            keys = self._inputs.index.stateless()
-            if await self._programmer.read_links(keys):
-                self._inputs.add(keys, self._inputs.seen_version)
-        if not self._inputs.has_work:
-            await self._links.tidy()
-
-    def _report(self) -> None:
-        inputs = self._inputs
-        inputs.progress.update(
-            inputs.queue, inputs.seen_version, inputs.policies, self._clock.now(), adopted=self._adopted
-        )
-        self._reported = inputs.progress.news
-        self._on_progress()
-
-    def _report_news(self) -> None:
-        """Report if there is any news: usually there is none."""
-        progress, policies = self.progress, self._inputs.policies
-        if (self._inputs.seen_version, policies.watermark) != (progress.watermark, progress.policy_watermark) or (
-            progress.news != self._reported
-        ):
-            self._report()
