@@ -13,14 +13,14 @@ def backend(name: str, mark: int, state: objects.BackendState = "up") -> objects
     return objects.Backend(name, mark, state, {"ip-addr": f"10.244.1.{mark}", "port": "8080"})
 
 
-def test_a_farm_is_listened_for_in_prerouting_and_with_intra_connect_on_the_node_too() -> None:
+def test_listeners_in_prerouting_and_with_intra_connect_on_the_node() -> None:
     maps = {listener.map for listener in layout.expected(farm()).listeners}
     assert maps == {"filter-proto-services", "nat-proto-services"}
     maps = {listener.map for listener in layout.expected(farm(**{"intra-connect": "on"})).listeners}
     assert maps == {name for name in layout.MAPS if name.endswith("-proto-services")}
 
 
-def test_a_backend_that_is_down_is_nowhere_and_one_that_is_off_is_not_scheduled() -> None:
+def test_down_backends_are_absent_and_off_ones_not_scheduled() -> None:
     rules = layout.expected(farm(backend("a", 2), backend("b", 3, "off"), backend("c", 4, "down")))
     assert rules.scheduled == {2}
     assert rules.targets == {Target(2, "10.244.1.2", 8080), Target(3, "10.244.1.3", 8080)}

@@ -17,7 +17,7 @@ def backend(name: str, **changes: Any) -> dict[str, Any]:
     return raw_backend(name, f"10.244.1.{ord(name)}", **changes)
 
 
-def test_a_backend_that_drains_is_not_scheduled_and_one_that_is_off_or_down_or_not_ready_is_not_there() -> None:
+def test_draining_backends_are_not_scheduled_and_unusable_ones_absent() -> None:
     backends = [
         backend("a"),
         backend("b", state="drain"),
@@ -75,7 +75,7 @@ def test_a_session_waits_for_its_backend_and_one_for_nobody_is_told_of() -> None
     assert selection.warning(farm().spec) is None
 
 
-def test_the_mark_that_a_backend_asks_for_is_taken_from_others_and_the_rest_keep_theirs() -> None:
+def test_a_requested_mark_is_taken_from_others_and_the_rest_keep_theirs() -> None:
     before = translated(farm(backends=[backend("a"), backend("b"), backend("c")]))
     after = translated(farm(backends=[backend("a", mark=3), backend("b"), backend("c")]), before)
     marks = {name: each.mark for name, each in after.backends.items()}

@@ -126,7 +126,7 @@ async def test_the_agent_table_is_created_anew_while_changes_come_without_pause(
     await asyncio.gather(changing, return_exceptions=True)
 
 
-async def test_all_farms_are_compared_though_others_change_nftables_all_the_time(node: Node) -> None:
+async def test_all_farms_are_compared_while_others_change_nftables(node: Node) -> None:
     node.list([farm(name, addresses=at(f"10.96.0.{number}")) for number, name in enumerate("abcdef", 1)], 20)
     await until(lambda: node.loop.settled)
     await node.passes(1)

@@ -78,7 +78,7 @@ def test_a_farm_needs_of_the_kernel_what_its_options_say() -> None:
     assert ["CONFIG_NF_CONNTRACK_FTP" in lacking[0], "CONFIG_NFT_QUEUE" in lacking[1]] == [True, True]
 
 
-def test_a_queue_is_asked_after_nftlb_has_chosen_a_backend_and_before_it_translates() -> None:
+def test_a_queue_comes_between_choosing_a_backend_and_translating() -> None:
     cases: tuple[tuple[dict[str, Any], Element], ...] = (
         ({}, Element("queues-ip", "tcp . 10.96.0.10 . 80", "jump queues-web--http")),
         (

@@ -104,7 +104,7 @@ def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
         ({"a": "deny"}, [], None),
     ],
 )
-def test_denied_first_then_only_the_allowed_and_nobody_where_a_policy_is_missing(
+def test_denied_then_allowed_and_nobody_if_a_policy_is_missing(
     kinds: dict[str, str], named: list[str], expected: tuple[str, ...] | None
 ) -> None:
     assert rules(known(**kinds), policies=named) == ({"10.96.0.10 80": expected} if expected else {})
@@ -125,7 +125,7 @@ def test_an_address_has_the_farms_policies_and_its_own() -> None:
     assert found == {"10.96.0.10 80": (denied,), "10.0.0.1 80": both, "10.0.0.1 81": both}
 
 
-def test_where_nftlb_still_listens_but_the_farm_no_longer_does_all_its_policies_count() -> None:
+def test_all_policies_apply_where_only_nftlb_still_listens() -> None:
     policies = known(a="deny", b="deny")
     before = listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))
     after = farm(addresses=[{"ip": "10.0.0.1", "ports": "80", "policies": ["b"]}], policies=["a"])
@@ -140,7 +140,7 @@ def test_a_farm_that_is_not_understood_refers_to_all_that_its_spec_names() -> No
     assert raw_references(raw_farm(policies=None, addresses=None)).all() == frozenset()
 
 
-def test_only_what_guards_depend_on_turns_the_farms_that_refer_to_a_policy() -> None:
+def test_farms_change_only_with_what_their_policy_rules_depend_on() -> None:
     policies, key = Policies(), PolicyKey("default", "list")
     policies.refer(KEY, references(farm(policies=["list"])))
     policies.refer(FarmKey("default", "other"), references(farm("other")))

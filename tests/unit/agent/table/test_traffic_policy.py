@@ -70,7 +70,7 @@ def test_a_backend_that_nftlb_does_not_have_yet_is_chosen_only_afterwards() -> N
     )
 
 
-def test_the_policy_local_without_a_backend_here_drops_who_comes_from_elsewhere() -> None:
+def test_local_without_a_backend_here_drops_clients_from_elsewhere() -> None:
     seen = view(addresses=[CLUSTER_IP, EXTERNAL], backends=[OTHER], trafficPolicy="Local")
     assert states(seen) == {"other": "up"}
     assert verdicts(seen.after) == {

@@ -157,7 +157,7 @@ async def test_an_nftlb_that_was_restarted_with_an_older_state_gets_the_rest(nod
     await until(lambda: "b" in node.nftlb.farms["web--http"]["backends"])
 
 
-async def test_a_new_agent_refuses_clients_at_an_address_until_nftlb_has_left_it(
+async def test_a_new_agent_refuses_clients_until_nftlb_has_left_an_address(
     node: Node,
 ) -> None:
     ranges = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]

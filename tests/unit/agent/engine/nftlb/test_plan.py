@@ -49,7 +49,7 @@ def test_an_address_is_added_before_the_old_one_goes() -> None:
     assert [type(step) for step in steps] == [PutFarm, RemoveAddress]
 
 
-def test_an_address_that_moves_to_another_farm_leaves_the_first_one_before() -> None:
+def test_an_address_leaves_its_farm_before_another_gets_it() -> None:
     steps = plan.steps({"f": farm("f")}, {"g": farm("g"), "f": None})
     assert steps[0] == RemoveFarm("f")
     assert isinstance(steps[1], PutFarm)
@@ -99,7 +99,7 @@ def _worlds(draw: st.DrawFn, states: bool) -> dict[str, objects.Farm]:
 
 
 @given(_worlds(states=True), _worlds(states=False))
-def test_the_steps_lead_from_any_state_to_any_other_and_never_listen_twice(
+def test_steps_lead_from_any_state_to_any_other(
     present: dict[str, objects.Farm], wanted: dict[str, objects.Farm]
 ) -> None:
     now = dict(present)
