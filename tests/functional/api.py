@@ -59,7 +59,7 @@ class Api:
             base_url=cluster["server"],
             headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
             verify=ssl.create_default_context(cafile=cluster["certificate-authority"]),
-            timeout=30,
+            timeout=90,  # deleting a hundred Services takes a busy API server half a minute
         )
 
     def close(self) -> None:
