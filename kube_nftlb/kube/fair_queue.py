@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 _CROWD = 64
-"""Keys of one group from which on the newest of them gets every other turn of the group."""
+"""Keys of one group, or of all, from which on the newest of them gets turns."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -16,7 +16,8 @@ class FairQueue(Generic[K]):
     - Groups of keys, such as namespaces, take turns: the thousands of one do not delay those of another.
     - Urgent keys and all others take turns: a few urgent keys do not wait behind thousands.
     - In a crowd, the oldest and the newest key take turns: a single change does not wait for all earlier ones, and
-      these wait no more than twice as long.
+      these wait no more than twice as long. Where all groups together are a crowd, the newest key of all gets one
+      turn in eight.
     """
 
     def __init__(
@@ -62,8 +63,11 @@ class FairQueue(Generic[K]):
     def _next(self) -> K:
         turn = next(self._turns)
         first, second = (self._urgent, self._others) if turn % 2 == 0 else (self._others, self._urgent)
-        # The second binary digit, so that neither lane always gives its oldest.
-        return (first or second).take(newest=turn // 2 % 2 == 1)
+        lane = first or second
+        # Halved, so that neither lane always gives its oldest.
+        if turn // 2 % 8 == 7 and len(lane) >= _CROWD:
+            return lane.take_newest()
+        return lane.take(newest=turn // 2 % 2 == 1)
 
 
 class _Lane(Generic[K]):
@@ -72,14 +76,17 @@ class _Lane(Generic[K]):
     def __init__(self, group: Callable[[K], Hashable]) -> None:
         self._group = group
         self._groups: dict[Hashable, dict[K, None]] = {}
+        self._arrived: dict[K, None] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._groups)
+    def __len__(self) -> int:
+        return len(self._arrived)
 
     def add(self, key: K) -> None:
+        self._arrived[key] = None
         self._groups.setdefault(self._group(key), {})[key] = None
 
     def discard(self, key: K) -> None:
+        self._arrived.pop(key, None)
         group = self._group(key)
         keys = self._groups.get(group, {})
         keys.pop(key, None)
@@ -88,6 +95,13 @@ class _Lane(Generic[K]):
 
     def clear(self) -> None:
         self._groups.clear()
+        self._arrived.clear()
+
+    def take_newest(self) -> K:
+        """Remove and return the key that arrived last, whatever its group."""
+        key = next(reversed(self._arrived))
+        self.discard(key)
+        return key
 
     def take(self, *, newest: bool) -> K:
         """Remove and return a key of the group whose turn it is; with ``newest`` the newest one if it is a crowd."""
@@ -95,6 +109,7 @@ class _Lane(Generic[K]):
         keys = self._groups.pop(group)
         key = next(reversed(keys)) if newest and len(keys) >= _CROWD else next(iter(keys))
         del keys[key]
+        del self._arrived[key]
         if keys:
             self._groups[group] = keys
         return key

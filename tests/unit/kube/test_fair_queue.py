@@ -67,3 +67,11 @@ def test_a_waiting_key_that_becomes_urgent_is_taken_as_one() -> None:
     assert (len(queue), "a0500" in queue) == (999, False)
     assert len(queue.take(998)) == 998
     assert len(queue.take(10)) == 1
+
+
+def test_the_newest_of_many_groups_that_are_a_crowd_together_is_taken_soon() -> None:
+    queue = FairQueue[str](group=lambda key: key[:3])
+    for number in range(5000):
+        queue.add(f"{number % 100:03}/{number // 100}")
+    queue.add("050/new")
+    assert "050/new" in queue.take(16)
