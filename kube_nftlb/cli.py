@@ -227,5 +227,5 @@ if importlib.util.find_spec("lab") is not None:
     app.command(
         "lab",
         add_help_option=False,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True},
     )(_lab)

@@ -104,7 +104,7 @@ CIDR = Rule[str](
 SOURCE_RANGE = Rule[str](
     "source-range",
     "isCIDR(self) && string(cidr(self).masked()) == self",
-    lambda text: str(_network(text)) == text,
+    lambda text: (network := _network(text)) is not None and str(network) == text,
     "must be an address range in canonical form, without bits behind its prefix, such as 10.0.0.0/8 or fd00::/64",
 )
 
