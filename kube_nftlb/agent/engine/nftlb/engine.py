@@ -67,8 +67,8 @@ class NftlbEngine:
         self._programmed = Visible(self.mirror.programmed, self._retired)
         self._loaded = False
         self._pinged_at = float("-inf")
-        self._unfinished: dict[str, str] = {}
-        """Farms that nftlb does not have as wanted, and the first missing step."""
+        self._targets: dict[str, objects.Farm] = {}
+        """The farms as they were last applied."""
         self._deferred: dict[str, Contents] = {}
         """Contents of the agent table, by farm, that can wait for a quiet moment."""
 
@@ -107,11 +107,11 @@ class NftlbEngine:
             _log.warning("nftlb was restarted")
         self._loaded = True
         self._retired.keep(self.mirror.present)
-        self._deferred = {}
         return self._startup_file.lost(self.mirror.present)
 
     def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
         """See ``Engine``."""
+        self._deferred = {}
         return self._wanted.rules(changes)
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
@@ -158,13 +158,10 @@ class NftlbEngine:
             if farm is None:
                 self._startup_file.gone(name)
                 self._retired.withdrawn(name, self.mirror.present)
+                self._targets.pop(name, None)
             else:
                 self._retired.served(name)
-            left = plan.steps(self.mirror.present, {name: farm}) if farm is not None else []
-            if left:
-                self._unfinished[name] = type(left[0]).__name__
-            else:
-                self._unfinished.pop(name, None)
+                self._targets[name] = farm
         return refused, changed
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
@@ -186,8 +183,10 @@ class NftlbEngine:
         """See ``Engine``."""
         if name is None:
             return await self.verifier.base()
-        if (step := self._unfinished.get(name)) is not None:
-            return f"nftlb has not taken {step}"
+        # Compared now, as nftlb may have been restarted with older farms since it was told.
+        target = self._targets.get(name)
+        if target is not None and (left := plan.steps(self.mirror.present, {name: target})):
+            return f"nftlb has not taken {type(left[0]).__name__}"
         farm = self.mirror.present.get(name)
         drift = await self.verifier.farm(name)
         if drift is None and farm is not None and self.mirror.present.get(name) is farm:
@@ -232,13 +231,19 @@ class NftlbEngine:
         """See ``Engine``. The next agent does not know which backends are gone, and nftlb may start before it."""
         now = self._clock.now()
         try:
+            # First, as the cleanup may fail.
+            problem = self._save()
             await self._stale.clean({}, now)
             await self._stale.again(now)
-            self._startup_file.save()
-        except OSError as error:
-            return _cannot_save(error)
         finally:
             await self._client.close()
+        return problem
+
+    def _save(self) -> str | None:
+        try:
+            self._startup_file.save(present=len(self.mirror.present), in_conflict=self._in_conflict)
+        except OSError as error:
+            return _cannot_save(error)
         return None
 
 

@@ -1,10 +1,15 @@
 """nftlb's start-up file, as the loop has it written."""
 
 import asyncio
+import copy
 import json
 from typing import Any
 
-from tests.builders import farm
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.api.farm import Farm
+from tests.builders import farm, raw_backend
 from tests.fakes.node import until
 from tests.unit.agent.engine.nftlb.conftest import Node
 
@@ -39,3 +44,55 @@ async def test_the_start_up_file_has_the_last_change_before_the_agent_ends(node:
     await asyncio.wait_for(node.task, 5)
     saved = json.loads((node.folder / "nftlb.json").read_text())["farms"]
     assert [entry["name"] for entry in saved] == ["a"]
+
+
+async def test_the_start_up_file_is_saved_although_stale_connections_cannot_be_removed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")
+    node.list([farm(protocol="UDP", backends=[first, second])], 20)
+    await node.settle(20)
+    await node.passes(5)
+
+    async def release(*_: object) -> int:
+        raise errors.KernelError("busy")
+
+    node.put(farm(protocol="UDP", backends=[first], generation=2, version=21))
+    await node.settle(21)
+    monkeypatch.setattr(node.conntrack, "release", release)
+    node.loop.stop()
+    await asyncio.wait_for(node.task, 5)
+    saved = json.loads((node.folder / "nftlb.json").read_text())["farms"]
+    assert [len(entry["backends"]) for entry in saved] == [1]
+
+
+async def test_nftlb_restarted_with_older_farms_before_they_are_verified(node: Node) -> None:
+    def farms(*backends: dict[str, Any], generation: int) -> list[Farm]:
+        return [
+            farm(f"{name}--http", addresses=[{"ip": ip, "ports": "80"}], backends=list(backends), generation=generation)
+            for name, ip in (("a", "10.96.1.1"), ("b", "10.96.1.2"))
+        ]
+
+    first, second = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")
+    node.list(farms(first, generation=1), 20)
+    await node.settle(20)
+    await node.passes(5)
+    older = copy.deepcopy(node.nftlb.farms)
+    node.list(farms(first, second, generation=2), 21)
+    await until(lambda: len(node.inputs.queue.unverified) == 2)
+    node.nftlb.farms, node.nftlb.key = older, "other"
+    (node.folder / "key").write_text("other")
+    node.reader.foreign_changes += 1
+    await until(lambda: [len(each["backends"]) for each in node.nftlb.farms.values()] == [2, 2])
+
+
+async def test_rules_that_can_wait_are_not_lost_when_another_farm_is_refused(node: Node) -> None:
+    node.list([farm("old--http")], 20)
+    await node.settle(20)
+    await node.passes(3)
+    node.reader.refused.add("bad--http")
+    node.put(
+        farm("empty--http", addresses=[{"ip": "10.96.1.2", "ports": "80"}], backends=[], version=21),
+        farm("bad--http", addresses=[{"ip": "10.96.1.3", "ports": "80"}], version=22),
+    )
+    await until(lambda: "tcp . 10.96.1.2 . 80" in node.nft.sets["no-endpoints-ip"])

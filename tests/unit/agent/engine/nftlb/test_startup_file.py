@@ -42,7 +42,7 @@ def test_it_is_written_only_if_a_farm_has_changed(path: Path) -> None:
     file.verified(farm("a"))
     file.gone("b")
     save(file, 1000)
-    file.save()
+    file.save(present=1, in_conflict=lambda _: False)
     assert not path.exists()
     file.verified(farm("a", backend("pod", 2)))
     save(file, 1000)
@@ -86,13 +86,14 @@ def test_a_farm_that_has_given_an_address_away_waits_for_a_quiet_moment(path: Pa
     assert saved(path) == ["a", "b"]
 
 
-def test_it_can_be_written_at_once(path: Path) -> None:
+@pytest.mark.parametrize(("present", "conflict", "names"), [(2, "", ["a", "b"]), (3, "", ["a"]), (2, "a", ["b"])])
+def test_at_once_it_is_written_as_while_changes_come(path: Path, present: int, conflict: str, names: list[str]) -> None:
     file = StartupFile(path)
     file.verified(farm("a"))
     save(file)
     file.verified(farm("b"))
-    file.save()
-    assert saved(path) == ["a", "b"]
+    file.save(present=present, in_conflict=lambda each: each.name == conflict)
+    assert saved(path) == names
 
 
 def test_a_verified_farm_that_is_missing_is_lost(path: Path) -> None:
