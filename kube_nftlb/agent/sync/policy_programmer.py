@@ -40,17 +40,21 @@ class PolicyProgrammer:
             _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
         return turned
 
-    async def update(self) -> None:
-        """Write changed policies to the kernel, with all rules that refer to them, in one transaction."""
+    async def update(self) -> dict[str, str]:
+        """Write changed policies to the kernel, with all rules that refer to them, in one transaction.
+
+        Return the farms whose rules the kernel refuses, and why.
+        """
         if not self._policies.pending:
-            return
+            return {}
         sets = self._policies.sets()
         turned = await self.take()
         # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
         farms = {names.node_farm_name(*key) for key in (*turned, *self._inputs.queue.waiting)}
         rules = {policies.rules_owner(name): self.rules(name) for name in farms}
-        await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
+        refused = await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
         self._policies.done()
+        return refused
 
     def rules(self, name: str) -> Contents:
         """Return the rules that apply policies to a farm where the engine has it."""

@@ -62,7 +62,7 @@ class Programmer:
 
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
         """Program these farms, and with them those that must leave an address first."""
-        await self._table.update({layout.ENVIRONMENT: self._inputs.environment})
+        self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
         await self._gather(keys)
         while True:
             asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
@@ -75,6 +75,10 @@ class Programmer:
                 return ProgramResult(applied.refused, applied.incomplete)
             # These farms stay as they are, so no other farm may get an address of theirs.
             await self._index.probe()
+
+    async def update_policies(self) -> None:
+        """Write changed policies to the kernel."""
+        self._refused_since(await self.policies.update())
 
     async def withdraw(self, names_: Iterable[str]) -> Applied:
         """Withdraw farms from the engine. Policies that keep clients out stay in the agent table."""
@@ -121,9 +125,9 @@ class Programmer:
 
     async def read_links(self, keys: Collection[FarmKey]) -> bool:
         """Read the node's interfaces and pods if farms depend on them. Return True if they have changed."""
+        self.links_read_at = self._clock.now()
         if not keys:
             return False
-        self.links_read_at = self._clock.now()
         return await self._links.look()
 
     async def maintain_links(self, now: float) -> None:
@@ -219,6 +223,12 @@ class Programmer:
                 self._index.refuse_rules(key, why)
                 self.decide(key)
                 self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
+
+    def _refused_since(self, refused: Mapping[str, str]) -> None:
+        """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
+        waiting = {_name(key) for key in self._inputs.queue.waiting} if refused else set()
+        asked = {name: farm for name in refused.keys() - waiting if (farm := self._farm(name)) is not None}
+        self._rules_refused({name: refused[name] for name in asked}, asked)
 
     def _closed(self, name: str) -> Contents:
         programmed = self._engine.programmed.get(name)

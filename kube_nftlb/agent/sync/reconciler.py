@@ -153,7 +153,7 @@ class Reconciler:
     async def _work(self) -> None:
         queue, started = self._inputs.queue, self._clock.now()
         await self._repair.notice()
-        await self._programmer.policies.update()
+        await self._programmer.update_policies()
         keys = queue.take()
         outcome = await self._programmer.program(keys)
         by_name = {names.node_farm_name(*key): key for key in keys}

@@ -66,6 +66,11 @@ class Verification:
         _log.warning("farm is not in the kernel as planned", **log_fields(key, farm), drift=drift)
         await self._engine.load()
         outcome = await self._programmer.program([key])
+        # It may have begun to wait, or ceased to, since it was decided.
+        decision = self._programmer.decide(key)
+        if isinstance(decision, Withdraw):
+            self._latency.dropped(key)
+            return
         if name in self._engine.programmed and await self._engine.drift(name) is not None:
             await self._engine.repair(name)
         if (drift := await self._engine.drift(name)) is None:

@@ -10,6 +10,7 @@ from tests.builders import farm, raw_farm, raw_policy
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
 
+OTHER = [{"ip": "10.96.0.11", "ports": "80"}]
 DENIES = ["ip saddr @policy-default.list-ip drop"]
 
 
@@ -121,3 +122,18 @@ async def test_a_restarted_agent_enforces_the_policies_of_a_farm_it_cannot_read(
     assert list(node.engine.farms) == ["web--http"]
     assert rules_met(node) == DENIES
     assert not node.nft.sets["no-endpoints-ip"]
+
+
+async def test_limits_that_the_kernel_refuses_with_a_policy_are_reported_and_retried(node: Node) -> None:
+    node.inputs.put_policy(raw_policy(version=11))
+    node.list([farm(limits={"new": "3/second"}), guarded(name="other--http", addresses=OTHER)], 20)
+    await node.settle(20)
+    await node.passes(3)
+    limited = dict(node.nft.sets["connections-ip"])
+    assert limited
+    node.nft.lacks = ("limit rate over 3/",)
+    node.nft.damage()
+    node.inputs.remove_policy(raw_policy(version=30))
+    await until(lambda: node.reason() == "Refused")
+    node.nft.lacks = ()
+    await until(lambda: node.nft.sets["connections-ip"] == limited and not node.reason())
