@@ -23,8 +23,15 @@ ALL_ADDRESSES = "::"
 """The host for all addresses of both families."""
 
 _REQUEST_MAX = 16 * 1024
-_PATIENCE_S = 5
-_CONNECTIONS_MAX = 64
+
+
+class Limits(NamedTuple):
+    """What clients get at most."""
+
+    seconds: float = 5
+    """The time for a request and its answer."""
+    connections: int = 64
+    """Open connections to all servers of the process."""
 
 
 class Text(NamedTuple):
@@ -42,14 +49,18 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+_LIMITS = Limits()
+
+
 class HttpServer:
     """Serves ``answer(path)``, which must neither block nor raise."""
 
     _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
     """The connections of all servers: the limit is that of the process."""
 
-    def __init__(self, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, answer: Callable[[str], Answer], limits: Limits = _LIMITS) -> None:
         self._answer = answer
+        self._limits = limits
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, hosts: Iterable[str], port: int) -> None:
@@ -72,12 +83,12 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections[writer] = self
-        if len(self._connections) > _CONNECTIONS_MAX:
+        if len(self._connections) > self._limits.connections:
             next(iter(self._connections)).transport.abort()
         try:
             # The client is gone or too slow: there is nobody to send an error to.
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(_PATIENCE_S):
+                async with asyncio.timeout(self._limits.seconds):
                     writer.write(await self._response(reader))
                     await writer.drain()
                     writer.close()

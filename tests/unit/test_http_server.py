@@ -9,7 +9,7 @@ import pytest
 
 from kube_nftlb import errors, http_server
 from kube_nftlb.environment import ListenAddress
-from kube_nftlb.http_server import Answer, HttpServer, serve
+from kube_nftlb.http_server import Answer, HttpServer, Limits, serve
 
 
 def free_port() -> int:
@@ -77,25 +77,28 @@ async def test_a_request_without_end_is_refused(port: int) -> None:
     assert first.split()[1] == "431"
 
 
-async def test_a_client_that_says_nothing_is_dropped(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_PATIENCE_S", 0.05)
+async def test_a_client_that_says_nothing_is_dropped() -> None:
+    server, port = HttpServer(respond, Limits(seconds=0.05)), free_port()
+    await server.listen(["127.0.0.1"], port)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await asyncio.wait_for(reader.read(), 10) == b""
     writer.close()
+    server.close()
 
 
-async def test_of_too_many_connections_the_oldest_goes(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_PATIENCE_S", 60)
-    monkeypatch.setattr(http_server, "_CONNECTIONS_MAX", 3)
-    server, other = HttpServer(respond), free_port()
-    await server.listen(["127.0.0.1"], other)
+async def test_of_too_many_connections_the_oldest_goes() -> None:
+    few = Limits(seconds=60, connections=3)
+    servers, port, other = [HttpServer(respond, few) for _ in range(2)], free_port(), free_port()
+    for server, at in zip(servers, (port, other), strict=True):
+        await server.listen(["127.0.0.1"], at)
     idle = [await asyncio.open_connection("127.0.0.1", at) for at in (port, port, other, other)]
     assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
     first, _, _ = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
     assert first == "HTTP/1.1 200 OK"
     assert await asyncio.wait_for(idle[1][0].read(), 10) == b""
     assert not idle[3][0].at_eof()
-    server.close()
+    for server in servers:
+        server.close()
     for _, writer in idle:
         writer.close()
 
