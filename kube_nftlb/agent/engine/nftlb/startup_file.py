@@ -50,24 +50,22 @@ class StartupFile:
         most of those ``present``, as after the agent's start. A farm that is ``in_conflict`` has lost an address since
         it was verified, and would be loaded with it.
         """
-        if now - self._saved_at < (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
+        if not self._changed or now - self._saved_at < (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
             return
-        if busy:
-            self._saved_at = now if self.save(present=present, in_conflict=in_conflict) else self._saved_at
-        elif self._changed:
-            self._saved_at = now
-            self._write(self._farms.values())
-            self._changed = False
+        if busy and self._lacks_most(present):
+            return
+        # Also if writing fails, so that it is not tried at every call.
+        self._saved_at = now
+        self._write(farm for farm in self._farms.values() if not (busy and in_conflict(farm)))
+        self._changed = busy
 
-    def save(self, *, present: int, in_conflict: Callable[[objects.Farm], bool]) -> bool:
-        """Write the file now, although changes may be on their way: see ``save_if_due``. Return True if it was written.
+    def save(self, *, present: int, in_conflict: Callable[[objects.Farm], bool]) -> None:
+        """Write the file now, as ``save_if_due`` does while changes come. Raises OSError."""
+        if self._changed and not self._lacks_most(present):
+            self._write(farm for farm in self._farms.values() if not in_conflict(farm))
 
-        It stays due, as it may lack farms. Raises OSError.
-        """
-        if not self._changed or len(self._farms) * 10 < present * 9:
-            return False
-        self._write(farm for farm in self._farms.values() if not in_conflict(farm))
-        return True
+    def _lacks_most(self, present: int) -> bool:
+        return len(self._farms) * 10 < present * 9
 
     def _write(self, farms: Iterable[objects.Farm]) -> None:
         temporary = self._path.with_suffix(".new")

@@ -67,6 +67,17 @@ def test_it_is_written_less_often_while_changes_come(path: Path, now: float, bus
     assert saved(path) == names
 
 
+def test_while_changes_come_a_failed_write_is_not_repeated_at_once(path: Path) -> None:
+    file = StartupFile(path)
+    file.verified(farm("a"))
+    path.with_suffix(".new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        save(file, busy=True)
+    save(file, SAVE_WITHIN_S - 1, busy=True)
+    with pytest.raises(IsADirectoryError):
+        save(file, SAVE_WITHIN_S, busy=True)
+
+
 @pytest.mark.parametrize(("present", "names"), [(2, ["a", "b"]), (3, [])])
 def test_it_is_not_written_with_most_farms_missing(path: Path, present: int, names: list[str]) -> None:
     file = StartupFile(path)
