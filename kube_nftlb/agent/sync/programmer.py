@@ -226,8 +226,12 @@ class Programmer:
 
     def _refused_since(self, refused: Mapping[str, str]) -> None:
         """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
-        waiting = {_name(key) for key in self._inputs.queue.waiting} if refused else set()
-        asked = {name: farm for name in refused.keys() - waiting if (farm := self._farm(name)) is not None}
+        waiting = self._inputs.queue.waiting
+        asked = {
+            name: farm
+            for name in refused
+            if (farm := self._farm(name)) is not None and self._index.key(name) not in waiting
+        }
         self._rules_refused({name: refused[name] for name in asked}, asked)
 
     def _closed(self, name: str) -> Contents:
