@@ -97,6 +97,10 @@ class Cluster:
             eventually(lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone")
             eventually(lambda: self.has_forgotten(f"{name}."), f"nftlb has forgotten the farms of {name}")
 
+    def reason(self, farm: str, namespace: str) -> str:
+        """Return the ``reason`` in a farm's status, empty while there is none."""
+        return str(self.farm(farm, namespace).get("status", {}).get("reason", ""))
+
     def wait(self, kind: str, name: str, condition: str, namespace: str = "default") -> None:
         def is_so() -> bool:
             conditions = (self.get(kind, name, namespace) or {}).get("status", {}).get("conditions", [])

@@ -60,7 +60,7 @@ class Front:
     @property
     def reason(self) -> str:
         """The status's ``reason``, which kubectl shows."""
-        return str(self.cluster.farm("front", self.namespace)["status"]["reason"])
+        return self.cluster.reason("front", self.namespace)
 
     def count(self, where: str, number: int, *options: object, port: int = 80) -> dict[str, int]:
         """Open connections and return the number of replies by pod. Raises AssertionError if one fails."""

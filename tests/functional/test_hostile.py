@@ -216,9 +216,7 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
         ports = [{"name": "http", "port": 80, "nodePort": port}]
         cluster.apply(service("port", namespace, type="NodePort", ports=ports, selector={"app": "web"}))
         cluster.reaches(client, cluster.pods("web", namespace), node_ip, port)
-    eventually(
-        lambda: "AddressInUse" in cluster.farm("thief--http--external", namespace)["status"]["reason"], "it says why"
-    )
+    eventually(lambda: "AddressInUse" in cluster.reason("thief--http--external", namespace), "it says why")
 
 
 def test_a_service_too_big_for_one_etcd_object_is_served_by_what_fits(cluster: Cluster, namespace: str) -> None:
