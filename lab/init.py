@@ -79,10 +79,9 @@ async def _run(order: Order, reports: socket.socket) -> None:
 def _enter_namespaces() -> None:
     flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET
     uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
-        unshare(flags)
-    else:
-        unshare(flags | CLONE_NEWUSER)
+    with namespaces.on_first_cpu():
+        unshare(flags if uid == 0 else flags | CLONE_NEWUSER)
+    if uid != 0:
         become_mapped_root(uid, gid)
 
 

@@ -1,5 +1,8 @@
 """Mounts of the lab's mount namespace, and network namespaces kept alive by a mount."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kube_nftlb.netfilter.namespaces import CLONE_NEWNET, check, in_thread, libc, unshare
@@ -8,6 +11,21 @@ _MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _MS_BIND = 4096
 _MS_REC_PRIVATE = 0x4000 | 0x4_0000
 _MNT_DETACH = 2
+
+
+@contextmanager
+def on_first_cpu() -> Iterator[None]:
+    """Run this thread, and the programs that it starts meanwhile, on one processor, the same each time.
+
+    Linux mounts a mount namespace only inside one with a lower number, and since 6.18 numbers are handed out in batches
+    for each processor. A namespace made on one processor may have a lower number than an earlier one of another.
+    """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def make_mounts_private() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from kube_nftlb import errors
 from lab.addresses import NodePlan
 from lab.containers import cgroups, config
+from lab.namespaces import on_first_cpu
 from lab.state import LabFiles
 
 _PRIVATE = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
@@ -30,6 +31,7 @@ def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
     namespace = files.mounts(node.name)
     namespace.touch()
     command = ["unshare", f"--mount={namespace}", "--propagation", "unchanged", "--", "sh", "-ec", mounts]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with on_first_cpu():
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise errors.LabError(f"{node.name} cannot have its own mount namespace: {done.stderr.strip()}")

@@ -70,6 +70,7 @@ def test_the_walk_through(cluster: RealCluster, namespace: str) -> None:
     for pod in pods:
         until(partial(reaches_all, pod), f"{pod} reaches {pods}")
 
+    cluster.farm_has("my-service--http", namespace, ready=2)
     shown = cluster.kubectl("get", "nftlbfarms", "-n", namespace)
     assert [row.split()[:7] for row in shown.splitlines()[1:]] == [
         ["my-service--http", vip, "8080", "TCP", "snat", "symhash", "2/2"]
