@@ -9,19 +9,9 @@ SERVICE_CHANGES = counter(
     "Observed creations, updates and deletions of Services.",
     "operator",
 )
-ENDPOINT_SLICE_CHANGES = counter(
-    "kube_nftlb_rules_endpoints_changes_total",
-    "Observed creations, updates and deletions of EndpointSlices.",
-    "operator",
-)
 SERVICE_CHANGES_PENDING = gauge(
     "kube_nftlb_rules_services_changes_pending",
     "Changes of Services whose farms are not written yet.",
-    "operator",
-)
-ENDPOINT_SLICE_CHANGES_PENDING = gauge(
-    "kube_nftlb_rules_endpoints_changes_pending",
-    "Changes of EndpointSlices whose farms are not written yet.",
     "operator",
 )
 SERVICE_SYNC_SECONDS = histogram(

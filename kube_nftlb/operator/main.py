@@ -102,7 +102,7 @@ class _Operator:
         self._listed_anew = asyncio.Event()
         self._filled = asyncio.Event()
         self._active = asyncio.Event()
-        self._writer = CacheWriter(cache, datetime.now(UTC))
+        self._writer = CacheWriter(cache)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._writer)
         self._policies = PolicyStatuses(kube, cache)

@@ -141,8 +141,9 @@ class Cluster:
 
         def check() -> bool:
             status = (self.farm(name, namespace) or {}).get("status", {})
-            programmed = {c["type"]: c["status"] for c in status.get("conditions", [])}.get("Programmed")
-            return status.get("readyBackends") == ready and programmed == "True"
+            conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+            everywhere = all(conditions.get(kind) == "True" for kind in ("Programmed", "EndpointsProgrammed"))
+            return bool(status.get("readyBackends") == ready and everywhere)
 
         try:
             eventually(check, f"all nodes have {name} with {ready} backends")
