@@ -17,6 +17,7 @@ from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
+from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
@@ -111,9 +112,12 @@ class _Operator:
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
-        self._lease: Lease | None = None
+        self._lease: LeaseThread | None = None
         if settings.leader_election:
-            self._lease = Lease(kube, settings.namespace, _LEASE, clock, self._identity)
+            self._lease = LeaseThread(
+                lambda: Kube.connect(user_agent=_COMPONENT),
+                lambda kube: Lease(kube, settings.namespace, _LEASE, time.monotonic, self._identity),
+            )
         metrics.LEADER.set_function(lambda: self._leads)
         self.metrics_page = metrics.Page(
             "operator", lambda: gauges.refresh(self._reconciler, leads=self._active.is_set())
