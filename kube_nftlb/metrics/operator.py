@@ -61,7 +61,7 @@ RELIST_REPAIRS = counter(
     "kube_nftlb_relist_repairs_total",
     "Differences that a periodic list found and repaired, missed by watches.",
     "operator",
-    resource=("services", "endpointslices", "nftlbfarms", "nftlbnodes"),
+    resource=("services", "endpointslices", "nftlbfarms", "nftlbnodes", "nftlbpolicies"),
 )
 LAST_LIST = gauge(
     "kube_nftlb_last_list_timestamp_seconds",

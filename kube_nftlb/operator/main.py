@@ -106,7 +106,7 @@ class _Operator:
         self._writer = CacheWriter(cache)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._writer)
-        self._policies = PolicyStatuses(kube, cache)
+        self._policies = PolicyStatuses(kube, self._writer)
         profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
@@ -126,7 +126,7 @@ class _Operator:
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside kopf's watches. Start it before them: kopf cancels tasks younger than itself."""
         followed = (self._informers.run(resource) for resource in WATCHED)
-        return [self._pods.run(), *followed, self._relist(), self._policies.watch()]
+        return [self._pods.run(), *followed, self._relist()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """Return the election and what writes once it is won. Start it before kopf's watches too."""

@@ -16,6 +16,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.cache.version_index import VersionIndex
 from kube_nftlb.operator.farms.naming import Contender
 from kube_nftlb.operator.farms.ports import PortKey, port_keys
@@ -47,11 +48,12 @@ class Cache:
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
         self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
+        self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
         self.conflicts = Conflicts()
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
         self.revision = 0
-        """Increases with each change of a farm or a node."""
+        """Increases with each change of a farm, a node or a policy."""
         self.unfinished: VersionIndex[FarmKey] = VersionIndex()
         """Accepted farms that some node has not programmed: the progress of nodes changes their status."""
         self.endpoints_unfinished: VersionIndex[FarmKey] = VersionIndex()
@@ -179,6 +181,16 @@ class Cache:
         if before.failed != node.failed:
             farms.update(key for (key, _), _ in before.failed.items() ^ node.failed.items())
         return Dirty(farms=frozenset(farms))
+
+    def put_policy(self, policy: PolicyRecord) -> Dirty:
+        """Add or replace a policy."""
+        self.revision += self.policies.put(policy.key, policy)
+        return NOTHING
+
+    def remove_policy(self, key: PolicyKey, version: int) -> Dirty:
+        """Remove a policy."""
+        self.policies.remove(key, version)
+        return NOTHING
 
     def remove_node(self, name: str, version: int) -> Dirty:
         """Remove a node."""

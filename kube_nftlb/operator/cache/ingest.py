@@ -10,12 +10,22 @@ from kube_nftlb import metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey, parse_slice
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Resource
+from kube_nftlb.kube.resources import (
+    ENDPOINT_SLICES,
+    FARMS,
+    NFTLB_NODES,
+    PODS,
+    POLICIES,
+    SERVICES,
+    JsonObject,
+    Resource,
+)
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChanges
+from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.model.pods import parse_pod, pod_key
 
 ObjectKey = Any
@@ -45,6 +55,12 @@ class CacheWriter:
                 cache.pods, pod_key, lambda kept: cache.put_pod(pod_key(kept), parse_pod(kept)), cache.remove_pod
             ),
             FARMS: _Kind(cache.farms, lambda raw: FarmKey(*_name(raw)), self._put_farm, cache.remove_farm),
+            POLICIES: _Kind(
+                cache.policies,
+                policy_key,
+                lambda raw: cache.put_policy(parse_policy(raw, cache.policies.get(policy_key(raw)))),
+                cache.remove_policy,
+            ),
             NFTLB_NODES: _Kind(
                 cache.nodes,
                 lambda raw: raw["metadata"]["name"],
