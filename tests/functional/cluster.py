@@ -240,12 +240,7 @@ class Cluster:
         found: set[str] = set()
         for node in self.nodes:
             farms = json.loads(self.nftlb(node, "GET", "/farms"))["farms"]
-            # An IPv6 farm without backends may have been retired, see docs/nftlb-defects.md.
-            found.update(
-                farm["name"]
-                for farm in farms
-                if farm["name"].startswith(prefix) and (farm["family"] != "ipv6" or farm["backends"])
-            )
+            found.update(farm["name"] for farm in farms if farm["name"].startswith(prefix))
         return sorted(found)
 
     def nftlb(self, node: str, method: str, path: str) -> str:
