@@ -66,6 +66,8 @@ class Cache:
         self._referring: dict[ServiceKey, set[FarmKey]] = {}
         self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
         """For every Pod, annotated or not, and so in tuples: most are in one slice."""
+        self._pods_in: dict[str, set[PodKey]] = {}
+        self._services_in: dict[str, set[ServiceKey]] = {}
         self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
         self._contenders: dict[FarmKey, set[Contender]] = {}
 
@@ -85,9 +87,16 @@ class Cache:
         return self._slices.is_cut(service)
 
     def annotated_pods(self, service: ServiceKey) -> list[str]:
-        """Return the endpoints of a Service that are Pods with annotations of kube-nftlb, sorted by name."""
-        pods = {endpoint.pod for each in self.slices_of(service) for endpoint in each.endpoints if endpoint.pod}
-        return sorted(pod for pod in pods if self.options_of_pod(service.namespace, pod))
+        """Return the Pods with annotations of kube-nftlb that are endpoints of a Service, or will be, sorted by name.
+
+        Those that it selects count before they have an address: their options are there with the first connection.
+        """
+        known = self.services.get(service)
+        selector = known.spec.selector if known is not None else None
+        annotated = {key.name: pod for key in self._pods_in.get(service.namespace, ()) if (pod := self.pods.get(key))}
+        selected = {name for name, pod in annotated.items() if pod.selected_by(selector)}
+        endpoints = {endpoint.pod for each in self.slices_of(service) for endpoint in each.endpoints}
+        return sorted(selected | (endpoints & annotated.keys()))
 
     def options_of_pod(self, namespace: str, pod: str) -> Given:
         """Return the options in a Pod's annotations."""
@@ -114,6 +123,7 @@ class Cache:
         before = self.services.get(key)
         if not self.services.put(key, service):
             return NOTHING
+        _index(self._services_in, key.namespace, key, join=True)
         self._contend(before, service)
         return Dirty(services=frozenset({key}))
 
@@ -121,6 +131,7 @@ class Cache:
         """Remove a Service."""
         if (before := self.services.remove(key, version)) is None:
             return NOTHING
+        _index(self._services_in, key.namespace, key, join=False)
         self._contend(before, None)
         return Dirty(services=frozenset({key}))
 
@@ -137,16 +148,20 @@ class Cache:
     def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
         """Add or replace a Pod."""
         before = self.pods.get(key)
-        if not self.pods.put(key, pod) or (before is not None and before.given == pod.given):
+        if not self.pods.put(key, pod):
             return NOTHING
-        return self._with_pod(key)
+        _index(self._pods_in, key.namespace, key, join=True)
+        if before is not None and (before.given, before.labels) == (pod.given, pod.labels):
+            return NOTHING
+        return self._with_pod(key, before, pod)
 
     def remove_pod(self, key: PodKey, version: int) -> Dirty:
         """Remove a Pod, or one that lost its annotations."""
         # Most Pods never had annotations: their deletions are not remembered.
-        if self.pods.get(key) is None or self.pods.remove(key, version) is None:
+        if self.pods.get(key) is None or (before := self.pods.remove(key, version)) is None:
             return NOTHING
-        return self._with_pod(key)
+        _index(self._pods_in, key.namespace, key, join=False)
+        return self._with_pod(key, before)
 
     def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
         """Add or replace a farm; ``farm`` is None if its spec has no valid listeners."""
@@ -206,9 +221,16 @@ class Cache:
                     name = FarmKey(port.namespace, port.plain_name)
                     _index(self._contenders, name, _contender(service, port), join=join)
 
-    def _with_pod(self, key: PodKey) -> Dirty:
+    def _with_pod(self, key: PodKey, *states: PodRecord | None) -> Dirty:
+        """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
         slices = (each for name in self._slices_with.get(key, ()) if (each := self._slices.get(name)) is not None)
-        return Dirty(services=frozenset(ServiceKey(each.namespace, each.service) for each in slices))
+        services = {ServiceKey(each.namespace, each.service) for each in slices}
+        for name in self._services_in.get(key.namespace, ()):
+            service = self.services.get(name)
+            selector = service.spec.selector if service is not None else None
+            if any(pod is not None and pod.selected_by(selector) for pod in states):
+                services.add(name)
+        return Dirty(services=frozenset(services))
 
     def _index_pods(self, key: SliceKey, before: Slice | None, after: Slice | None) -> set[PodKey]:
         """Update the slices of Pods; return the Pods that are in only one of the two."""

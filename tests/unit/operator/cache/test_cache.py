@@ -136,6 +136,22 @@ def test_annotated_pods_are_those_of_all_slices_of_a_service(cache: Cache, write
     assert cache.annotated_pods(OTHER) == []
 
 
+def test_a_pod_counts_from_the_moment_that_a_service_selects_it(cache: Cache, writer: CacheWriter) -> None:
+    def labelled(version: int, **labels: str) -> dict[str, Any]:
+        kept = annotated("a")
+        return {**kept, "labels": labels, "metadata": {**kept["metadata"], "resourceVersion": str(version)}}
+
+    writer.put(SERVICES, raw_service(selector={"app": "web"}))
+    assert writer.put(PODS, labelled(11, app="web", more="x")).services == {WEB}
+    assert cache.annotated_pods(WEB) == ["a"]
+    assert writer.put(PODS, labelled(12, app="web")).services == {WEB}
+    assert writer.put(PODS, labelled(13, app="other")).services == {WEB}
+    assert cache.annotated_pods(WEB) == []
+    writer.put(PODS, labelled(14, app="web"))
+    assert writer.remove(PODS, labelled(15, app="web")).services == {WEB}
+    assert cache.annotated_pods(WEB) == []
+
+
 def test_endpoints_changed_when_the_last_of_their_slices_did(cache: Cache, writer: CacheWriter) -> None:
     assert cache.slices_changed_at(WEB) == 0
     writer.put(ENDPOINT_SLICES, raw_slice(A, version=20))
