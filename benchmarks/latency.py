@@ -6,19 +6,18 @@ times start at the API server's response. kube-nftlb and kube-proxy take turns, 
 
 import asyncio
 import contextlib
-import json
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import cluster, prober, rules, taps, timeline
-from benchmarks.cluster import CLIENT_POD, NODE
+from benchmarks import cluster, rules, taps, timeline
+from benchmarks.cluster import NODE
 from benchmarks.records import Records
 from benchmarks.rounds import rotated
 from benchmarks.scope import Scope
+from benchmarks.vip_prober import TRIED_BEFORE_S, VipProber
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 from lab.lab import Lab
@@ -30,7 +29,6 @@ IDLE, STEADY = "idle", "steady"
 
 _OTHER_SERVICES = 50
 _OTHERS_ENDPOINTS = 2
-_TRIED_BEFORE_S = 0.2
 _BETWEEN_CHANGES_S = 2.0
 _LATER_EACH_TIME_S = 0.37
 """How much later within a second each repetition under steady change starts: kube-proxy syncs once a second, and would
@@ -59,7 +57,7 @@ class _Case(NamedTuple):
 class _Subject(NamedTuple):
     lab: Lab
     kube: Kube
-    prober: "_Prober"
+    prober: VipProber
 
     @property
     def name(self) -> str:
@@ -107,7 +105,7 @@ async def _subject(proxy: str, sizes: tuple[int, ...]) -> AsyncIterator[_Subject
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.run_pods(kube, {_app(size): size for size in sizes})
             await cluster.create_others(kube, _OTHER_SERVICES, endpoints=_OTHERS_ENDPOINTS)
-            with contextlib.closing(_Prober(lab)) as asker:
+            with contextlib.closing(VipProber(lab)) as asker:
                 yield _Subject(lab, kube, asker)
     finally:
         await asyncio.to_thread(lab.down)
@@ -126,14 +124,14 @@ async def _cycle(records: Records, subject: _Subject, case: _Case, name: str, re
             await subject.kube.create(ENDPOINT_SLICES, cluster.endpoint_slice(name, list(pods.values())), "default")
             # Without a pause, kube-proxy delays the Service to the second after it has synced the slice.
             await asyncio.sleep(_BETWEEN_CHANGES_S)
-        await subject.prober.begin("answers", name)
+        await subject.prober.begin("answers", vip(name), _ANSWERED_WITHIN_S)
         before, created = await _create(subject.kube, name, _app(case.size) if case.endpoints == SELECTOR else None)
         answered = await subject.prober.seen()
         _record(records, subject, "created until answered", answered, created, keys)
         records.add(SCENARIO, subject.name, "creation at the API", "ms", (created - before) / 1e6, **keys)
         since_s = (time.monotonic_ns() - created) / 1e9
-        await asyncio.sleep(max(0.0, _BETWEEN_CHANGES_S - _TRIED_BEFORE_S - since_s))
-        await subject.prober.begin("refuses", name)
+        await asyncio.sleep(max(0.0, _BETWEEN_CHANGES_S - TRIED_BEFORE_S - since_s))
+        await subject.prober.begin("refuses", vip(name), _ANSWERED_WITHIN_S)
         before = time.monotonic_ns()
         await subject.kube.delete(SERVICES, name, "default")
         deleted = time.monotonic_ns()
@@ -150,7 +148,7 @@ async def _timeline(records: Records, subject: _Subject, size: int, name: str, r
     """Measure each step from the creation of one Service while nothing else changes."""
     async with taps.watch(subject.lab, subject.kube, NODE) as seen:
         writes = await timeline.farm_writes(subject.lab)
-        await subject.prober.begin("answers", name)
+        await subject.prober.begin("answers", vip(name), _ANSWERED_WITHIN_S)
         before, created = await _create(subject.kube, name, _app(size))
         answered = await subject.prober.seen()
         # Events of the last transaction may still be in flight.
@@ -189,37 +187,6 @@ async def _create(kube: Kube, name: str, app: str | None) -> tuple[int, int]:
     before = time.monotonic_ns()
     await kube.create(SERVICES, cluster.service(name, vip(name), app), "default")
     return before, time.monotonic_ns()
-
-
-class _Prober:
-    """A process in the client's pod that tries VIPs."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._process = lab.popen(CLIENT_POD, sys.executable, "-S", prober.__file__)
-
-    async def begin(self, action: str, name: str) -> None:
-        """Start to try the VIP."""
-        assert self._process.stdin  # noqa: S101 (narrows the type)
-        self._process.stdin.write(f"{action} {vip(name)} 80 {_ANSWERED_WITHIN_S}\n")
-        self._process.stdin.flush()
-        await self._line()
-        await asyncio.sleep(_TRIED_BEFORE_S)
-
-    async def seen(self) -> int | None:
-        """Return when the VIP answered or refused, or None on timeout."""
-        at: int | None = json.loads(await self._line())["monotonic_ns"]
-        return at
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.communicate()
-
-    async def _line(self) -> str:
-        assert self._process.stdout  # noqa: S101 (narrows the type)
-        if line := await asyncio.to_thread(self._process.stdout.readline):
-            return line
-        _, err = self._process.communicate()
-        raise subprocess.CalledProcessError(self._process.returncode, self._process.args, "", err)
 
 
 def _record(

@@ -13,8 +13,6 @@ ANNOTATION_PREFIX = "service.kubernetes.io/kube-nftlb-load-balancer-"
 
 ANNOTATION_TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 """On an EndpointSlice: the time of the oldest change in its last update (EndpointSlice API)."""
-ANNOTATION_CHANGED_AT = f"{GROUP}/last-change-trigger-time"
-"""On a farm: the same, of the EndpointSlices that caused its last update."""
 
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY_OPERATOR = "kube-nftlb-operator"

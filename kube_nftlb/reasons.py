@@ -14,6 +14,7 @@ ConditionReason = Literal[
     "NoNodes",
     "Failed",
     "Pending",
+    "EndpointsPending",
     "NoReadyBackends",
 ]
 """Reasons of conditions of NftlbFarms and NftlbPolicies, and of ``status.reason`` of a farm."""
@@ -49,6 +50,7 @@ OperatorEvent = Literal[
     "InvalidEndpoint",
     "ExternalIPRefused",
     "TooManyEndpoints",
+    "TooManyOverrides",
     "TooManyAddresses",
     "TooManySourceRanges",
     "FarmNameTaken",

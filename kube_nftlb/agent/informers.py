@@ -1,9 +1,11 @@
-"""List and watch NftlbFarms and NftlbPolicies for the inputs."""
+"""List and watch NftlbFarms, EndpointSlices and NftlbPolicies for the inputs."""
 
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
+from kube_nftlb import names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
@@ -11,11 +13,16 @@ from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.endpointslices.index import SliceKey
+from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
-from kube_nftlb.kube.resources import FARMS, POLICIES
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
 
 Json = dict[str, Any]
+
+_log = structlog.get_logger()
 
 
 async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
@@ -31,7 +38,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
         seen.clear()
         seen.update((_key(kept), _essence(kept)) for kept in listing.items)
         inputs.replace_all(farms, version)
-        health_checks.replace_all(farms)
+        health_checks.replace_all(inputs.resolved(farm) for farm in farms)
         for kept in listing.items:
             if isinstance(problem := kept["farm"], Problem):
                 inputs.put_unreadable(_key(kept), problem, version, kept["references"])
@@ -44,7 +51,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
         farm = parse(raw)
         if isinstance(farm, Farm):
             inputs.put(farm)
-            health_checks.put(farm)
+            health_checks.put(inputs.resolved(farm))
         else:
             inputs.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
 
@@ -54,6 +61,41 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
         health_checks.remove(_key(raw))
 
     await list_and_watch(kube, FARMS, Handlers(replace, put, remove, inputs.seen), transform=_kept)
+
+
+async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
+    """Pass the EndpointSlices of all Services and each change to the loop and the health checks, until cancelled."""
+
+    def change(raw: Json, new: Slice | None) -> None:
+        made_at = timestamps.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))
+        affected = inputs.put_slice(_slice_key(raw), new, _version(raw), made_at)
+        for farm in affected:
+            health_checks.put(inputs.resolved(farm))
+
+    def take(raw: Json) -> Json:
+        """Index a slice of a list at once and keep its name alone, so that memory holds no more than a page."""
+        change(raw, parsed_slice(raw))
+        return {"metadata": {key: raw["metadata"][key] for key in ("namespace", "name")}}
+
+    def replace(listing: Listing) -> None:
+        present = {_slice_key(raw) for raw in listing.items}
+        for farm in inputs.slices_listed(present, int(listing.resource_version)):
+            health_checks.put(inputs.resolved(farm))
+
+    handlers = Handlers(
+        replace, lambda raw: change(raw, parsed_slice(raw)), lambda raw: change(raw, None), inputs.slices_seen
+    )
+    await list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
+
+
+def parsed_slice(raw: Json) -> Slice | None:
+    """Return an EndpointSlice in its compact form, or None if it is malformed or no farm needs it."""
+    try:
+        return parse_slice(raw)
+    except ValidationError as error:
+        # The API server validates slices. One that it should not have admitted must not stop all others.
+        _log.warning("cannot parse EndpointSlice, ignored", name=raw["metadata"]["name"], error=first_error(error))
+        return None
 
 
 async def watch_policies(kube: Kube, inputs: Inputs) -> None:
@@ -84,13 +126,18 @@ def _essence(raw: Json) -> Json:
 def parse(raw: Json) -> Farm | Problem:
     """Validate a farm object. The API server does too, but perhaps with an older definition."""
     try:
-        return Farm.model_validate(raw)
+        # Its status is the operator's, perhaps of another version.
+        return Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
     except ValidationError as error:
         return Problem("Invalid", first_error(error), raw["metadata"].get("generation", 0))
 
 
 def _key(raw: dict[str, Any]) -> FarmKey:
     return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+
+def _slice_key(raw: Json) -> SliceKey:
+    return raw["metadata"]["namespace"], raw["metadata"]["name"]
 
 
 def _version(raw: Json) -> int:

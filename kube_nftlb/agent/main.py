@@ -11,7 +11,7 @@ from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth, serve_health
-from kube_nftlb.agent.informers import watch_farms, watch_policies
+from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node.watch import NodeWatch
@@ -76,6 +76,7 @@ async def _run(settings: AgentSettings) -> None:
             reconciling,
             asyncio.create_task(node_watch.run(), name="node-watch"),
             asyncio.create_task(watch_farms(kube, inputs, health_checks), name="watch"),
+            asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
             asyncio.create_task(watch_policies(kube, inputs), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(serve_health(health, settings.health_address), name="health"),

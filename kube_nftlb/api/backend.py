@@ -1,4 +1,4 @@
-"""A backend of an NftlbFarm."""
+"""A backend of an NftlbFarm, and the options that it can have."""
 
 from typing import Annotated
 
@@ -10,9 +10,7 @@ from kube_nftlb.api.values import LogPrefix, State
 BACKEND_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 
 
-class Backend(Model):
-    """A destination of connections: an endpoint, or a server written by hand."""
-
+class _Destination(Model):
     name: Annotated[
         str,
         Field(
@@ -28,6 +26,11 @@ class Backend(Model):
         Nftlb("port"),
         Field(description="Port. Absent: connections keep their destination port.", ge=1, le=65535),
     ] = None
+
+
+class BackendOptions(Model):
+    """What can be set for each backend, by hand or by a Pod's annotations."""
+
     weight: Annotated[
         int,
         Nftlb("weight"),
@@ -79,6 +82,11 @@ class Backend(Model):
             "connections to the farm are refused."
         ),
     ] = "up"
+
+
+class Backend(BackendOptions, _Destination):
+    """A destination of connections: an endpoint, or a server written by hand."""
+
     ready: Annotated[bool, Field(description="Receives connections (EndpointSlice condition ready).")] = True
     serving: Annotated[
         bool, Field(description="Able to respond, even if terminating (EndpointSlice condition serving).")

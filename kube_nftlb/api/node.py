@@ -36,6 +36,14 @@ class NodeStatus(Model):
             max_length=20,
         ),
     ] = ""
+    slice_watermark: Annotated[
+        str,
+        Field(
+            description="The resourceVersion up to which the node has programmed all EndpointSlices that its farms "
+            "refer to.",
+            max_length=20,
+        ),
+    ] = ""
     policy_watermark: Annotated[
         str,
         Field(description="The resourceVersion up to which the node has programmed all NftlbPolicies."),

@@ -121,6 +121,13 @@ PORTS = Rule[str](
     "must start a range with its lower port, such as 8000-8003",
 )
 
+PORT_REFERENCE = Rule[int | str](
+    "port-reference",
+    "type(self) == int ? self >= 1 && self <= 65535 : size(self) >= 1",
+    lambda port: 1 <= port <= 65535 if isinstance(port, int) else len(port) >= 1,
+    "must be the name of a port, or a number from 1 to 65535",
+)
+
 FARM_NAME = Rule[str](
     "farm-name",
     "!self.metadata.name.contains('.')",

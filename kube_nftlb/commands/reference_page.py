@@ -18,8 +18,11 @@ _SECTIONS = (
     ("NftlbFarm: spec.addresses", "farm.spec.addresses"),
     ("NftlbFarm: spec.limits", "farm.spec.limits"),
     ("NftlbFarm: spec.backends", "farm.spec.backends"),
+    ("NftlbFarm: spec.backendsFrom", "farm.spec.backendsFrom"),
+    ("NftlbFarm: spec.backendsFrom.overrides", "farm.spec.backendsFrom.overrides"),
     ("NftlbFarm: spec.sessions", "farm.spec.sessions"),
     ("NftlbFarm: status", "farm.status"),
+    ("NftlbFarm: status.backends", "farm.status.backends"),
     ("NftlbPolicy: spec", "policy.spec"),
     ("NftlbNode: status", "node.status"),
 )

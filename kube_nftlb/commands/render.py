@@ -3,6 +3,7 @@
 The farms come from the operator's own functions, and everything after them from the agent's.
 """
 
+from functools import partial
 from typing import Final, NamedTuple
 
 import yaml
@@ -18,6 +19,8 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.commands.manifests import Manifests
+from kube_nftlb.endpointslices.backends import resolved_spec
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
@@ -89,10 +92,9 @@ def _farms(manifests: Manifests) -> Rendered:
         if resource == FARMS:
             raws[where] = raw
     for key, service in sorted(cache.services.items()):
-        slices = cache.slices_of(key)
         todo = diff(
             service,
-            build(service, slices, lambda pod, namespace=key.namespace: cache.options_of_pod(namespace, pod)),  # type: ignore[misc]  # bound now
+            build(service, cache.annotated_pods(key), partial(cache.options_of_pod, key.namespace)),
             cache.farms_of(key),
             contenders=cache.contenders,
             farm_at=cache.farms.get,
@@ -106,7 +108,7 @@ def _farms(manifests: Manifests) -> Rendered:
             raw = _written(apply.body, raws.get(apply.key))
             raws[apply.key] = raw
             writer.put(FARMS, raw)
-        if serves(service) and not slices:
+        if serves(service) and not cache.slices_of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
     return _judged(cache, raws, problems, notes)
 
@@ -141,10 +143,19 @@ def _judged(cache: Cache, raws: dict[FarmKey, JsonObject], problems: list[str], 
         elif not isinstance(farm, Farm):
             problems.append(f"NftlbFarm {'/'.join(where)}: {farm.reason}: {farm.message}")
         else:
-            accepted.append(farm)
+            accepted.append(_with_backends(farm, cache))
     return Rendered(
         tuple(raw for _, raw in sorted(raws.items())), tuple(accepted), tuple(problems), tuple(dict.fromkeys(notes))
     )
+
+
+def _with_backends(farm: Farm, cache: Cache) -> Farm:
+    """Return a farm with the backends that it refers to, as if they were written by hand."""
+    if farm.spec.backends_from is None:
+        return farm
+    service = ServiceKey(farm.metadata.namespace, farm.spec.backends_from.service)
+    spec = resolved_spec(farm.spec, cache.slices_of(service)).model_copy(update={"backends_from": None})
+    return farm.model_copy(update={"spec": spec})
 
 
 def _written(body: JsonObject, there: JsonObject | None) -> JsonObject:

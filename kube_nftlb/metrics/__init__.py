@@ -6,6 +6,8 @@ docs/metrics.md is generated from the declarations.
 
 from kube_nftlb.metrics.agent import (
     DRIFT_REPAIRED,
+    ENDPOINT_SLICE_CHANGES,
+    ENDPOINT_SLICE_CHANGES_PENDING,
     FARMS_FAILED,
     FARMS_WITHOUT_LOCAL_BACKENDS,
     KERNEL_COMPARISONS,
@@ -26,8 +28,6 @@ from kube_nftlb.metrics.agent import (
 from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES
 from kube_nftlb.metrics.operator import (
     BACKENDS,
-    ENDPOINT_SLICE_CHANGES,
-    ENDPOINT_SLICE_CHANGES_PENDING,
     FARM_STATUSES_WRITTEN,
     FARM_WRITE_RETRIES,
     FARMS,

@@ -30,6 +30,16 @@ PROGRAMMING_SECONDS = histogram(
     LONG,
     "agent",
 )
+ENDPOINT_SLICE_CHANGES = counter(
+    "kube_nftlb_rules_endpoints_changes_total",
+    "Observed creations, updates and deletions of EndpointSlices that farms refer to.",
+    "agent",
+)
+ENDPOINT_SLICE_CHANGES_PENDING = gauge(
+    "kube_nftlb_rules_endpoints_changes_pending",
+    "Farms whose endpoints have changed, but which are not programmed with them yet.",
+    "agent",
+)
 NODE_FARMS = gauge(
     "kube_nftlb_node_farms",
     "Farms on this node.",

@@ -9,19 +9,9 @@ SERVICE_CHANGES = counter(
     "Observed creations, updates and deletions of Services.",
     "operator",
 )
-ENDPOINT_SLICE_CHANGES = counter(
-    "kube_nftlb_rules_endpoints_changes_total",
-    "Observed creations, updates and deletions of EndpointSlices.",
-    "operator",
-)
 SERVICE_CHANGES_PENDING = gauge(
     "kube_nftlb_rules_services_changes_pending",
     "Changes of Services whose farms are not written yet.",
-    "operator",
-)
-ENDPOINT_SLICE_CHANGES_PENDING = gauge(
-    "kube_nftlb_rules_endpoints_changes_pending",
-    "Changes of EndpointSlices whose farms are not written yet.",
     "operator",
 )
 SERVICE_SYNC_SECONDS = histogram(
@@ -71,7 +61,7 @@ RELIST_REPAIRS = counter(
     "kube_nftlb_relist_repairs_total",
     "Differences that a periodic list found and repaired, missed by watches.",
     "operator",
-    resource=("services", "endpointslices", "nftlbfarms", "nftlbnodes"),
+    resource=("services", "endpointslices", "nftlbfarms", "nftlbnodes", "nftlbpolicies"),
 )
 LAST_LIST = gauge(
     "kube_nftlb_last_list_timestamp_seconds",

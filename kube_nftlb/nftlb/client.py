@@ -17,6 +17,8 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import Request
 
+_PATCHED = "+kube-nftlb"
+"""In the version of an nftlb with this project's patches."""
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb a long time."""
 
@@ -39,6 +41,8 @@ class NftlbClient:
         """True if the daemon of ``_key`` is not the one whose farms were read last."""
         self._lock = asyncio.Lock()
         self._on_request = on_request
+        self.version = ""
+        """The version in the last answer, such as ``nftlb/1.0.7+kube-nftlb.1``; an unpatched nftlb says none."""
         self.changes = 0
         """The number of requests sent that change something."""
         self._http = httpx.AsyncClient(
@@ -48,6 +52,11 @@ class NftlbClient:
             limits=httpx.Limits(max_keepalive_connections=0, max_connections=1),
             trust_env=False,
         )
+
+    @property
+    def patched(self) -> bool:
+        """True if the daemon has this project's patches, as far as its last answer told."""
+        return _PATCHED in self.version
 
     async def close(self) -> None:
         """Close the connections."""
@@ -97,7 +106,7 @@ class NftlbClient:
             self._read_key()
         started = time.perf_counter()
         try:
-            return await self._http.request(
+            response = await self._http.request(
                 request.method,
                 request.path,
                 content=request.body or None,
@@ -109,6 +118,8 @@ class NftlbClient:
         finally:
             if self._on_request is not None:
                 self._on_request(request, time.perf_counter() - started)
+        self.version = response.headers.get("Server", "")
+        return response
 
     def _read_key(self) -> bool:
         """Read the key from its file. Return True if it has changed."""

@@ -12,12 +12,12 @@ def refresh(reconciler: Reconciler, *, leads: bool) -> None:
     if not leads:
         return
     cache = reconciler.cache
-    pending = reconciler.changes.pending()
-    metrics.SERVICE_CHANGES_PENDING.set(pending.services)
-    metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(pending.slices)
+    metrics.SERVICE_CHANGES_PENDING.set(reconciler.changes.pending())
     farms, ready, total = 0, 0, 0
     for farm in cache.farms.values():
-        farms, ready, total = farms + 1, ready + farm.ready, total + farm.total
+        # To resolve all references would take too long; the statuses have the result.
+        counted = farm if farm.reference is None else farm.status
+        farms, ready, total = farms + 1, ready + counted.ready, total + counted.total
     unfinished, refused = len(cache.unfinished), len(cache.refused)
     states = {"programmed": farms - unfinished - refused, "pending": unfinished, "refused": refused}
     metrics.set_states(metrics.FARMS, states, states)

@@ -17,6 +17,7 @@ from kube_nftlb.http_server import Answer, serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
+from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
@@ -102,18 +103,21 @@ class _Operator:
         self._listed_anew = asyncio.Event()
         self._filled = asyncio.Event()
         self._active = asyncio.Event()
-        self._writer = CacheWriter(cache, datetime.now(UTC))
+        self._writer = CacheWriter(cache)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._writer)
-        self._policies = PolicyStatuses(kube, cache)
+        self._policies = PolicyStatuses(kube, self._writer)
         profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
-        self._lease: Lease | None = None
+        self._lease: LeaseThread | None = None
         if settings.leader_election:
-            self._lease = Lease(kube, settings.namespace, _LEASE, clock, self._identity)
+            self._lease = LeaseThread(
+                lambda: Kube.connect(user_agent=_COMPONENT),
+                lambda kube: Lease(kube, settings.namespace, _LEASE, time.monotonic, self._identity),
+            )
         metrics.LEADER.set_function(lambda: self._leads)
         self.metrics_page = metrics.Page(
             "operator", lambda: gauges.refresh(self._reconciler, leads=self._active.is_set())
@@ -122,7 +126,7 @@ class _Operator:
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside kopf's watches. Start it before them: kopf cancels tasks younger than itself."""
         followed = (self._informers.run(resource) for resource in WATCHED)
-        return [self._pods.run(), *followed, self._relist(), self._policies.watch()]
+        return [self._pods.run(), *followed, self._relist()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """Return the election and what writes once it is won. Start it before kopf's watches too."""

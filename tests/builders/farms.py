@@ -51,7 +51,7 @@ def raw_service_farm(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """The farm that the operator made of a port of a Service, without backends."""
+    """The farm that the operator made of a port of a Service, whose endpoints it refers to."""
     labels = {
         names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR,
         names.LABEL_SERVICE: service,
@@ -68,7 +68,13 @@ def raw_service_farm(
         owner=service,
         owner_uid=owner_uid,
     )
-    given = {"family": family, "protocol": "TCP", "addresses": [{"ip": "10.96.0.10", "ports": "80"}], **spec}
+    given = {
+        "family": family,
+        "protocol": "TCP",
+        "addresses": [{"ip": "10.96.0.10", "ports": "80"}],
+        "backendsFrom": {"service": service, "port": port} if port else {"service": service},
+        **spec,
+    }
     return {"metadata": metadata, "spec": given, **({"status": status} if status is not None else {})}
 
 

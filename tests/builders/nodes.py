@@ -24,6 +24,7 @@ def raw_nftlb_node(
     name: str = "n1",
     *,
     watermark: str = "",
+    slice_watermark: str = "",
     ready: str = "True",
     failed: list[dict[str, Any]] | None = None,
     version: int = 1,
@@ -33,6 +34,7 @@ def raw_nftlb_node(
         "metadata": {"name": name, "resourceVersion": str(version)},
         "status": {
             "watermark": watermark,
+            "sliceWatermark": slice_watermark,
             "failedFarms": failed or [],
             "conditions": [{"type": "Ready", "status": ready}],
         },

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kube_nftlb import names
-from kube_nftlb.operator.cache.slices import Slice, parse_slice
+from kube_nftlb.endpointslices.slices import Slice, parse_slice
 
 
 def endpoint(ip: str, pod: str | None = None, *, node: str = "n1", **conditions: bool) -> dict[str, Any]:

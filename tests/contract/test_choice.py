@@ -289,11 +289,9 @@ async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
         for name in present:
             assert await engine.verifier.farm(name) is None
             await bring(engine, None, name)
-        # IPv6 farms are retired, not removed, while there are others.
         await engine.mirror.apply(plan.steps(engine.present, dict.fromkeys(engine.present)))
         assert engine.present == {}
-        # With IPv6, and with several addresses and persistence, the agent must make it so: docs/nftlb-defects.md.
-        assert family == "ipv6" or walk == "ports" or _recoveries(engine) == 0
+        assert _recoveries(engine) == 0
         ruleset = _ruleset()
         for trace in ("web--http", "bystander", "whole"):
             assert trace not in ruleset

@@ -165,6 +165,20 @@ def test_example_dsr(cluster: Cluster) -> None:
     assert loopback(cluster, f"default/{here[0]}") == {vip}
 
 
+def test_example_backends_from(cluster: Cluster) -> None:
+    farm_ready(cluster, "backends-from-weighted", 4)
+    first, *others = sorted(pods(cluster, app="backends-from"))
+    wanted = {first: 30, **dict.fromkeys(others, 10)}
+    eventually(lambda: cluster.count(POD, 60, "10.99.0.60", 8080)["answers"] == wanted, "the first gets half")
+    here = [pod for pod in (first, *others) if node_of(cluster, pod) == cluster.nodes[0]]
+    cluster.reaches(OUTSIDE, here, "10.99.0.61")
+    before = cluster.farm("backends-from-weighted", "default")["metadata"]["generation"]
+    cluster.kubectl("scale", "statefulset", "backends-from", "--replicas=5")
+    cluster.kubectl("rollout", "status", "statefulset/backends-from", "--timeout=60s")
+    cluster.reaches(POD, sorted(pods(cluster, app="backends-from")), "10.99.0.60", 8080)
+    assert cluster.farm("backends-from-weighted", "default")["metadata"]["generation"] == before
+
+
 def test_example_ftp(cluster: Cluster) -> None:
     if (found := programmed(cluster, "ftp--ftp", "default"))["status"] != "True":
         pytest.skip(found["message"])

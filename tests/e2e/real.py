@@ -129,7 +129,7 @@ class RealCluster(Cluster):
 
         try:
             until(
-                lambda: status().get("readyBackends") == ready and is_true({"status": status()}, "Programmed"),
+                lambda: status().get("readyBackends") == ready and is_true({"status": status()}, "EndpointsProgrammed"),
                 f"all nodes have {name} with {ready} backends",
             )
         except AssertionError as error:

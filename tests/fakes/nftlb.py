@@ -57,6 +57,9 @@ _VALUES = {
 }
 
 
+PATCHED = "nftlb/1.0.7+kube-nftlb.1"
+
+
 class FakeNftlb:
     """Farms in memory, merged as nftlb merges them; every request is kept in ``requests``."""
 
@@ -65,6 +68,8 @@ class FakeNftlb:
         self.requests: list[tuple[str, str]] = []
         self.reachable = True
         self.key = KEY
+        self.version = PATCHED
+        """The header Server of its answers; empty for an nftlb without patches."""
 
     @property
     def changes(self) -> list[tuple[str, str]]:
@@ -78,9 +83,9 @@ class FakeNftlb:
             if not self.reachable:
                 raise httpx.ConnectError("connection refused", request=request)
             if request.headers.get("Key") != self.key:
-                return httpx.Response(401)
+                return httpx.Response(401, headers={"Server": self.version})
             status, text = self.answer(request.method, request.url.path, request.content)
-            return httpx.Response(status, text=text)
+            return httpx.Response(status, text=text, headers={"Server": self.version})
 
         return httpx.MockTransport(handle)
 

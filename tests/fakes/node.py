@@ -16,6 +16,7 @@ from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.endpointslices.slices import Slice
 from tests.fakes.clock import FakeClock
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
@@ -42,8 +43,8 @@ class FakeNode(Generic[E]):
     def make_engine(self, table: AgentTable) -> E:
         raise NotImplementedError
 
-    def start(self, policies: list[dict[str, Any]] | None) -> None:
-        """None: the policies are not listed yet."""
+    def start(self, policies: list[dict[str, Any]] | None, slices: Iterable[Slice] | None = ()) -> None:
+        """None: the policies or slices are not listed yet."""
         table = AgentTable(self.nft)
         self.engine = self.make_engine(table)
         self.inputs = Inputs(self.engine, FeatureProbe(self.nft), ProgrammingLatency(datetime.now(UTC)), self.clock)
@@ -60,6 +61,8 @@ class FakeNode(Generic[E]):
         self.inputs.set_node(NodeFacts("node-1"), {})
         if policies is not None:
             self.inputs.replace_policies(policies, 1)
+        if slices is not None:
+            self.list_slices(slices, 1)
         self.task = asyncio.create_task(self.loop.run())
 
     def _reported(self) -> None:
@@ -69,9 +72,11 @@ class FakeNode(Generic[E]):
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
-    async def restart_agent(self, policies: list[dict[str, Any]] | None = None) -> None:
+    async def restart_agent(
+        self, policies: list[dict[str, Any]] | None = None, slices: Iterable[Slice] | None = ()
+    ) -> None:
         await self.stop()
-        self.start(policies or [])
+        self.start(policies or [], slices)
 
     # What the watches report.
 
@@ -82,6 +87,16 @@ class FakeNode(Generic[E]):
         for farm in farms:
             self.inputs.put(farm)
             self.inputs.seen(int(farm.metadata.resource_version or 0))
+
+    def list_slices(self, slices: Iterable[Slice], version: int) -> None:
+        present = {(each.namespace, each.name): each for each in slices}
+        for key, each in present.items():
+            self.inputs.put_slice(key, each, version, None)
+        self.inputs.slices_listed(present, version)
+
+    def put_slice(self, each: Slice, version: int, made_at: datetime | None = None) -> None:
+        self.inputs.put_slice((each.namespace, each.name), each, version, made_at)
+        self.inputs.slices_seen(version)
 
     def put_unreadable(self, key: FarmKey, version: int, **more: Any) -> None:
         self.inputs.put_unreadable(key, Problem("Invalid", "spec.mode: what"), version, **more)
@@ -101,6 +116,10 @@ class FakeNode(Generic[E]):
         """Let time pass on the loop's clock."""
         end = self.clock.now() + seconds
         await until(lambda: self.clock.now() >= end)
+
+    async def settle_slices(self, version: int) -> None:
+        """Wait until all EndpointSlices up to this resourceVersion are programmed."""
+        await until(lambda: self.loop.progress.slice_watermark >= version)
 
     def reason(self, name: str = "web--http") -> str | None:
         """The reason of a farm's problem."""

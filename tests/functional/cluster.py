@@ -145,8 +145,9 @@ class Cluster:
 
         def check() -> bool:
             status = (self.farm(name, namespace) or {}).get("status", {})
-            programmed = {c["type"]: c["status"] for c in status.get("conditions", [])}.get("Programmed")
-            return status.get("readyBackends") == ready and programmed == "True"
+            conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+            everywhere = all(conditions.get(kind) == "True" for kind in ("Programmed", "EndpointsProgrammed"))
+            return bool(status.get("readyBackends") == ready and everywhere)
 
         try:
             eventually(check, f"all nodes have {name} with {ready} backends")
@@ -243,12 +244,7 @@ class Cluster:
         found: set[str] = set()
         for node in self.nodes:
             farms = json.loads(self.nftlb(node, "GET", "/farms"))["farms"]
-            # An IPv6 farm without backends may have been retired, see docs/nftlb-defects.md.
-            found.update(
-                farm["name"]
-                for farm in farms
-                if farm["name"].startswith(prefix) and (farm["family"] != "ipv6" or farm["backends"])
-            )
+            found.update(farm["name"] for farm in farms if farm["name"].startswith(prefix))
         return sorted(found)
 
     def nftlb(self, node: str, method: str, path: str) -> str:

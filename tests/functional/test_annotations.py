@@ -31,8 +31,8 @@ def annotate(cluster: Cluster, kind: str, name: str, namespace: str, **annotatio
     cluster.kubectl("annotate", kind, name, "-n", namespace, "--overwrite", *texts)
 
 
-def backends(cluster: Cluster, namespace: str, farm: str = "web--http") -> dict[str, dict[str, Any]]:
-    return {backend["name"]: backend for backend in cluster.farm(farm, namespace)["spec"]["backends"]}
+def overrides(cluster: Cluster, namespace: str, farm: str = "web--http") -> dict[str, dict[str, Any]]:
+    return {each["pod"]: each for each in cluster.farm(farm, namespace)["spec"]["backendsFrom"]["overrides"]}
 
 
 def has(spec: dict[str, Any], fields: dict[str, Any]) -> bool:
@@ -93,14 +93,14 @@ def annotated_pods(cluster: Cluster) -> Iterator[str]:
                 for key, (text, _) in POD_KEYS.items()
             )
         )
-        eventually(lambda: len(backends(cluster, namespace)) == len(POD_KEYS), "the farm has all pods", 60)
+        eventually(lambda: len(overrides(cluster, namespace)) == len(POD_KEYS), "the farm has all pods", 60)
         yield namespace
 
 
 @pytest.mark.parametrize("key", POD_KEYS)
 def test_every_annotation_of_a_pod_is_in_its_backend(cluster: Cluster, annotated_pods: str, key: str) -> None:
     eventually(
-        lambda: has(backends(cluster, annotated_pods)[f"of-{key}"], POD_KEYS[key][1]), "the backend has what is asked"
+        lambda: has(overrides(cluster, annotated_pods)[f"of-{key}"], POD_KEYS[key][1]), "the backend has what is asked"
     )
     assert events(cluster, annotated_pods, "Pod", f"of-{key}") == []
 
@@ -125,11 +125,11 @@ def test_a_restarted_operator_does_not_forget_what_pods_ask_for(cluster: Cluster
     cluster.run("web", 2, namespace)
     (first, _) = cluster.pods("web", namespace)
     annotate(cluster, "pod", first, namespace, weight="5")
-    eventually(lambda: backends(cluster, namespace).get(first, {}).get("weight") == 5, "it has its weight")
+    eventually(lambda: overrides(cluster, namespace).get(first, {}).get("weight") == 5, "it has its weight")
     before = cluster.farm("web--http", namespace)["metadata"]["generation"]
     cluster.lab.restart("operator")
     annotate(cluster, "pod", first, namespace, weight="6")
-    eventually(lambda: backends(cluster, namespace)[first]["weight"] == 6, "the new operator follows the pods")
+    eventually(lambda: overrides(cluster, namespace)[first]["weight"] == 6, "the new operator follows the pods")
     assert cluster.farm("web--http", namespace)["metadata"]["generation"] == before + 1, "and changed nothing before"
 
 
@@ -142,7 +142,7 @@ def test_a_pod_of_several_services_changes_all_of_them(cluster: Cluster, namespa
     annotate(cluster, "pod", pod, namespace, priority="2")
 
     def has_priority(farm: str) -> bool:
-        return bool(backends(cluster, namespace, farm)[pod].get("priority") == 2)
+        return bool(overrides(cluster, namespace, farm).get(pod, {}).get("priority") == 2)
 
     for name in ("web", "too"):
         eventually(partial(has_priority, f"{name}--http"), name)
@@ -159,7 +159,7 @@ def test_a_wrong_annotation_of_a_pod_is_told_on_the_pod(cluster: Cluster, namesp
     assert "kube-nftlb-load-balancer-colour: unknown" in told
     annotate(cluster, "pod", pods[0], namespace, priority="1")
     cluster.reaches(client, pods, vip)
-    assert backends(cluster, namespace)[pods[0]]["weight"] == 1
+    assert overrides(cluster, namespace).get(pods[0], {}).get("weight", 1) == 1
 
 
 @pytest.mark.parametrize(

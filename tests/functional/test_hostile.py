@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.schema.reference import rows
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
@@ -219,9 +220,9 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
     eventually(lambda: "AddressInUse" in cluster.reason("thief--http--external", namespace), "it says why")
 
 
-def test_a_service_too_big_for_one_etcd_object_is_served_by_what_fits(cluster: Cluster, namespace: str) -> None:
+def test_a_service_with_too_many_endpoints_has_as_many_as_a_farm_can(cluster: Cluster, namespace: str) -> None:
     long = "a-deployment-with-quite-a-long-name-as-generated-by-some-tool-7d9f8b6c5d"
-    for number in range(4):
+    for number in range(5):
         cluster.apply(
             {
                 "apiVersion": "discovery.k8s.io/v1",
@@ -246,10 +247,13 @@ def test_a_service_too_big_for_one_etcd_object_is_served_by_what_fits(cluster: C
         )
     # Down, so that the nodes need not program thousands of backends.
     cluster.apply(service("many", namespace, {"state": "down"}, selector=None))
-    eventually(lambda: cluster.farm("many--http", namespace) is not None, "its farm is there", 60)
-    eventually(lambda: len(cluster.farm("many--http", namespace)["spec"]["backends"]) > 2000, "with most endpoints", 60)
-    kept = len(cluster.farm("many--http", namespace)["spec"]["backends"])
-    assert kept < 4000
-    told = {event["reason"]: event["message"] for event in cluster.events("Service", "many", namespace)}
-    assert f"port http has 4000 ipv4 endpoints; only {kept} are used" in told["TooManyEndpoints"]
-    assert "FarmRefused" not in told
+    cluster.farm_has("many--http", namespace, BACKENDS_MAX)
+    status = cluster.farm("many--http", namespace)["status"]
+    assert (len(status["backends"]), status["omittedBackends"]) == (100, BACKENDS_MAX - 100)
+    assert len(json.dumps(cluster.farm("many--http", namespace)["spec"])) < 3000
+
+    def told() -> dict[str, str]:
+        return {event["reason"]: event["message"] for event in cluster.events("Service", "many", namespace)}
+
+    eventually(lambda: "TooManyEndpoints" in told(), "its owner is told")
+    assert f"5000 endpoints; only {BACKENDS_MAX} are used" in told()["TooManyEndpoints"]

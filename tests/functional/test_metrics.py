@@ -141,8 +141,8 @@ def test_a_service_without_local_backends_is_counted_on_those_nodes(
     cluster.apply(service("web", namespace, internalTrafficPolicy="Local"))
     cluster.run("web", 1, namespace)
     cluster.farm_has("web--http", namespace, 1)
-    (backend,) = cluster.farm("web--http", namespace)["spec"]["backends"]
-    (other,) = set(cluster.nodes) - {backend["nodeName"]}
+    (backend,) = cluster.farm("web--http", namespace)["status"]["backends"]
+    (other,) = set(cluster.nodes) - {backend["node"]}
     prometheus.becomes(f'{name}{{node="{other}"}}', 1)
     prometheus.becomes(name, 1)
 

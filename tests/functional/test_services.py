@@ -23,7 +23,7 @@ def test_three_backends_on_two_nodes_get_a_third_each(
     farm_name = "web--http" if family == "ipv4" else "web--http--ipv6"
     cluster.farm_has(farm_name, namespace, 3)
     vip, pods = cluster.vip("web", namespace, family), cluster.pods("web", namespace)
-    nodes = {backend["nodeName"] for backend in cluster.farm(farm_name, namespace)["spec"]["backends"]}
+    nodes = {backend["node"] for backend in cluster.farm(farm_name, namespace)["status"]["backends"]}
     assert nodes == set(cluster.nodes), "the pods are on both nodes"
     cluster.apply(client_pod("far-client", namespace, cluster.nodes[1]))
     cluster.wait("pod", "far-client", "Ready", namespace)
@@ -104,7 +104,7 @@ def test_an_unready_pod_gets_no_connections_until_it_is_ready_again(
     cluster.lab.pod(False, f"{namespace}/{pods[0]}")
     cluster.reaches(client, pods[1:], vip)
     eventually(
-        lambda: cluster.farm("web--http", namespace).get("status", {}).get("backends") == "1/2", "kubectl shows it"
+        lambda: cluster.farm("web--http", namespace).get("status", {}).get("backendsReady") == "1/2", "kubectl shows it"
     )
     cluster.lab.pod(True, f"{namespace}/{pods[0]}")
     cluster.reaches(client, pods, vip)

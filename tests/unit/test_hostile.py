@@ -28,17 +28,22 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.api.schema.reference import rows
 from kube_nftlb.api.schema.structural import structural
 from kube_nftlb.api.values import PERSISTENCE_SETS
+from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.netfilter.transaction import State, changes, combined, creation
 from kube_nftlb.nftlb import encoding, layout, objects
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.model.pods import parse_pod, slim
 from tests import builders
 from tests.builders import endpoint, endpoint_slice, service
+from tests.builders.metadata import raw_metadata
 from tests.hostile import FARM, FARM_PATHS, TEXTS, VALUES, check_commands, check_wire, examples, replaced
 from tests.views import overlay
 
 KEY = FarmKey("default", "web--http")
+REFERENCE = {"service": "web", "port": "http", "overrides": [{"pod": "web-1"}]}
+REFERRING = {**FARM, "backends": [], "backendsFrom": REFERENCE}
 DENYING = policy_sets.policy({"metadata": {"namespace": "default", "name": "x"}, "spec": {"type": "deny"}})
 SCHEMA = structural(FarmSpec)
 
@@ -82,6 +87,8 @@ def allowed(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         return st.sampled_from(node["enum"])
     if any("isIP" in rule["rule"] for rule in node.get("x-kubernetes-validations", ())):
         return st.one_of(st.ip_addresses().map(str), st.sampled_from(("10.1.2.3", "fd00::7")))
+    if node.get("x-kubernetes-int-or-string"):
+        return st.one_of(st.integers(1, 65535), st.sampled_from(("http", *TEXTS)))
     match node["type"]:
         case "string" if "pattern" in node:
             likely = [text for text in ("10.1.2.3", "fd00::7", "02:00:00:00:00:01") if re.search(node["pattern"], text)]
@@ -112,6 +119,8 @@ def farm_specs(draw: st.DrawFn) -> dict[str, Any]:
             value = draw(junk)
         elif kind == "spoiled" and isinstance(value, str):
             value = draw(spoiled(value))
+        if path[0] == "backendsFrom":
+            spec = {**spec, "backends": [], "backendsFrom": spec.get("backendsFrom", REFERENCE)}
         spec = replaced(spec, path, value)
     return spec
 
@@ -121,6 +130,10 @@ def raw_farm(spec: Any, name: str = "web--http", namespace: str = "default") -> 
     return {**builders.raw_farm(name, namespace=namespace), "spec": spec}
 
 
+SLICES = [
+    endpoint_slice(*(endpoint(f"10.1.2.{n}", text) for n, text in enumerate(TEXTS, 1)), name="texts"),
+    endpoint_slice(endpoint("10.1.3.1", "web-1")),
+]
 HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",), "ipv6": ("fd00:31::b",)})
 
 
@@ -129,6 +142,7 @@ def check_farm(farm: Farm) -> None:
     had = objects.parse(
         {"farms": [{"name": "x", "log-prefix": "old", "est-connlimit": "3", "source-addr": "10.0.0.9"}]}
     )
+    farm = farm.model_copy(update={"spec": resolved_spec(farm.spec, SLICES)})
     for present in (None, had["x"]):
         node_farm = resolve.node_farm(farm, HERE, None)
         seen = translate(node_farm, present)
@@ -179,8 +193,9 @@ def test_every_field_takes_good_values_that_are_plain_on_the_wire(path: list[str
     @given(values)
     def check(value: Any) -> None:
         nonlocal accepted
-        for base in (FARM, {**FARM, "mode": "dnat"}, {**FARM, "scheduler": "hash"}, {**FARM, "protocol": "UDP"}):
-            farm = parse(raw_farm(replaced(base, path, value)))
+        base = REFERRING if path[0] == "backendsFrom" else FARM
+        for change in ({}, {"mode": "dnat"}, {"scheduler": "hash"}, {"protocol": "UDP"}):
+            farm = parse(raw_farm(replaced({**base, **change}, path, value)))
             if isinstance(farm, Farm):
                 accepted += 1
                 check_farm(farm)
@@ -265,16 +280,13 @@ ANNOTATIONS = sorted({row.short_annotation for row in rows() if row.annotation})
     st.dictionaries(st.one_of(st.sampled_from(ANNOTATIONS), texts), texts, max_size=6),
     st.sampled_from(("TCP", "UDP", "SCTP")),
     st.sampled_from((["10.96.0.10"], ["10.96.0.10", "fd00::10"], ["fd00::10"])),
-    texts,
 )
-def test_no_annotation_takes_a_service_down(
-    annotations: dict[str, str], protocol: str, ips: list[str], pod: str
-) -> None:
+def test_no_annotation_takes_a_service_down(annotations: dict[str, str], protocol: str, ips: list[str]) -> None:
     ports = [{"name": "http", "port": 80, "protocol": protocol}]
     asked = service(annotations=annotations, clusterIP=ips[0], clusterIPs=ips, ports=ports)
-    slice_ports = [{"name": "http", "port": 8080, "protocol": protocol}]
-    slices = [endpoint_slice(endpoint("10.244.1.2", pod), endpoint("10.244.1.3"), ports=slice_ports)]
-    built = build(asked, slices)
+    pod = slim({"metadata": {**raw_metadata("web-1"), "annotations": annotations}})
+    options = parse_pod(pod).given if pod is not None else ()
+    built = build(asked, ["web-1"], lambda _: options)
     assert len(built.farms) == len(ips)
     for wanted in built.farms:
         farm = parse(raw_farm(json.loads(json.dumps(wanted.spec))))
@@ -287,11 +299,11 @@ def test_no_annotation_takes_a_service_down(
 @always_the_same(100)
 @given(st.sampled_from([*ANNOTATIONS]), st.sampled_from(TEXTS))
 def test_an_invalid_annotation_is_reported(key: str, text: str) -> None:
-    built = build(service(annotations={key: text}), [])
+    built = build(service(annotations={key: text}))
     assert built.farms
     (with_it,) = built.farms
-    (without,) = build(service(), []).farms
-    assert built.problems or with_it.spec != without.spec or text.strip() in ("", "0", "-1"), (key, text)
+    (without,) = build(service()).farms
+    assert built.problems or with_it.spec != without.spec or text.strip() in ("", "0", "0x0", "-1"), (key, text)
 
 
 @always_the_same(100)

@@ -137,7 +137,7 @@ def _unusable(spec: FarmSpec) -> Iterator[str]:
     if any(address.source_ranges for address in spec.addresses):
         # Packets are forwarded before they reach the rules for source ranges.
         yield "sourceRanges"
-    if any(backend.established is not None for backend in spec.backends):
+    if any(each.established is not None for each in spec.backend_options):
         yield "limits of backends"
     if spec.queue is not None:
         yield "queue"

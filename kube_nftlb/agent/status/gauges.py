@@ -22,6 +22,7 @@ class Gauges:
         metrics.set_states(metrics.NODE_FARMS, counts.farms(), get_args(FarmState))
         metrics.set_states(metrics.NODE_BACKENDS, counts.backends(), get_args(BackendState))
         metrics.NODE_POLICIES.set(counts.policies)
+        metrics.ENDPOINT_SLICE_CHANGES_PENDING.set(counts.endpoint_changes)
         metrics.FARMS_WITHOUT_LOCAL_BACKENDS.set(counts.without_local_backends())
         metrics.NFTLB_UP.set(not progress.engine_error)
         metrics.LAG_SECONDS.set(now - lag.waiting_since if lag.waiting_since is not None else 0)

@@ -49,6 +49,7 @@ def node_status(
     return NodeStatus(
         # A failed farm missing from failedFarms would count as programmed.
         watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
+        slice_watermark=str(progress.slice_watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
         policy_watermark=str(progress.policy_watermark),
         farms=len(programmed),
         backends=sum(farm.endpoints for farm in programmed.values()),

@@ -4,6 +4,7 @@ import asyncio
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from operator import gt
 from typing import Protocol
 
 import structlog
@@ -22,6 +23,7 @@ INTERVAL_S = 1.0
 """The minimum time between two writes."""
 SETTLE_S = 0.2
 """The delay between a change and its write, so that traffic comes first."""
+_WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 HEARTBEAT_S = 30.0
 """How often a status is written if only a watermark moved: statuses of farms move it as well."""
 
@@ -79,15 +81,14 @@ class NodeReporter:
         before = self._written
         if before is None:
             return True
-        watermarks = {"watermark": status.watermark, "policy_watermark": status.policy_watermark}
+        watermarks = {name: getattr(status, name) for name in _WATERMARKS}
         if status != before.model_copy(update=watermarks):
             return True
         if status == before:
             return False
-        news = progress.changed_at > int(before.watermark or 0) or progress.policy_changed_at > int(
-            before.policy_watermark or 0
-        )
-        return news or age_s >= HEARTBEAT_S
+        changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
+        reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
+        return any(map(gt, changed, reached)) or age_s >= HEARTBEAT_S
 
     async def _write(self, status: NodeStatus) -> None:
         if self._written is None:

@@ -24,6 +24,11 @@ class Counts:
         """The number of policies."""
         return self._inputs.policies.count
 
+    @property
+    def endpoint_changes(self) -> int:
+        """The number of farms that are not programmed with their endpoints yet."""
+        return self._inputs.slices.pending
+
     def farms(self) -> Counter[str]:
         """Return the number of farms in each FarmState."""
         pending = self._inputs.queue.pending
@@ -38,8 +43,9 @@ class Counts:
     def without_local_backends(self) -> int:
         """Return how many farms drop connections because their traffic policy is Local and no backend is here."""
         index = self._inputs.index
-        local = (farm.spec for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local")
-        candidates = (selection.candidates(spec, index.node) for spec in local)
+        local = [key for key in index if (farm := index.get(key)) and farm.spec.traffic_policy == "Local"]
+        farms = (farm for key in local if (farm := index.resolved(key)) is not None)
+        candidates = (selection.candidates(farm.spec, index.node) for farm in farms)
         return sum(1 for endpoints in candidates if endpoints.cluster and not endpoints.local)
 
     def _state(self, key: FarmKey, *, pending: bool) -> FarmState:

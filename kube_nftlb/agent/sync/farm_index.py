@@ -1,5 +1,6 @@
 """The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from kube_nftlb import names
@@ -13,6 +14,11 @@ from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import listeners_of
+from kube_nftlb.endpointslices.backends import resolved_spec
+from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
+from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+
+_RESOLVED_MAX = 64
 
 
 class FarmIndex:
@@ -23,6 +29,10 @@ class FarmIndex:
         self._features = features
         self._farms: dict[FarmKey, Farm] = {}
         self._keys: dict[str, FarmKey] = {}
+        self.slices = SliceIndex()
+        self._referring: dict[ServiceKey, set[FarmKey]] = {}
+        self._resolved: OrderedDict[FarmKey, Farm] = OrderedDict()
+        """The farms with backends that were resolved last: each is needed several times in a pass."""
         self._conflicts = Conflicts(lambda farm: listeners_of(farm, self.node.port_ips.get(farm.spec.family, ())))
         self._unreadable: dict[FarmKey, References | None] = {}
         """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
@@ -41,13 +51,24 @@ class FarmIndex:
         # A farm's controller decides who wins an address, but does not change the generation.
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
             return set()
+        self._refer(known, key, join=False)
         self._farms[key] = farm
+        self._refer(farm, key, join=True)
         self.unprobed.add(key)
         self._keys[names.node_farm_name(*key)] = key
-        for failed in (self._unreadable, self._rules_refused, self._backing_off_until):
-            failed.pop(key, None)
+        self._unreadable.pop(key, None)
+        self._retry(key)
         self._policies.refer(key, references(farm))
         return {key, *self._conflicts.put(farm)}
+
+    def put_slice(self, key: SliceKey, new: Slice | None) -> set[FarmKey]:
+        """Add or replace an EndpointSlice; None removes it."""
+        affected: set[FarmKey] = set()
+        for service in self.slices.put(key, new):
+            affected |= self._referring.get(service, set())
+        for each in affected:
+            self._retry(each)
+        return affected
 
     def put_unreadable(self, key: FarmKey, refers: References | None) -> None:
         """Note that a farm's newest spec cannot be parsed. ``refers`` counts only if none ever could."""
@@ -62,6 +83,8 @@ class FarmIndex:
         self.unprobed.discard(key)
         known = key in self._unreadable
         self._unreadable.pop(key, None)
+        self._resolved.pop(key, None)
+        self._refer(self._farms.get(key), key, join=False)
         if self._farms.pop(key, None) is None and not known:
             return set()
         return {key, *self._conflicts.remove(key)}
@@ -87,8 +110,22 @@ class FarmIndex:
         return key in self._farms
 
     def get(self, key: FarmKey) -> Farm | None:
-        """Return a farm as it was last valid, or None."""
+        """Return a farm as it was last valid, or None; without the backends that it refers to."""
         return self._farms.get(key)
+
+    def resolved(self, key: FarmKey) -> Farm | None:
+        """Return a farm as it was last valid, with its backends, or None."""
+        farm = self._farms.get(key)
+        if farm is None or farm.spec.backends_from is None:
+            return farm
+        if (known := self._resolved.get(key)) is not None:
+            return known
+        service = ServiceKey(key.namespace, farm.spec.backends_from.service)
+        spec = resolved_spec(farm.spec, self.slices.of(service))
+        self._resolved[key] = resolved = farm.model_copy(update={"spec": spec})
+        if len(self._resolved) > _RESOLVED_MAX:
+            self._resolved.popitem(last=False)
+        return resolved
 
     def all(self) -> set[FarmKey]:
         """Return all farms, also those that have never been valid."""
@@ -119,7 +156,7 @@ class FarmIndex:
 
     def facts(self, key: FarmKey, links: Links, now: float) -> Facts:
         """Return the facts about a farm at ``now``, in seconds of the loop's clock."""
-        farm = self._farms.get(key)
+        farm = self.resolved(key)
         return Facts(
             farm,
             key not in self._unreadable,
@@ -148,6 +185,21 @@ class FarmIndex:
             del self._backing_off_until[key]
             self._rules_refused.pop(key, None)
         return due
+
+    def _retry(self, key: FarmKey) -> None:
+        """Forget what was found out about a farm before it changed."""
+        self._resolved.pop(key, None)
+        self._rules_refused.pop(key, None)
+        self._backing_off_until.pop(key, None)
+
+    def _refer(self, farm: Farm | None, key: FarmKey, *, join: bool) -> None:
+        if farm is None or farm.spec.backends_from is None:
+            return
+        service = ServiceKey(key.namespace, farm.spec.backends_from.service)
+        keys = self._referring.setdefault(service, set())
+        (keys.add if join else keys.discard)(key)
+        if not keys:
+            del self._referring[service]
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

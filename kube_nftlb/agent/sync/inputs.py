@@ -1,7 +1,8 @@
 """Ingest what the watches report: farms, policies and the node. Update facts, and queue farms. No I/O."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 
 import structlog
 
@@ -14,6 +15,7 @@ from kube_nftlb.agent.sync.problems import Problems, log_fields
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.agent.sync.queue import FarmQueue
+from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
@@ -23,6 +25,8 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.endpointslices.index import SliceKey
+from kube_nftlb.endpointslices.slices import Slice
 
 _log = structlog.get_logger()
 
@@ -41,15 +45,17 @@ class Inputs:
         self.queue = FarmQueue(self._comes_or_goes)
         self.environment = environment({}, {})
         self.wake = asyncio.Event()
+        self.slices = SliceWatermark()
         self.seen_version = 0
         """The latest resourceVersion that the watch of farms has reported."""
         self._farms_listed = False
+        self._slices_listed = False
         self._node_known = False
 
     @property
     def complete(self) -> bool:
-        """True once farms, policies and the node are known. Nothing is programmed before."""
-        return self._farms_listed and self._node_known and self.policies.listed
+        """True once farms, EndpointSlices, policies and the node are known. Nothing is programmed before."""
+        return self._farms_listed and self._slices_listed and self._node_known and self.policies.listed
 
     def put(self, farm: Farm, since: int | None = None) -> None:
         """Add or update a farm; ignore a known generation.
@@ -61,7 +67,6 @@ class Inputs:
         key = farm_key(farm)
         _log.debug("farm seen", **log_fields(key, farm), generation=farm.metadata.generation)
         self.problems.clear(key)
-        self.latency.changed(key, farm)
         self.add(affected, int(farm.metadata.resource_version or 0) if since is None else since)
 
     def put_unreadable(
@@ -99,6 +104,42 @@ class Inputs:
         self.seen_version = max(self.seen_version, resource_version)
         self.wake.set()
 
+    def put_slice(self, key: SliceKey, new: Slice | None, version: int, made_at: datetime | None) -> list[Farm]:
+        """Add or replace an EndpointSlice; None removes it. Return the farms with health checks that it concerns.
+
+        ``made_at`` is the time of the change that caused it, if known.
+        """
+        affected = self.index.put_slice(key, new)
+        if affected:
+            metrics.ENDPOINT_SLICE_CHANGES.inc()
+        self.slices.changed(affected, version)
+        for each in affected:
+            self.latency.changed(each, made_at)
+        self._queue(affected, self.seen_version + 1)
+        farms = (farm for each in affected if (farm := self.index.get(each)) is not None)
+        return [farm for farm in farms if farm.spec.health_check_node_port is not None]
+
+    def slices_listed(self, present: Collection[SliceKey], version: int) -> list[Farm]:
+        """Remove the EndpointSlices that are not present in a complete list made at a resourceVersion.
+
+        Return the farms with health checks that this concerns.
+        """
+        farms = [
+            farm for key in self.index.slices.missing(present) for farm in self.put_slice(key, None, version, None)
+        ]
+        self._slices_listed = True
+        self.slices_seen(version)
+        return farms
+
+    def resolved(self, farm: Farm) -> Farm:
+        """Return a farm with the backends that it refers to."""
+        return self.index.resolved(farm_key(farm)) or farm
+
+    def slices_seen(self, version: int) -> None:
+        """Record how far the watch of EndpointSlices has come."""
+        self.slices.seen(version)
+        self.wake.set()
+
     def set_node(self, facts: NodeFacts, service_ranges: Mapping[Family, Iterable[str]]) -> None:
         """Update the node and the cluster's ranges for Services; queue every farm if anything has changed."""
         contents = environment(facts.pod_cidrs, service_ranges)
@@ -131,12 +172,17 @@ class Inputs:
 
     def add(self, keys: Iterable[FarmKey], since: int) -> None:
         """Queue farms, which may be out of date since a resourceVersion."""
-        if keys := list(keys):
-            self.queue.add(keys, since)
+        keys = list(keys)
+        if keys:
             self.progress.changed_at = max(self.progress.changed_at, since)
+        self._queue(keys, since)
+
+    def _queue(self, keys: Collection[FarmKey], since: int) -> None:
+        self.queue.add(keys, since)
         if self.queue.waiting:
             metrics.LAST_QUEUED.set_to_current_time()
-            self.progress.lag.queued(self.progress.changed_at, self._clock.now())
+            self.progress.slices_changed_at = self.slices.changed_at
+            self.progress.lag.queued(self.progress.latest, self._clock.now())
         self.wake.set()
 
     @property

@@ -1,8 +1,11 @@
 """The lag of changes that wait to be programmed. No I/O; times are seconds of any one clock."""
 
+Versions = tuple[int, ...]
+"""One resourceVersion for each watch; those of different watches are not compared."""
+
 
 class Lag:
-    """Changes count as done when the watermark reaches the latest change at the time when they began to wait.
+    """Changes count as done when the watermarks reach the latest changes at the time when they began to wait.
 
     So while changes come without pause the queue need not become empty, only what was in it must be done.
     """
@@ -12,22 +15,23 @@ class Lag:
         """Since when changes wait, or None."""
         self.done_at: float | None = None
         """When all waiting changes were last programmed; None before the first time."""
-        self._until = 0
+        self._until: Versions = ()
 
-    def queued(self, changed_at: int, now: float) -> None:
-        """Note that changes wait, the latest at the resourceVersion ``changed_at``."""
+    def queued(self, latest: Versions, now: float) -> None:
+        """Note that changes wait, the ``latest`` at these resourceVersions."""
         if self.waiting_since is None:
             self.waiting_since = now
-            self._until = changed_at
+            self._until = latest
 
-    def advanced(self, watermark: int, changed_at: int, now: float, *, pending: bool) -> None:
-        """Note that everything up to the watermark is programmed; ``pending`` if changes after it wait."""
-        if pending and (self.waiting_since is None or watermark < self._until):
+    def advanced(self, watermarks: Versions, latest: Versions, now: float, *, pending: bool) -> None:
+        """Note that everything up to the watermarks is programmed; ``pending`` if changes after them wait."""
+        behind = any(watermark < until for watermark, until in zip(watermarks, self._until, strict=False))
+        if pending and (self.waiting_since is None or behind):
             return
         self.done_at = now
         self.waiting_since = None
         if pending:
-            self.queued(changed_at, now)
+            self.queued(latest, now)
 
     def overdue(self, limit_s: float, now: float) -> bool:
         """Return True if changes have waited for longer than the limit."""

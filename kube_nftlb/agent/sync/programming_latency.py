@@ -2,16 +2,14 @@
 
 from datetime import UTC, datetime
 
-from kube_nftlb import metrics, names
+from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm
-from kube_nftlb.kube import timestamps
 
 
 class ProgrammingLatency:
     """Measures each change once. Changes before ``begun`` waited for this agent's start, and do not count.
 
-    The time of a farm's last change is in an annotation, which stays the same if others change the farm's spec.
+    The times are those of the trigger time annotation of EndpointSlices, as for kube-proxy.
     """
 
     def __init__(self, begun: datetime) -> None:
@@ -19,9 +17,8 @@ class ProgrammingLatency:
         self._waiting: dict[FarmKey, datetime] = {}
         self._last: dict[FarmKey, datetime] = {}
 
-    def changed(self, key: FarmKey, farm: Farm) -> None:
-        """Start measuring a change. The oldest of several pending changes counts."""
-        made_at = timestamps.parse(farm.metadata.annotations.get(names.ANNOTATION_CHANGED_AT))
+    def changed(self, key: FarmKey, made_at: datetime | None) -> None:
+        """Start measuring a change that was made then, if that is known. The oldest of several pending ones counts."""
         if made_at is None or made_at <= self._last.get(key, self._begun):
             return
         self._last[key] = made_at

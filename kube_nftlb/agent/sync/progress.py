@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from kube_nftlb.agent.sync.lag import Lag
+from kube_nftlb.agent.sync.lag import Lag, Versions
 from kube_nftlb.agent.sync.queue import FarmQueue
+from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.reasons import FailureReason
@@ -32,27 +33,44 @@ class Progress:
     last_error: str = ""
     engine_error: str = ""
     watermark: int = 0
+    slice_watermark: int = 0
     policy_watermark: int = 0
     policy_changed_at: int = 0
     """The latest resourceVersion at which a policy changed."""
     changed_at: int = 0
     """The latest resourceVersion at which a farm changed."""
+    slices_changed_at: int = 0
+    """The latest resourceVersion at which a farm got other endpoints."""
     pending: int = 0
     began_at: float | None = None
     """When the loop began its last pass, in seconds of ``time.monotonic``; None before the first."""
     lag: Lag = field(default_factory=Lag)
     """Times in seconds of ``time.monotonic``."""
 
-    def update(self, queue: FarmQueue, seen: int, policies: Policies, now: float, *, adopted: bool) -> None:
+    def update(
+        self, queue: FarmQueue, seen: int, slices: SliceWatermark, policies: Policies, now: float, *, adopted: bool
+    ) -> None:
         """Compute the watermarks from what is in the queue."""
         self.pending = len(queue)
         # Everything before the oldest event that still waits is done.
         oldest = queue.oldest_since
         self.watermark = max(oldest - 1, 0) if oldest is not None else seen
+        self.slice_watermark = slices.update(queue)
+        self.slices_changed_at = slices.changed_at
         if adopted:
-            self.lag.advanced(self.watermark, self.changed_at, now, pending=oldest is not None)
+            self.lag.advanced(self.watermarks, self.latest, now, pending=oldest is not None)
         self.policy_watermark = policies.watermark
         self.policy_changed_at = policies.changed_at
+
+    @property
+    def watermarks(self) -> Versions:
+        """How far this node has come with farms, and with EndpointSlices."""
+        return self.watermark, self.slice_watermark
+
+    @property
+    def latest(self) -> Versions:
+        """The latest changes of farms, and of their endpoints."""
+        return self.changed_at, self.slices_changed_at
 
     @property
     def news(self) -> tuple[object, ...]:

@@ -91,6 +91,9 @@ class FarmQueue:
             since.append(waiting)
         return min(since, default=None)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self.waiting or key in self.in_progress or key in self.unverified
+
     def __len__(self) -> int:
         return len(self.waiting) + len(self.in_progress) + len(self.unverified)
 

@@ -19,15 +19,17 @@ class Reporter:
     def report(self, *, adopted: bool) -> None:
         """Update the progress; before the engine was ``adopted`` nothing counts as done."""
         inputs = self._inputs
-        inputs.progress.update(inputs.queue, inputs.seen_version, inputs.policies, self._clock.now(), adopted=adopted)
+        inputs.progress.update(
+            inputs.queue, inputs.seen_version, inputs.slices, inputs.policies, self._clock.now(), adopted=adopted
+        )
         self._reported = inputs.progress.news
         self._on_progress()
 
     def report_news(self, *, adopted: bool) -> None:
         """Update the progress if there is any news: usually there is none."""
         inputs, progress = self._inputs, self._inputs.progress
-        seen = (inputs.seen_version, inputs.policies.watermark)
-        if seen != (progress.watermark, progress.policy_watermark) or progress.news != self._reported:
+        seen = (inputs.seen_version, inputs.slices.update(inputs.queue), inputs.policies.watermark)
+        if seen != (*progress.watermarks, progress.policy_watermark) or progress.news != self._reported:
             self.report(adopted=adopted)
 
     def forget(self) -> None:

@@ -106,7 +106,7 @@ class Verification:
         if (problem := self._inputs.policies.problem(key)) is not None:
             problems.report(key, Problem(*problem, farm.metadata.generation), farm)
             return
-        if (warning := selection.warning(farm.spec)) is not None:
+        if (warning := selection.warning(decision.farm.spec)) is not None:
             problems.current[key] = Problem("NoEffect", warning, farm.metadata.generation)
         if problems.solved(key) or name in self._programmer.changed:
             self._programmer.changed.discard(name)

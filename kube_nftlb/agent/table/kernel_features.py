@@ -37,7 +37,7 @@ def needed(spec: FarmSpec) -> Iterator[Feature]:
             f"add table inet {_TABLE}\nadd ct helper inet {_TABLE} probe {{ {helper_declaration(spec)} }}\n",
             f"the helper {spec.helper} needs a kernel with CONFIG_{option} (module {option.lower()})",
         )
-    if spec.limits.established is not None or any(backend.established is not None for backend in spec.backends):
+    if spec.limits.established is not None or any(each.established is not None for each in spec.backend_options):
         yield Feature(
             f"add table inet {_TABLE}\nadd chain inet {_TABLE} probe\n"
             f"add rule inet {_TABLE} probe ct count over 1 drop\n",

@@ -1,6 +1,7 @@
 """NftlbFarm: one load-balanced Service port in one address family, independent of any node."""
 
 from kube_nftlb.api.farm.address import POLICIES_MAX, SOURCE_RANGES_MAX, Address
+from kube_nftlb.api.farm.backends_from import OVERRIDES_MAX, BackendsFrom, Override
 from kube_nftlb.api.farm.farm import Farm
 from kube_nftlb.api.farm.fields import ADDRESSES_MAX, BACKENDS_MAX
 from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
@@ -11,12 +12,15 @@ __all__ = [
     "ADDRESSES_MAX",
     "BACKENDS_MAX",
     "LISTENERS_MAX",
+    "OVERRIDES_MAX",
     "POLICIES_MAX",
     "SESSIONS_MAX",
     "SOURCE_RANGES_MAX",
     "Address",
+    "BackendsFrom",
     "Farm",
     "FarmSpec",
     "FarmStatus",
+    "Override",
     "Session",
 ]

@@ -7,6 +7,7 @@ from pydantic import Field
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Annotation, Family, IpAddress, Model, Nftlb
 from kube_nftlb.api.farm.address import POLICIES_MAX, Address
+from kube_nftlb.api.farm.backends_from import BackendsFrom
 from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.policy import PolicyName
@@ -239,8 +240,15 @@ class FarmFields(Model):
     backends: Annotated[
         tuple[Backend, ...],
         Field(
-            description="Where connections are sent. Backends that are not ready receive none.",
+            description="Where connections are sent, written by hand. Backends that are not ready receive none.",
             max_length=BACKENDS_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = ()
+    backends_from: Annotated[
+        BackendsFrom | None,
+        Field(
+            description="Where connections are sent, instead of backends: to the endpoints of a Service. Agents follow "
+            "its EndpointSlices, so the farm does not change when endpoints do. status.backends shows them."
+        ),
+    ] = None

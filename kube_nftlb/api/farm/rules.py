@@ -3,6 +3,7 @@
 from typing import Final
 
 from kube_nftlb.api.base import Family
+from kube_nftlb.api.farm.backends_from import Override
 from kube_nftlb.api.farm.fields import FarmFields
 from kube_nftlb.api.rules import Rule
 from kube_nftlb.api.values import IPV4_HELPERS, KERNEL_HELPERS
@@ -15,6 +16,10 @@ def _is(family: Family, address: str | None) -> bool:
 def _has_limits(farm: FarmFields) -> bool:
     limits = farm.limits
     return limits.tcp_strict or any(limit is not None for limit in (limits.new, limits.reset, limits.established))
+
+
+def _overrides(farm: FarmFields) -> tuple[Override, ...]:
+    return farm.backends_from.overrides if farm.backends_from is not None else ()
 
 
 def _packet_fields(farm: FarmFields) -> set[str]:
@@ -60,6 +65,18 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
         "self.family == 'ipv6' ? self.backends.all(b, b.ip.contains(':')) : self.backends.all(b, !b.ip.contains(':'))",
         lambda farm: all(_is(farm.family, backend.ip) for backend in farm.backends),
         "every backend must be of the farm's family",
+    ),
+    Rule(
+        "backends-from",
+        "!has(self.backendsFrom) || (size(self.backends) == 0 && self.mode != 'local')",
+        lambda farm: farm.backends_from is None or (not farm.backends and farm.mode != "local"),
+        "backends and backendsFrom exclude each other, and mode local has neither",
+    ),
+    Rule(
+        "backends-from-port",
+        "!has(self.backendsFrom) || self.protocol != 'All' || self.backendsFrom.keepPort",
+        lambda farm: farm.backends_from is None or farm.protocol != "All" or farm.backends_from.keep_port,
+        "with protocol All, backendsFrom.keepPort must be true: connections keep their destination port",
     ),
     Rule(
         "address-ports",
@@ -120,6 +137,19 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
             for backend in farm.backends
         ),
         "sourceAddress of a backend requires mode snat, and must be of the farm's family",
+    ),
+    Rule(
+        "override-source-address",
+        "!has(self.backendsFrom) || self.backendsFrom.overrides.all(o, !has(o.sourceAddress) || "
+        "!isIP(o.sourceAddress) || (self.mode == 'snat' && self.protocol != 'All' && "
+        "ip(o.sourceAddress).family() == (self.family == 'ipv6' ? 6 : 4)))",
+        lambda farm: all(
+            override.source_address is None
+            or (farm.mode == "snat" and farm.protocol != "All" and _is(farm.family, override.source_address))
+            for override in _overrides(farm)
+        ),
+        "sourceAddress of an override requires mode snat and another protocol than All, and must be of the farm's "
+        "family",
     ),
     Rule(
         "source-address-family",

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import ConfigDict, model_validator
 
 from kube_nftlb.api import clients, rules
+from kube_nftlb.api.backend import BackendOptions
 from kube_nftlb.api.farm.fields import FarmFields
 from kube_nftlb.api.farm.rules import FARM_RULES
 from kube_nftlb.api.values import expand_ports
@@ -26,8 +27,15 @@ class FarmSpec(FarmFields):
         self._check_listeners()
         self._check_sessions()
         _check_unique("backend name", (backend.name for backend in self.backends))
-        _check_unique("backend mark", (backend.mark for backend in self.backends if backend.mark is not None))
+        if self.backends_from is not None:
+            _check_unique("pod of an override", (override.pod for override in self.backends_from.overrides))
+        _check_unique("backend mark", (each.mark for each in self.backend_options if each.mark is not None))
         return self
+
+    @property
+    def backend_options(self) -> tuple[BackendOptions, ...]:
+        """The options of all backends: of those written by hand, or those given by reference."""
+        return self.backends_from.overrides if self.backends_from is not None else self.backends
 
     # Too expensive for CEL, or guaranteed by the schema (map lists) unless the CRD is older.
 

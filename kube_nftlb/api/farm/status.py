@@ -6,6 +6,22 @@ from pydantic import Field
 
 from kube_nftlb.api.base import Condition, Model
 
+BACKENDS_SHOWN_MAX = 100
+
+
+class BackendStatus(Model):
+    """A backend that a farm has by reference."""
+
+    name: Annotated[str, Field(description="Name of the pod, or the address; with a suffix if it is not unique.")]
+    address: Annotated[str, Field(description="IP address.")]
+    port: Annotated[int | None, Field(description="Port. Absent: connections keep their destination port.")] = None
+    pod: Annotated[str | None, Field(description="Name of the pod. Absent: no pod.")] = None
+    node: Annotated[str | None, Field(description="Name of the node it runs on.")] = None
+    ready: Annotated[bool, Field(description="Receives connections.")]
+    serving: Annotated[bool, Field(description="Able to respond, even if terminating.")]
+    terminating: Annotated[bool, Field(description="The pod is being deleted.")]
+    weight: Annotated[int, Field(description="Share of new connections, from the overrides.")]
+
 
 class FarmStatus(Model):
     """The observed state of a farm, written by the operator."""
@@ -21,7 +37,16 @@ class FarmStatus(Model):
     ] = ""
     ready_backends: Annotated[int, Field(description="Number of ready backends.", ge=0)] = 0
     total_backends: Annotated[int, Field(description="Number of backends.", ge=0)] = 0
-    backends: Annotated[str, Field(description="readyBackends/totalBackends, for printing.")] = ""
+    backends_ready: Annotated[str, Field(description="readyBackends/totalBackends, for printing.")] = ""
+    backends: Annotated[
+        tuple[BackendStatus, ...],
+        Field(
+            description=f"With spec.backendsFrom: the first {BACKENDS_SHOWN_MAX} backends, by name. They follow the "
+            "endpoints after a few seconds.",
+            max_length=BACKENDS_SHOWN_MAX,
+        ),
+    ] = ()
+    omitted_backends: Annotated[int, Field(description="Number of further backends.", ge=0)] = 0
     programmed_nodes: Annotated[int, Field(description="Nodes that have programmed this generation.", ge=0)] = 0
     total_nodes: Annotated[int, Field(description="Nodes that run an agent.", ge=0)] = 0
     nodes: Annotated[str, Field(description="programmedNodes/totalNodes, for printing.")] = ""
@@ -30,7 +55,8 @@ class FarmStatus(Model):
         tuple[Condition, ...],
         Field(
             description="Accepted: the spec is valid, and no other farm owns one of its listeners. Programmed: every "
-            "node has programmed this generation.",
+            "node has programmed this generation. EndpointsProgrammed: every node has programmed the backends that "
+            "this status shows.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

@@ -59,7 +59,7 @@ _DEFINITIONS = [
             _Column("Proto", ".spec.protocol"),
             _Column("Mode", ".spec.mode"),
             _Column("Scheduler", ".spec.scheduler"),
-            _Column("Backends", ".status.backends"),
+            _Column("Backends", ".status.backendsReady"),
             _Column("Nodes", ".status.nodes"),
             _Column("Ready", _condition("Programmed")),
             _Column("Family", ".spec.family", priority=1),

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import annotation_key, nftlb_field
-from kube_nftlb.api.farm import FarmSpec, FarmStatus
+from kube_nftlb.api.farm import FarmSpec, FarmStatus, Override
 from kube_nftlb.api.node import NodeStatus
 from kube_nftlb.api.policy import PolicySpec, PolicyStatus
 from kube_nftlb.api.schema.structural import structural
@@ -124,7 +124,8 @@ def _fields(object_: Object, path: str, model: type[BaseModel], schema: dict[str
         node = schema["properties"][key]
         nested = _nested(field.annotation)
         nftlb = nftlb_field(model, name)
-        annotation = annotation_key(model, name)
+        # Those of a Pod are written into overrides, not into backends.
+        annotation = None if model is Backend else annotation_key(model, name)
         yield Row(
             object_,
             f"{path}.{key}",
@@ -134,7 +135,7 @@ def _fields(object_: Object, path: str, model: type[BaseModel], schema: dict[str
             key in schema.get("required", ()),
             nftlb.key if nftlb is not None else "",
             f"{names.ANNOTATION_PREFIX}{annotation}" if annotation else "",
-            "" if not annotation else "Pod" if model is Backend else "Service",
+            "" if not annotation else "Pod" if model is Override else "Service",
             node.get("description", ""),
             (*_rules(node), *_rules(node.get("items", {}))),
         )
@@ -150,6 +151,8 @@ def _nested(annotation: Any) -> type[BaseModel] | None:
 
 
 def _type(node: dict[str, Any]) -> str:
+    if node.get("x-kubernetes-int-or-string"):
+        return "integer or string"
     if node["type"] == "array":
         return f"list of {_type(node['items'])}s"
     return str(node["type"])
@@ -171,7 +174,7 @@ def _values(node: dict[str, Any]) -> str:
     least, most = node.get("minItems", 0), node.get("maxItems")
     if most is not None:
         parts.append(f"{least} to {most} entries" if least else f"at most {most} entries")
-    if node["type"] == "array" and (of_each := _values(node["items"])):
+    if node.get("type") == "array" and (of_each := _values(node["items"])):
         parts.append(f"each {of_each}")
     return ", ".join(parts)
 

@@ -11,25 +11,17 @@ from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceIndex, SliceKey
+from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
-from kube_nftlb.operator.cache.slices import ServiceKey, Slice
+from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.cache.version_index import VersionIndex
 from kube_nftlb.operator.farms.naming import Contender
 from kube_nftlb.operator.farms.ports import PortKey, port_keys
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
-
-SliceKey = tuple[str, str]
-"""The namespace and name of an EndpointSlice."""
-
-
-class CachedSlice(NamedTuple):
-    """An EndpointSlice; ``slice`` is None if no farm needs it."""
-
-    resource_version: int
-    slice: Slice | None
 
 
 class Dirty(NamedTuple):
@@ -48,31 +40,63 @@ _V = TypeVar("_V", bound=Hashable)
 class Cache:
     """Services, EndpointSlices, farms and nodes, and the Pods with annotations of kube-nftlb."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
+        """``endpoints_max`` limits the endpoints of each namespace."""
         self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
-        self.slices: Newest[SliceKey, CachedSlice] = Newest(lambda stored: stored.resource_version)
+        self.slice_versions: Newest[SliceKey, int] = Newest(int)
+        """The resourceVersions of all EndpointSlices."""
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
         self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
+        self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
         self.conflicts = Conflicts()
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
         self.revision = 0
-        """Increases with each change of a farm or a node."""
+        """Increases with each change of a farm, a node or a policy."""
         self.unfinished: VersionIndex[FarmKey] = VersionIndex()
         """Accepted farms that some node has not programmed: the progress of nodes changes their status."""
+        self.endpoints_unfinished: VersionIndex[FarmKey] = VersionIndex()
+        """Accepted farms whose endpoints some node has not programmed."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
-        self._slices_of: dict[ServiceKey, set[SliceKey]] = {}
+        self._slices = SliceIndex(endpoints_max)
+        self._slices_changed_at: dict[ServiceKey, int] = {}
+        """The resourceVersion at which a slice of a Service last changed, or was deleted."""
+        self._referring: dict[ServiceKey, set[FarmKey]] = {}
         self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
         """For every Pod, annotated or not, and so in tuples: most are in one slice."""
+        self._pods_in: dict[str, set[PodKey]] = {}
+        self._services_in: dict[str, set[ServiceKey]] = {}
         self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
         self._contenders: dict[FarmKey, set[Contender]] = {}
 
-    def slices_of(self, service: ServiceKey) -> list[Slice]:
+    def slices_of(self, service: ServiceKey) -> Iterable[Slice]:
         """Return all EndpointSlices of a Service."""
-        stored = (self.slices.get(key) for key in self._slices_of.get(service, ()))
-        return [each.slice for each in stored if each is not None and each.slice is not None]
+        return self._slices.of(service)
+
+    def slices_changed_at(self, service: ServiceKey) -> int:
+        """Return the resourceVersion at which the endpoints of a Service last changed; 0 if it never had any.
+
+        Their deletion counts as long as a farm refers to them.
+        """
+        return self._slices_changed_at.get(service, 0)
+
+    def lacks_endpoints(self, service: ServiceKey) -> bool:
+        """Return True if endpoints of a Service are left out because its namespace has too many."""
+        return self._slices.is_cut(service)
+
+    def annotated_pods(self, service: ServiceKey) -> list[str]:
+        """Return the Pods with annotations of kube-nftlb that are endpoints of a Service, or will be, sorted by name.
+
+        Those that it selects count before they have an address: their options are there with the first connection.
+        """
+        known = self.services.get(service)
+        selector = known.spec.selector if known is not None else None
+        annotated = {key.name: pod for key in self._pods_in.get(service.namespace, ()) if (pod := self.pods.get(key))}
+        selected = {name for name, pod in annotated.items() if pod.selected_by(selector)}
+        endpoints = {endpoint.pod for each in self.slices_of(service) for endpoint in each.endpoints}
+        return sorted(selected | (endpoints & annotated.keys()))
 
     def options_of_pod(self, namespace: str, pod: str) -> Given:
         """Return the options in a Pod's annotations."""
@@ -99,6 +123,7 @@ class Cache:
         before = self.services.get(key)
         if not self.services.put(key, service):
             return NOTHING
+        _index(self._services_in, key.namespace, key, join=True)
         self._contend(before, service)
         return Dirty(services=frozenset({key}))
 
@@ -106,33 +131,37 @@ class Cache:
         """Remove a Service."""
         if (before := self.services.remove(key, version)) is None:
             return NOTHING
+        _index(self._services_in, key.namespace, key, join=False)
         self._contend(before, None)
         return Dirty(services=frozenset({key}))
 
-    def put_slice(self, key: SliceKey, stored: CachedSlice) -> Dirty:
-        """Add or replace an EndpointSlice."""
-        before = self.slices.get(key)
-        if not self.slices.put(key, stored):
+    def put_slice(self, key: SliceKey, version: int, new: Slice | None) -> Dirty:
+        """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
+        if not self.slice_versions.put(key, version):
             return NOTHING
-        return self._move_slice(key, before, stored)
+        return self._move_slice(key, new, version)
 
     def remove_slice(self, key: SliceKey, version: int) -> Dirty:
         """Remove an EndpointSlice."""
-        return self._move_slice(key, self.slices.remove(key, version), None)
+        return self._move_slice(key, None, version) if self.slice_versions.remove(key, version) else NOTHING
 
     def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
         """Add or replace a Pod."""
         before = self.pods.get(key)
-        if not self.pods.put(key, pod) or (before is not None and before.given == pod.given):
+        if not self.pods.put(key, pod):
             return NOTHING
-        return self._with_pod(key)
+        _index(self._pods_in, key.namespace, key, join=True)
+        if before is not None and (before.given, before.labels) == (pod.given, pod.labels):
+            return NOTHING
+        return self._with_pod(key, before, pod)
 
     def remove_pod(self, key: PodKey, version: int) -> Dirty:
         """Remove a Pod, or one that lost its annotations."""
         # Most Pods never had annotations: their deletions are not remembered.
-        if self.pods.get(key) is None or self.pods.remove(key, version) is None:
+        if self.pods.get(key) is None or (before := self.pods.remove(key, version)) is None:
             return NOTHING
-        return self._with_pod(key)
+        _index(self._pods_in, key.namespace, key, join=False)
+        return self._with_pod(key, before)
 
     def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
         """Add or replace a farm; ``farm`` is None if its spec has no valid listeners."""
@@ -147,6 +176,7 @@ class Cache:
         if (before := self.farms.remove(key, version)) is None:
             return NOTHING
         self.unfinished.discard(key)
+        self.endpoints_unfinished.discard(key)
         self.refused.discard(key)
         return self._move_farm(key, before, None, self.conflicts.remove(key))
 
@@ -156,12 +186,26 @@ class Cache:
         if not self.nodes.put(node.name, node):
             return NOTHING
         self.revision += 1
-        if before is None or before.ready != node.ready or node.watermark < before.watermark:
+        fell_back = before is not None and (
+            node.watermark < before.watermark or node.slice_watermark < before.slice_watermark
+        )
+        if before is None or before.ready != node.ready or fell_back:
             return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
         farms = set(self.unfinished.within(before.watermark, node.watermark))
+        farms.update(self.endpoints_unfinished.within(before.slice_watermark, node.slice_watermark))
         if before.failed != node.failed:
             farms.update(key for (key, _), _ in before.failed.items() ^ node.failed.items())
         return Dirty(farms=frozenset(farms))
+
+    def put_policy(self, policy: PolicyRecord) -> Dirty:
+        """Add or replace a policy."""
+        self.revision += self.policies.put(policy.key, policy)
+        return NOTHING
+
+    def remove_policy(self, key: PolicyKey, version: int) -> Dirty:
+        """Remove a policy."""
+        self.policies.remove(key, version)
+        return NOTHING
 
     def remove_node(self, name: str, version: int) -> Dirty:
         """Remove a node."""
@@ -177,12 +221,19 @@ class Cache:
                     name = FarmKey(port.namespace, port.plain_name)
                     _index(self._contenders, name, _contender(service, port), join=join)
 
-    def _with_pod(self, key: PodKey) -> Dirty:
-        stored = (self.slices.get(each) for each in self._slices_with.get(key, ()))
-        slices = (each.slice for each in stored if each is not None and each.slice is not None)
-        return Dirty(services=frozenset(ServiceKey(each.namespace, each.service) for each in slices))
+    def _with_pod(self, key: PodKey, *states: PodRecord | None) -> Dirty:
+        """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
+        slices = (each for name in self._slices_with.get(key, ()) if (each := self._slices.get(name)) is not None)
+        services = {ServiceKey(each.namespace, each.service) for each in slices}
+        for name in self._services_in.get(key.namespace, ()):
+            service = self.services.get(name)
+            selector = service.spec.selector if service is not None else None
+            if any(pod is not None and pod.selected_by(selector) for pod in states):
+                services.add(name)
+        return Dirty(services=frozenset(services))
 
-    def _index_pods(self, key: SliceKey, before: CachedSlice | None, after: CachedSlice | None) -> None:
+    def _index_pods(self, key: SliceKey, before: Slice | None, after: Slice | None) -> set[PodKey]:
+        """Update the slices of Pods; return the Pods that are in only one of the two."""
         had, has = _pods_of(before), _pods_of(after)
         for pod in had - has:
             if left := tuple(each for each in self._slices_with[pod] if each != key):
@@ -191,16 +242,24 @@ class Cache:
                 del self._slices_with[pod]
         for pod in has - had:
             self._slices_with[pod] = (*self._slices_with.get(pod, ()), key)
+        return had ^ has
 
-    def _move_slice(self, key: SliceKey, before: CachedSlice | None, after: CachedSlice | None) -> Dirty:
-        self._index_pods(key, before, after)
-        services = set()
-        for stored, join in ((before, False), (after, True)):
-            if stored is not None and stored.slice is not None:
-                service = ServiceKey(stored.slice.namespace, stored.slice.service)
-                _index(self._slices_of, service, key, join=join)
-                services.add(service)
-        return Dirty(services=frozenset(services))
+    def _move_slice(self, key: SliceKey, new: Slice | None, version: int) -> Dirty:
+        before = self._slices.get(key)
+        services = self._slices.put(key, new)
+        after = self._slices.get(key)
+        changed_pods = self._index_pods(key, before, after)
+        if len(services) > 1:
+            # It moves from one Service to another, with all of its Pods.
+            changed_pods = _pods_of(before) | _pods_of(after)
+        for service in services:
+            # A list delivers the slices of a Service in any order.
+            self._slices_changed_at[service] = max(version, self.slices_changed_at(service))
+            self._forget_unused(service)
+        farms = set[FarmKey]().union(*(self._referring.get(service, ()) for service in services))
+        # Overrides are in farms, all else follows by reference.
+        annotated = any(self.pods.get(pod) is not None for pod in changed_pods)
+        return Dirty(frozenset(services if annotated else ()), frozenset(farms))
 
     def _move_farm(
         self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None, others: set[FarmKey]
@@ -211,22 +270,30 @@ class Cache:
             self.references[policy] -= 1
             if not self.references[policy]:
                 del self.references[policy]
-        services = set()
+        services, referred = set(), set[ServiceKey]()
         for record, join in ((before, False), (after, True)):
+            if record is not None and record.reference is not None:
+                _index(self._referring, record.reference.service, key, join=join)
+                referred.add(record.reference.service)
             if record is not None and record.port is not None:
                 service = ServiceKey(record.port.namespace, record.port.service)
                 _index(self._farms_of, service, key, join=join)
                 services.add(service)
+        for service in referred:
+            self._forget_unused(service)
         if before is not None and after is not None and before.made_as == after.made_as:
             # Only the status changed, for example, which does not matter to the Service.
             services.clear()
         return Dirty(frozenset(services), frozenset({key, *others}))
 
+    def _forget_unused(self, service: ServiceKey) -> None:
+        """Forget when the slices of a Service changed if none is left, and no farm refers to them."""
+        if service not in self._referring and not self._slices.of(service):
+            self._slices_changed_at.pop(service, None)
 
-def _pods_of(stored: CachedSlice | None) -> set[PodKey]:
-    if stored is None or stored.slice is None:
-        return set()
-    return {PodKey(stored.slice.namespace, peer.pod) for peer in stored.slice.peers if peer.pod}
+
+def _pods_of(each: Slice | None) -> set[PodKey]:
+    return {PodKey(each.namespace, endpoint.pod) for endpoint in each.endpoints if endpoint.pod} if each else set()
 
 
 def _policies_of(farm: FarmRecord | None) -> list[PolicyKey]:

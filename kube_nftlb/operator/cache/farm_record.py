@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm, FarmStatus
+from kube_nftlb.api.farm import BackendsFrom, Farm, FarmStatus
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.farms.spec import count_backends, digest
@@ -26,8 +27,13 @@ class SeenStatus(NamedTuple):
     observed_generation: int
     resource_version: int
     digest: bytes
+    urgent_digest: bytes
+    """Of the part that does not follow from endpoints (``urgent``)."""
     transitions: tuple[tuple[str, str, str], ...]
     """Type, status and lastTransitionTime of each condition."""
+    ready: int
+    total: int
+    """The numbers of ready and of all backends."""
 
 
 class Owner(NamedTuple):
@@ -36,6 +42,15 @@ class Owner(NamedTuple):
     name: str
     uid: str
     is_service: bool
+
+
+class Reference(NamedTuple):
+    """The endpoints that a farm refers to."""
+
+    service: ServiceKey
+    backends_from: BackendsFrom
+    family: Family
+    protocol: str
 
 
 class FarmRecord(NamedTuple):
@@ -52,8 +67,11 @@ class FarmRecord(NamedTuple):
     owner: Owner | None
     """The controller in its ownerReferences."""
     digest: bytes
+    reference: Reference | None
+    """The Service port whose endpoints are its backends; None if they are written by hand."""
     ready: int
     total: int
+    """The numbers of ready and of all backends that are written by hand."""
     invalid: str
     """Why the spec is invalid; ``""`` if it is valid."""
     terminating: bool
@@ -75,6 +93,17 @@ class FarmRecord(NamedTuple):
     def is_forged(self) -> bool:
         """True if its controller is a Service, but it lacks the labels of a farm that the operator made."""
         return self.port is None and self.owner is not None and self.owner.is_service
+
+
+def urgent(status: FarmStatus) -> FarmStatus:
+    """Return the part of a status that does not follow from endpoints, and is written sooner."""
+    return FarmStatus(
+        observed_generation=status.observed_generation,
+        resource_version=status.resource_version,
+        programmed_nodes=status.programmed_nodes,
+        total_nodes=status.total_nodes,
+        conditions=tuple(each for each in status.conditions if each.type != "EndpointsProgrammed"),
+    )
 
 
 def status_digest(status: FarmStatus) -> bytes:
@@ -111,6 +140,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         port=port,
         owner=_owner(metadata.get("ownerReferences") or ()),
         digest=digest(spec) if port is not None else b"",
+        reference=_reference(key, spec),
         ready=ready,
         total=total,
         invalid=invalid,
@@ -121,6 +151,19 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         status=status,
     )
     return record, farm
+
+
+def _reference(key: FarmKey, spec: Json) -> Reference | None:
+    if (raw := spec.get("backendsFrom")) is None:
+        return None
+    try:
+        backends_from = BackendsFrom.model_validate(raw)
+    except ValidationError:
+        # Edited; what the operator wrote is about to be restored, and other farms are invalid.
+        return None
+    family: Family = "ipv6" if spec.get("family") == "ipv6" else "ipv4"
+    service = ServiceKey(key.namespace, backends_from.service)
+    return Reference(service, backends_from, family, str(spec.get("protocol", "TCP")))
 
 
 def _owner(references: Iterable[Json]) -> Owner | None:
@@ -166,5 +209,8 @@ def _seen_status(raw: Json | None) -> SeenStatus:
         status.observed_generation,
         int(version) if version.isdecimal() else 0,
         status_digest(status) if raw else b"",
+        status_digest(urgent(status)) if raw else b"",
         tuple((c.type, c.status, c.last_transition_time) for c in status.conditions),
+        status.ready_backends,
+        status.total_backends,
     )

@@ -4,26 +4,32 @@ Informers, lists and answers to the operator's own writes all come through here.
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.kube import timestamps
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES, JsonObject, Resource
-from kube_nftlb.operator.cache.cache import Cache, CachedSlice, Dirty
+from kube_nftlb.endpointslices.slices import ServiceKey, parse_slice
+from kube_nftlb.kube.resources import (
+    ENDPOINT_SLICES,
+    FARMS,
+    NFTLB_NODES,
+    PODS,
+    POLICIES,
+    SERVICES,
+    JsonObject,
+    Resource,
+)
+from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import parse_node
-from kube_nftlb.operator.cache.pending_changes import PendingChange, PendingChanges
-from kube_nftlb.operator.cache.slices import ServiceKey, parse_slice
+from kube_nftlb.operator.cache.pending_changes import PendingChanges
+from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.model.pods import parse_pod, pod_key
 
 ObjectKey = Any
 """The key of an object in its kind's table; each kind has its own type."""
-
-_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 class _Kind(NamedTuple):
@@ -34,22 +40,27 @@ class _Kind(NamedTuple):
 
 
 class CacheWriter:
-    """Changes a cache. The time of changes made in the cluster before ``begun`` counts as unknown."""
+    """Changes a cache."""
 
-    def __init__(self, cache: Cache, begun: datetime = _EVER) -> None:
+    def __init__(self, cache: Cache) -> None:
         self.cache = cache
         self.changes = PendingChanges()
-        """Changes of Services and EndpointSlices that no farm has yet."""
-        self._begun = begun
+        """Changes of Services that no farm has yet."""
         self._kinds = {
             SERVICES: _Kind(
                 cache.services, lambda raw: ServiceKey(*_name(raw)), self._put_service, cache.remove_service
             ),
-            ENDPOINT_SLICES: _Kind(cache.slices, _name, self._put_slice, cache.remove_slice),
+            ENDPOINT_SLICES: _Kind(cache.slice_versions, _name, self._put_slice, cache.remove_slice),
             PODS: _Kind(
                 cache.pods, pod_key, lambda kept: cache.put_pod(pod_key(kept), parse_pod(kept)), cache.remove_pod
             ),
             FARMS: _Kind(cache.farms, lambda raw: FarmKey(*_name(raw)), self._put_farm, cache.remove_farm),
+            POLICIES: _Kind(
+                cache.policies,
+                policy_key,
+                lambda raw: cache.put_policy(parse_policy(raw, cache.policies.get(policy_key(raw)))),
+                cache.remove_policy,
+            ),
             NFTLB_NODES: _Kind(
                 cache.nodes,
                 lambda raw: raw["metadata"]["name"],
@@ -63,28 +74,32 @@ class CacheWriter:
         kind = self._kinds[resource]
         if not self.is_news(resource, raw):
             return Dirty()
-        dirty = kind.put(raw)
-        # The trigger time of a slice is that of its last change.
-        self._note(resource, dirty, self._made_at(raw) if resource is ENDPOINT_SLICES else None)
-        return dirty
+        return self._noted(resource, kind.put(raw))
 
     def remove(self, resource: Resource, raw: JsonObject) -> Dirty:
         """Remove an object whose deletion a watch delivered."""
-        dirty = self.forget(resource, self.key(resource, raw), _version(raw))
-        self._note(resource, dirty, None)
-        return dirty
+        return self._noted(resource, self.forget(resource, self.key(resource, raw), _version(raw)))
 
     def forget(self, resource: Resource, key: ObjectKey, version: int) -> Dirty:
         """Remove an object that is known to be gone at a resourceVersion."""
         return self._kinds[resource].remove(key, version)
 
-    def set_progress(self, key: FarmKey, *, accepted: bool, unfinished_since: int | None) -> None:
-        """Note if a farm is accepted, and the resourceVersion that some node has not reached, or None."""
+    def set_progress(
+        self, key: FarmKey, *, accepted: bool, unfinished_since: int | None, endpoints_since: int | None
+    ) -> None:
+        """Note if a farm is accepted, and the resourceVersions that some node has not reached, or None.
+
+        The first is that of the farm, the second that of the EndpointSlices that it refers to.
+        """
         (self.cache.refused.discard if accepted else self.cache.refused.add)(key)
-        if unfinished_since is not None:
-            self.cache.unfinished.add(key, unfinished_since)
-        else:
-            self.cache.unfinished.discard(key)
+        for index, since in (
+            (self.cache.unfinished, unfinished_since),
+            (self.cache.endpoints_unfinished, endpoints_since),
+        ):
+            if since is not None:
+                index.add(key, since)
+            else:
+                index.discard(key)
 
     def key(self, resource: Resource, raw: JsonObject) -> ObjectKey:
         """Return the key of an object in its kind's table."""
@@ -98,17 +113,11 @@ class CacheWriter:
         """Return the cached keys that a list made at ``version`` would have, and has not."""
         return [key for key, known in self._kinds[resource].table.versions() if known <= version and key not in listed]
 
-    def _note(self, resource: Resource, dirty: Dirty, made_at: datetime | None) -> None:
+    def _noted(self, resource: Resource, dirty: Dirty) -> Dirty:
         if resource is SERVICES:
             metrics.SERVICE_CHANGES.inc()
-            self.changes.note(dirty.services, PendingChange(services=1))
-        elif resource is ENDPOINT_SLICES:
-            metrics.ENDPOINT_SLICE_CHANGES.inc()
-            self.changes.note(dirty.services, PendingChange(slices=1, made_at=made_at))
-
-    def _made_at(self, raw: JsonObject) -> datetime | None:
-        time = timestamps.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))
-        return time if time is not None and time > self._begun else None
+            self.changes.note(dirty.services)
+        return dirty
 
     def _put_service(self, raw: JsonObject) -> Dirty:
         metadata = raw["metadata"]
@@ -132,7 +141,7 @@ class CacheWriter:
         return self.cache.put_service(service)
 
     def _put_slice(self, raw: JsonObject) -> Dirty:
-        return self.cache.put_slice(_name(raw), CachedSlice(_version(raw), parse_slice(raw)))
+        return self.cache.put_slice(_name(raw), _version(raw), parse_slice(raw))
 
     def _put_farm(self, raw: JsonObject) -> Dirty:
         return self.cache.put_farm(*parse_farm(raw, self.cache.farms.get(FarmKey(*_name(raw)))))

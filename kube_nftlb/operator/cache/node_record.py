@@ -14,6 +14,7 @@ class NodeRecord(NamedTuple):
     name: str
     resource_version: int
     watermark: int
+    slice_watermark: int
     policy_watermark: int
     ready: bool
     failed: dict[tuple[FarmKey, int], str]
@@ -34,6 +35,7 @@ def parse_node(raw: Json) -> NodeRecord:
         name=metadata["name"],
         resource_version=int(metadata["resourceVersion"]),
         watermark=_number(status.get("watermark")),
+        slice_watermark=_number(status.get("sliceWatermark")),
         policy_watermark=_number(status.get("policyWatermark")),
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
         failed=failed,

@@ -1,40 +1,29 @@
-"""Changes of Services and EndpointSlices that are not in farms yet, and when the oldest was made. No I/O."""
+"""Changes of Services that are not in farms yet. No I/O."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable
 
-from kube_nftlb.operator.cache.slices import ServiceKey
-
-
-class PendingChange(NamedTuple):
-    """The pending changes of one Service: their number by kind, and when the oldest was made in the cluster."""
-
-    services: int = 0
-    slices: int = 0
-    made_at: datetime | None = None
+from kube_nftlb.endpointslices.slices import ServiceKey
 
 
 class PendingChanges:
-    """Changes by Service, from ``note`` to ``done``. What is noted after ``begin`` waits for the next ``begin``."""
+    """Counts changes by Service, from ``note`` to ``done``. What is noted after ``begin`` waits for the next one."""
 
     def __init__(self) -> None:
-        self._waiting: dict[ServiceKey, PendingChange] = {}
-        self._in_work: dict[ServiceKey, PendingChange] = {}
+        self._waiting: Counter[ServiceKey] = Counter()
+        self._in_work: Counter[ServiceKey] = Counter()
 
-    def note(self, keys: Iterable[ServiceKey], change: PendingChange) -> None:
+    def note(self, keys: Iterable[ServiceKey]) -> None:
         """Add a change to each of these Services."""
-        for key in keys:
-            self._waiting[key] = _joined(self._waiting.get(key), change)
+        self._waiting.update(keys)
 
-    def begin(self, key: ServiceKey) -> PendingChange:
-        """Start work on a Service; return all of its changes that are not done."""
-        change = _joined(self._in_work.get(key), self._waiting.pop(key, PendingChange()))
-        self._in_work[key] = change
-        return change
+    def begin(self, key: ServiceKey) -> None:
+        """Start work on a Service, with all of its changes that are not done."""
+        if count := self._waiting.pop(key, 0):
+            self._in_work[key] += count
 
     def done(self, key: ServiceKey) -> None:
-        """Drop the changes of a Service that ``begin`` returned: its farms have them."""
+        """Drop the changes of a Service that work was begun on: its farms have them."""
         self._in_work.pop(key, None)
 
     def forget(self) -> None:
@@ -42,21 +31,6 @@ class PendingChanges:
         self._waiting.clear()
         self._in_work.clear()
 
-    def pending(self) -> PendingChange:
-        """Return the sum of all changes that are not done."""
-        return _sum((self._waiting, self._in_work))
-
-
-def _joined(one: PendingChange | None, other: PendingChange) -> PendingChange:
-    if one is None:
-        return other
-    times = [time for time in (one.made_at, other.made_at) if time is not None]
-    return PendingChange(one.services + other.services, one.slices + other.slices, min(times, default=None))
-
-
-def _sum(tables: Iterable[Mapping[ServiceKey, PendingChange]]) -> PendingChange:
-    total = PendingChange()
-    for table in tables:
-        for change in table.values():
-            total = _joined(total, change)
-    return total
+    def pending(self) -> int:
+        """Return the number of all changes that are not done."""
+        return self._waiting.total() + self._in_work.total()

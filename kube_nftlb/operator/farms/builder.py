@@ -1,17 +1,15 @@
-"""Build the farms of a Service from it and its EndpointSlices."""
+"""Build the farms of a Service. Their backends are references to its EndpointSlices."""
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.farm import BACKENDS_MAX
+from kube_nftlb.api.farm import OVERRIDES_MAX
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.values import Mode
 from kube_nftlb.environment import IpNetwork
-from kube_nftlb.operator.cache.slices import Slice
 from kube_nftlb.operator.farms.annotations import ALL, ServiceOptions, invalid, service_options
-from kube_nftlb.operator.farms.backends import by_port, distinguish, join
 from kube_nftlb.operator.farms.external_addresses import (
     ALL_IPS,
     external_addresses,
@@ -20,7 +18,7 @@ from kube_nftlb.operator.farms.external_addresses import (
     internal_policy,
 )
 from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, farm_ports
-from kube_nftlb.operator.farms.spec import Spec, complete, digest, fitting_backends
+from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Incompatible, fit, instead, problem
 from kube_nftlb.operator.model.rejections import Rejection
 
@@ -28,11 +26,7 @@ Pods = Callable[[str], Given]
 """Returns the options in a Pod's annotations, by the Pod's name."""
 
 _NAMED_MAX = 3
-
-BACKENDS_OF_SERVICE_MAX = 100_000
-"""The limit of backends in all farms of a Service: every other Service waits while they are built."""
-ENDPOINTS_OF_SERVICE_MAX = 200_000
-"""The limit of endpoints to examine for them, each counted once per port."""
+_PROBLEMS_MAX = 5
 
 
 class Profile(NamedTuple):
@@ -70,15 +64,13 @@ class Built(NamedTuple):
 
 def build(
     service: Service,
-    slices: Iterable[Slice],
-    pods: Pods = lambda _: (),
+    pods: Iterable[str] = (),
+    options_of_pod: Pods = lambda _: (),
     profile: Profile = Profile(),  # noqa: B008 - immutable
-    backends_max: int = BACKENDS_OF_SERVICE_MAX,
 ) -> Built:
     """Build the farms of a Service: one per port and family; none if it is not ours (``serves``).
 
-    ``pods`` returns the options of a pod in the Service's namespace, by its name. ``backends_max`` limits the backends
-    of all farms together.
+    ``pods`` are its endpoints with annotations, sorted by name; ``options_of_pod`` returns the options of each.
     """
     addresses = cluster_ips(service)
     if not addresses:
@@ -86,47 +78,23 @@ def build(
     options = service_options(service, tuple(addresses), profile.mode)
     outside = external_addresses(service, profile.external_ips)
     problems = [*options.problems, *outside.problems]
-    of_family: dict[Family, list[Slice]] = {family: [] for family in addresses}
-    for each in sorted(slices):
-        if each.family in addresses:
-            of_family[each.family].append(each)
-            problems.extend(
-                Rejection(
-                    "InvalidEndpoint",
-                    f"EndpointSlice {each.name}: {text!r} is not a usable {each.family} address; it is ignored",
-                )
-                for text in each.invalid
-            )
-    served = {family: by_port(several) for family, several in of_family.items()}
+    pods = list(pods)
+    if len(pods) > OVERRIDES_MAX:
+        sentence = f"{len(pods)} of its Pods have annotations; those of {pods[OVERRIDES_MAX]} and later ones"
+        problems.append(Rejection("TooManyOverrides", f"{sentence} are ignored, the limit is {OVERRIDES_MAX}"))
     kinds: dict[tuple[Family, str], _Kind] = {}
     farms: list[Wanted] = []
-    room, looks = backends_max, ENDPOINTS_OF_SERVICE_MAX
     for key, port, named in farm_ports(service, addresses, outside, options.listen):
-        where = f"port {key.port or port.port}"
         protocol = ALL if options.listen.all_ports else port.protocol
-        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, options, pods, profile)
+        kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, options, options_of_pod, profile)
         kinds[key.family, protocol] = kind
         kind.farms.append(key.plain_name)
-        of_port = served[key.family].get((port.name or "", port.protocol), [])
-        endpoints = sum(len(each.peers) for each, _ in of_port)
-        looks -= endpoints
-        room -= 0 if key.external else min(endpoints, BACKENDS_MAX)
-        if looks < 0 or room < 0:
-            sentence = f"its ports have too many endpoints in total: {where} and later ones have no farm"
-            problems.append(Rejection("TooManyEndpoints", f"{sentence}; split it into several Services"))
-            break
-        peers, total = join(of_port, keeps_port=options.listen.keeps_port, options=kind.backend_fields)
+        overrides = [{"pod": pod, **fields} for pod in pods[:OVERRIDES_MAX] if (fields := kind.backend_fields(pod))]
+        problems.extend(problem for problem in distinguish(overrides) if problem not in problems)
         listened = fitting(named)
-        # The ready ones come first, and may have longer names than the others.
-        while (fit := fitting_backends({**kind.fields, "addresses": listened, "backends": peers})) < len(peers):
-            peers, _ = join(of_port, keeps_port=options.listen.keeps_port, options=kind.backend_fields, most=fit)
-        problems.extend(distinguish(peers))
-        if total > len(peers):
-            sentence = f"{where} has {total} {key.family} endpoints; only {len(peers)} are used, the limit of a farm"
-            problems.append(Rejection("TooManyEndpoints", sentence))
         if left_out := [address["ip"] for address in named if address not in listened]:
-            sentence = f"{where} has {len(named)} addresses, with their ports more than the limit of a farm"
-            problems.append(Rejection("TooManyAddresses", f"{sentence}: {_some(left_out)} not served"))
+            sentence = f"port {key.port or port.port} has {len(named)} addresses, with their ports more than the limit"
+            problems.append(Rejection("TooManyAddresses", f"{sentence} of a farm: {_some(left_out)} not served"))
         spec = complete(
             {
                 **kind.fields,
@@ -136,12 +104,30 @@ def build(
                 "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
                 "masquerade": "AsNeeded",
                 **_health_check(service, listened),
-                "backends": peers,
+                "backendsFrom": {
+                    "service": service.metadata.name,
+                    **({"port": port.name} if port.name else {}),
+                    "keepPort": options.listen.keeps_port,
+                    "overrides": overrides,
+                },
             }
         )
         farms.append(Wanted(key, spec, digest(spec)))
     problems.extend(_refusals(kinds.values(), options))
     return Built(tuple(farms), tuple(problems))
+
+
+def distinguish(overrides: list[Spec]) -> list[Rejection]:
+    """Remove duplicate marks from all but the first override: to the kernel, both backends would be one."""
+    having: dict[int, str] = {}
+    problems = []
+    for override in overrides:
+        mark = override.get("mark")
+        if mark is not None and (first := having.setdefault(mark, override["pod"])) != override["pod"]:
+            del override["mark"]
+            sentence = f"backends {first} and {override['pod']} both ask for {mark}; {first} gets it"
+            problems.append(problem("mark", sentence))
+    return problems[:_PROBLEMS_MAX]
 
 
 def _health_check(service: Service, addresses: list[Spec]) -> Spec:

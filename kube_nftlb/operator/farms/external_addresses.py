@@ -7,8 +7,8 @@ from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.farm import ADDRESSES_MAX, LISTENERS_MAX, SOURCE_RANGES_MAX
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
+from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
-from kube_nftlb.operator.cache.slices import canonical_ip
 from kube_nftlb.operator.model.rejections import Rejection
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kube_nftlb import names
 from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
-from kube_nftlb.operator.cache.slices import canonical_ip
+from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.operator.farms.annotations import Listen
 from kube_nftlb.operator.farms.external_addresses import External, external_addresses, external_policy, internal_policy
 from kube_nftlb.operator.farms.spec import Spec

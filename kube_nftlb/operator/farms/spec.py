@@ -4,7 +4,6 @@ The cache keeps digests: the specs of thousands of farms with dozens of backends
 """
 
 import hashlib
-import json
 from operator import itemgetter
 from typing import Any
 
@@ -12,15 +11,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.farm import Address, FarmSpec
+from kube_nftlb.api.farm import Address, BackendsFrom, FarmSpec, Override
 from kube_nftlb.api.limits import Limits
 
 Spec = dict[str, Any]
-
-_STORED_BYTES_MAX = 1_450_000
-"""The limit of a farm as JSON: etcd accepts requests of 1.5 MiB (its --max-request-bytes)."""
-_SURELY_FITTING = 400
-"""This many backends fit, whatever their names."""
 
 
 def _defaults(model: type[BaseModel]) -> dict[str, Any]:
@@ -32,12 +26,13 @@ def _default(field: FieldInfo) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-_NESTED = ("addresses", "backends", "limits", "policies", "sessions")
+_NESTED = ("addresses", "backends", "backendsFrom", "limits", "policies", "sessions")
 _SPEC = sorted((key, default) for key, default in _defaults(FarmSpec).items() if key not in _NESTED)
 _LIMITS = sorted(_defaults(Limits).items())
 _ADDRESS = sorted(_defaults(Address).items())
-_BACKEND_DEFAULTS = _defaults(Backend)
-_BACKEND_VALUES = itemgetter(*sorted(_BACKEND_DEFAULTS))
+_BACKEND = sorted(_defaults(Backend).items())
+_OVERRIDE = sorted(_defaults(Override).items())
+_REFERENCE = sorted((key, default) for key, default in _defaults(BackendsFrom).items() if key != "overrides")
 
 
 def complete(fields: Spec) -> Spec:
@@ -46,33 +41,14 @@ def complete(fields: Spec) -> Spec:
     So the operator owns every field, and reverts edits of any.
     """
     limits = {**_written(_LIMITS), **fields.get("limits", {})}
-    return {**_written(_SPEC), "sessions": [], "policies": [], **fields, "limits": limits}
-
-
-def fitting_backends(spec: Spec) -> int:
-    """Return the number of a spec's backends that fit into etcd, together with metadata.managedFields."""
-    backends = spec["backends"]
-    if len(backends) <= _SURELY_FITTING:
-        return len(backends)
-    room = max(0, _STORED_BYTES_MAX - 3 * _bytes({**spec, "backends": []}))
-    written = _written(list(_BACKEND_DEFAULTS.items()))
-    bytes_ = sum(_bytes({**written, **backend}) + _managed_bytes(backend) for backend in backends)
-    return len(backends) if bytes_ <= room else len(backends) * room // bytes_
-
-
-def _managed_bytes(backend: Spec) -> int:
-    # For each, metadata.managedFields has "k:{\"name\":\"...\"}":{".":{},"f:ip":{},...} (KEP-555).
-    return len(backend["name"]) + 30 + sum(len(key) + 8 for key in backend)
-
-
-def _bytes(value: Spec) -> int:
-    return len(json.dumps(value, separators=(",", ":")))
+    return {**_written(_SPEC), "sessions": [], "policies": [], "backends": [], **fields, "limits": limits}
 
 
 def merge_patch(spec: Spec) -> Spec:
     """Return the spec as a merge patch that removes all other fields."""
     limits = {**dict.fromkeys(key for key, _ in _LIMITS), **spec["limits"]}
-    return {**dict.fromkeys(key for key, _ in _SPEC), **spec, "limits": limits}
+    reference = {**dict.fromkeys(key for key, _ in _REFERENCE), **spec["backendsFrom"]}
+    return {**dict.fromkeys(key for key, _ in _SPEC), **spec, "limits": limits, "backendsFrom": reference}
 
 
 def _written(defaults: list[tuple[str, Any]]) -> Spec:
@@ -97,12 +73,17 @@ def digest(spec: Spec) -> bytes:
         ),
         sorted(str(policy) for policy in spec.get("policies") or ()),
         sorted((str(session.get("client")), str(session.get("backend"))) for session in spec.get("sessions") or ()),
-        [
-            _BACKEND_VALUES({**_BACKEND_DEFAULTS, **backend})
-            for backend in sorted(spec.get("backends") or (), key=itemgetter("name"))
-        ],
+        _values(_BACKEND, spec.get("backends"), "name"),
+        [(spec.get("backendsFrom") or {}).get(key, default) for key, default in _REFERENCE],
+        _values(_OVERRIDE, (spec.get("backendsFrom") or {}).get("overrides"), "pod"),
     )
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def _values(defaults: list[tuple[str, Any]], entries: Any, name: str) -> list[list[Any]]:
+    return [
+        [entry.get(key, default) for key, default in defaults] for entry in sorted(entries or (), key=itemgetter(name))
+    ]
 
 
 def count_backends(spec: Spec) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The kinds that the operator watches. No I/O."""
 
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVICES
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, POLICIES, SERVICES
 
-BY_KOPF = (SERVICES,)
+BY_KOPF = (SERVICES, POLICIES)
 """Watched by kopf."""
 
 WATCHED = (ENDPOINT_SLICES, FARMS, NFTLB_NODES)

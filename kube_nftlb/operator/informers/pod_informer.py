@@ -57,8 +57,8 @@ class PodInformer:
             self._on_change(self._forget(raw))
 
     def _remove(self, raw: JsonObject) -> None:
-        # A deleted Pod leaves its slices soon. Until then its backends stay as they are: nothing has to be decided.
-        self._forget(raw)
+        # Another Pod of this name, as of a StatefulSet, must not get its options.
+        self._on_change(self._forget(raw))
 
     def _keep(self, kept: JsonObject) -> None:
         key = pod_key(kept)

@@ -1,5 +1,6 @@
 """The options in a Pod's annotations, for its backends. No I/O."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kube_nftlb.operator.model import annotation_options
@@ -24,6 +25,11 @@ class PodRecord(NamedTuple):
     uid: str
     given: Given
     problems: tuple[Rejection, ...]
+    labels: Mapping[str, str] = {}
+
+    def selected_by(self, selector: Mapping[str, str] | None) -> bool:
+        """Return True if a Service with this selector has the Pod as an endpoint, once it has an address."""
+        return bool(selector) and all(self.labels.get(key) == value for key, value in (selector or {}).items())
 
 
 def pod_key(raw: dict[str, Any]) -> PodKey:
@@ -38,7 +44,7 @@ def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
     if not texts:
         return None
     kept = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
-    return {"metadata": kept, "texts": texts}
+    return {"metadata": kept, "texts": texts, "labels": metadata.get("labels") or {}}
 
 
 def parse_pod(kept: dict[str, Any]) -> PodRecord:
@@ -50,4 +56,4 @@ def parse_pod(kept: dict[str, Any]) -> PodRecord:
         annotation_options.problem(option.key, f"{sentence}; {annotation_options.instead(option, {})}")
         for option, sentence in refused.items()
     )
-    return PodRecord(int(metadata["resourceVersion"]), metadata["uid"], given, tuple(problems))
+    return PodRecord(int(metadata["resourceVersion"]), metadata["uid"], given, tuple(problems), kept["labels"])

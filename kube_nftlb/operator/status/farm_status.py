@@ -10,6 +10,7 @@ from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
@@ -25,36 +26,48 @@ class Verdict(NamedTuple):
     message: str
 
 
-def decide(farm: FarmRecord, loss: Conflict | None, nodes: Iterable[NodeRecord], now: str) -> FarmStatus:
+def decide(
+    farm: FarmRecord, endpoints: FarmEndpoints, loss: Conflict | None, nodes: Iterable[NodeRecord], now: str
+) -> FarmStatus:
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
     ``loss`` is the farm that wins a listener of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
-    accepted, failed on a node, no node, not yet on all nodes, no ready backend; ``""`` if none applies.
+    accepted, failed on a node, no node, not yet on all nodes (the farm, then its endpoints), no ready backend; ``""``
+    if none applies.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
     accepted = accept(farm, loss)
     on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
-    blocker = next((verdict for verdict in (accepted, on_nodes) if verdict.status == "False"), None)
-    if blocker is None and farm.ready == 0:
-        blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm))
+    verdicts = {"Accepted": accepted, "Programmed": on_nodes}
+    verdicts["EndpointsProgrammed"] = on_nodes if on_nodes.status == "False" else _endpoints(endpoints, everywhere)
+    blocker = next((verdict for verdict in verdicts.values() if verdict.status == "False"), None)
+    if blocker is None and endpoints.ready == 0:
+        blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm, endpoints))
     return FarmStatus(
         observed_generation=farm.generation,
         resource_version=str(farm.since),
-        ready_backends=farm.ready,
-        total_backends=farm.total,
-        backends=f"{farm.ready}/{farm.total}",
+        ready_backends=endpoints.ready,
+        total_backends=endpoints.total,
+        backends_ready=f"{endpoints.ready}/{endpoints.total}",
+        backends=endpoints.shown,
+        omitted_backends=endpoints.total - len(endpoints.shown) if farm.reference is not None else 0,
         programmed_nodes=len(done) if accepted.status == "True" else 0,
         total_nodes=len(everywhere),
         nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
         reason=f"{blocker.reason}: {blocker.message}" if blocker is not None else "",
-        conditions=(_condition("Accepted", accepted, farm, now), _condition("Programmed", on_nodes, farm, now)),
+        conditions=tuple(_condition(kind, verdict, farm, now) for kind, verdict in verdicts.items()),
     )
 
 
 def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
     """Return True if a node has programmed this generation of the farm."""
     return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
+
+
+def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
+    """Return True if a node has programmed the endpoints of its farms up to the last change of these."""
+    return node.slice_watermark >= endpoints.changed_at
 
 
 def accept(farm: FarmRecord, loss: Conflict | None) -> Verdict:
@@ -106,6 +119,13 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
 
 
+def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:
+    missing = [node.name for node in nodes if not endpoints_programmed(endpoints, node)]
+    if missing:
+        return Verdict("False", "EndpointsPending", waiting_for(missing, len(nodes)))
+    return Verdict("True", "AllNodes", f"all nodes ({len(nodes)}) have the backends that are shown")
+
+
 def waiting_for(missing: list[str], total: int) -> str:
     """Return a message about the nodes that have not programmed something yet."""
     more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
@@ -115,9 +135,9 @@ def waiting_for(missing: list[str], total: int) -> str:
     return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
 
 
-def _no_ready_backends(farm: FarmRecord) -> str:
-    if farm.total:
-        return f"none of {farm.total} backends is ready; see their Pods"
+def _no_ready_backends(farm: FarmRecord, endpoints: FarmEndpoints) -> str:
+    if endpoints.total:
+        return f"none of {endpoints.total} backends is ready; see their Pods"
     return "there are no backends" + ("; see which Pods the Service's selector matches" if farm.port else "")
 
 

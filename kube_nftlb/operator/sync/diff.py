@@ -1,13 +1,11 @@
 """Compare the farms that a Service needs with those that exist. No I/O."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.kube import timestamps
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.farms.builder import Built, Wanted
 from kube_nftlb.operator.farms.naming import Contender, farm_name
@@ -55,12 +53,10 @@ def diff(
     *,
     contenders: Callable[[PortKey], Iterable[Contender]],
     farm_at: Callable[[FarmKey], FarmRecord | None],
-    made_at: datetime | None = None,
 ) -> Writes:
     """Return the writes after which a Service (None: deleted) has exactly the farms that were built from it.
 
-    ``existing`` are the farms of that Service; ``farm_at`` finds any farm. ``made_at`` is when the oldest change behind
-    this was made in the cluster; it is written into farms that change.
+    ``existing`` are the farms of that Service; ``farm_at`` finds any farm.
     """
     if service is None:
         return Writes((), _deletes(existing, "ServiceGone", kept=set()), ())
@@ -90,7 +86,7 @@ def diff(
         if (reason := _apply_reason(service, wanted, there)) is not None:
             uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
             foreign = owner_uid not in ("", service.metadata.uid)
-            applies.append(Apply(key, wanted, _body(service, key, wanted, uid, made_at), uid, reason, foreign))
+            applies.append(Apply(key, wanted, _body(service, key, wanted, uid), uid, reason, foreign))
     # If one farm becomes two, the new one gets its addresses when the other gives them up.
     applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
@@ -111,7 +107,7 @@ def _deletes(existing: Iterable[FarmRecord], reason: DeleteReason, kept: set[Far
     return tuple(Delete(farm, reason) for farm in existing if farm.key not in kept and not farm.terminating)
 
 
-def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str, made_at: datetime | None) -> dict[str, Any]:
+def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": key.name,
         "namespace": key.namespace,
@@ -132,8 +128,6 @@ def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str, made_at: dat
             }
         ],
     }
-    if made_at is not None:
-        metadata["annotations"] = {names.ANNOTATION_CHANGED_AT: timestamps.micros(made_at)}
     if uid:
         # The API server rejects the write if the farm was replaced meanwhile.
         metadata["uid"] = uid

@@ -10,6 +10,7 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
@@ -17,11 +18,11 @@ from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
-from kube_nftlb.operator.status.farm_status import decide, forged, problems_of_farm
+from kube_nftlb.operator.status.farm_endpoints import Problem, farm_endpoints
+from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, forged, problems_of_farm
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
@@ -29,7 +30,6 @@ from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
-_FIRST_SLICE_S = 0.05
 _OWNER_RETRY_S = 1.0
 _STATUS_PATIENCE_S = 1.0
 """How long a status waits for Services to be reconciled first."""
@@ -67,21 +67,12 @@ class Reconciler:
     def mark(self, dirty: Dirty) -> None:
         """Queue everything that may be out of date."""
         for key in dirty.services:
-            self.services.add(key, self._patience(key))
+            self.services.add(key)
         self._mark_statuses(dirty)
 
     def _is_urgent(self, key: ServiceKey) -> bool:
         """Return True for a Service that has no farms yet or is deleted: clients wait for it."""
         return self.cache.services.get(key) is None or not self.cache.farms_of(key)
-
-    def _patience(self, key: ServiceKey) -> float:
-        """Return the seconds to wait for the first EndpointSlice of a new Service, which follows within milliseconds.
-
-        Otherwise every node would program a farm without backends first.
-        """
-        service = self.cache.services.get(key)
-        awaited = service is not None and service.spec.selector
-        return _FIRST_SLICE_S if awaited and not self.cache.slices_of(key) and not self.cache.farms_of(key) else 0
 
     def _mark_statuses(self, dirty: Dirty) -> None:
         delay_s = self._pacing.delay_s(len(self.statuses))
@@ -131,7 +122,8 @@ class Reconciler:
             # A diff may take half a second: let events and probes in between.
             await asyncio.sleep(0)
             service = self.cache.services.get(key)
-            todo = self._diff(key, service, self.changes.begin(key).made_at)
+            self.changes.begin(key)
+            todo = self._diff(key, service)
         problems = list(todo.problems)
         retry = obsolete = False
         refused: set[PortKey | None] = set()
@@ -164,15 +156,13 @@ class Reconciler:
         waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
-    def _diff(self, key: ServiceKey, service: Service | None, made_at: datetime | None = None) -> Writes:
+    def _diff(self, key: ServiceKey, service: Service | None) -> Writes:
         cache = self.cache
         built = Built((), ())
         if service is not None:
-            pods = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
-            built = build(service, cache.slices_of(key), pods, self._profile)
-        return diff(
-            service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get, made_at=made_at
-        )
+            options = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
+            built = build(service, cache.annotated_pods(key), options, self._profile)
+        return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
 
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):
@@ -193,18 +183,29 @@ class Reconciler:
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
         loss = self.cache.conflicts.get(key)
-        status = decide(farm, loss, self.cache.nodes.values(), timestamps.seconds(self._now()))
-        self._report_problems(farm, problems_of_farm(loss, status))
+        endpoints = farm_endpoints(farm, self.cache)
+        nodes = list(self.cache.nodes.values())
+        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()))
+        self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
         accepted = not farm.invalid and loss is None
         unfinished = accepted and status.programmed_nodes < status.total_nodes
-        self._writer.set_progress(key, accepted=accepted, unfinished_since=farm.since if unfinished else None)
+        behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
+        self._writer.set_progress(
+            key,
+            accepted=accepted,
+            unfinished_since=farm.since if unfinished else None,
+            endpoints_since=endpoints.changed_at if behind else None,
+        )
         if status_digest(status) == farm.status.digest:
+            self._pacing.unchanged(key)
             return None
         if (wait_s := self._pacing.wait_s(farm, status, self._clock())) > 0:
             return wait_s
         self._pacing.written(key, self._clock())
         try:
-            outcome, dirty = await self._farm_writer.write_status(farm, status.model_dump(mode="json", by_alias=True))
+            outcome, dirty = await self._farm_writer.write_status(
+                farm, status.model_dump(mode="json", by_alias=True, exclude_none=True)
+            )
         except FarmRefusedError as error:
             _log.warning("API server rejects status", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
@@ -214,13 +215,13 @@ class Reconciler:
         self._failures.pop(key, None)
         return None
 
-    def _report_problems(self, farm: FarmRecord, problems: list[Lasting]) -> None:
+    def _report_problems(self, farm: FarmRecord, problems: list[Problem]) -> None:
         """Report the problems of a farm in Events, on its Service too, where users look."""
         self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
         service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
         if service is not None and farm.owner_uid == service.metadata.uid:
             metadata, name = service.metadata, farm.key.name
-            told = [Lasting(problem.reason, f"farm {name}: {problem.message}") for problem in problems]
+            told = [_about(name, problem) for problem in problems]
             self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
 
     async def _disown(self, farm: FarmRecord, owner: Owner) -> float | None:
@@ -248,6 +249,13 @@ class Reconciler:
     def _backoff(self, key: ServiceKey | FarmKey) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         return min(_RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), _RETRY_MAX_S)
+
+
+def _about(farm: str, problem: Problem) -> Problem:
+    message = f"farm {farm}: {problem.message}"
+    if isinstance(problem, Lasting):
+        return Lasting(problem.reason, message)
+    return problem._replace(message=message)
 
 
 def _whole(port: PortKey | None) -> PortKey | None:

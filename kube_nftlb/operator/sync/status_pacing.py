@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
-from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.farm_record import FarmRecord, status_digest, urgent
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,22 @@ class StatusTiming:
     nodes_each_s: float = 0.03
     """Added for each waiting farm: when thousands change, nodes need some 30 ms for each."""
     nodes_max_s: float = 60.0
+    quiet_s: float = 1.0
+    """How long the endpoints of a farm must be unchanged for its status to follow them."""
+    endpoints_s: float = 4.0
+    """After how long a status follows endpoints at the latest, however often they change or nodes are behind."""
+    endpoints_per_s: float = 50.0
+    """The maximum rate of such writes for all farms: a rolling update changes the endpoints of thousands."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Endpoints that a status does not show yet: which, since when, when they last changed, and when they may."""
+
+    shown: bytes
+    since: float
+    changed_at: float
+    turn: float | None = None
 
 
 class StatusPacing:
@@ -32,6 +48,8 @@ class StatusPacing:
         self._timing = timing
         self._written: dict[FarmKey, float] = {}
         self._awaited: dict[FarmKey, tuple[int, float]] = {}
+        self._endpoints: dict[FarmKey, _Pending] = {}
+        self._next_turn = 0.0
 
     def delay_s(self, waiting: int) -> float:
         """Return the delay of a status that is queued while so many others wait."""
@@ -41,17 +59,43 @@ class StatusPacing:
         """Return the seconds until a status may be written; 0 or less for now."""
         if (wait_s := self._wait_for_nodes_s(farm, status, now)) > 0:
             return wait_s
-        return self._written.get(farm.key, 0) + self._timing.interval_s - now
+        written_at = self._written.get(farm.key, float("-inf"))
+        if _is_urgent(farm, status):
+            return written_at + self._timing.interval_s - now
+        return self._wait_for_endpoints_s(farm, status, now)
 
     def written(self, key: FarmKey, now: float) -> None:
         """Note that a status is being written."""
         self._written[key] = now
         self._awaited.pop(key, None)
+        self._endpoints.pop(key, None)
+
+    def unchanged(self, key: FarmKey) -> None:
+        """Note that a status is as it was written: the next change of endpoints waits anew."""
+        self._endpoints.pop(key, None)
 
     def forget(self, key: FarmKey) -> None:
         """Forget a deleted farm."""
         self._written.pop(key, None)
         self._awaited.pop(key, None)
+        self._endpoints.pop(key, None)
+
+    def _wait_for_endpoints_s(self, farm: FarmRecord, status: FarmStatus, now: float) -> float:
+        """Return how long to wait for quiet, for the nodes to have the endpoints, and for the turn of the farm."""
+        timing, written_at = self._timing, self._written.get(farm.key, float("-inf"))
+        shown = status_digest(status.model_copy(update={"conditions": (), "reason": ""}))
+        pending = self._endpoints.setdefault(farm.key, _Pending(shown, now, now))
+        if pending.shown != shown:
+            pending.shown, pending.changed_at = shown, now
+        latest = max(pending.since, written_at) + timing.endpoints_s
+        everywhere = all(condition.reason != "EndpointsPending" for condition in status.conditions)
+        due = min(latest, pending.changed_at + timing.quiet_s) if everywhere else latest
+        due = max(due, written_at + timing.interval_s)
+        if due <= now and pending.turn is None:
+            # Each waits for a turn of its own: if all waited for the next one, all would be looked at for each write.
+            pending.turn = max(now, self._next_turn)
+            self._next_turn = pending.turn + 1 / timing.endpoints_per_s
+        return max(due, pending.turn or due) - now
 
     def _wait_for_nodes_s(self, farm: FarmRecord, status: FarmStatus, now: float) -> float:
         pending = any(condition.reason == "Pending" for condition in status.conditions)
@@ -63,3 +107,8 @@ class StatusPacing:
         _, since = self._awaited[farm.key]
         timing = self._timing
         return since + min(timing.nodes_s + len(self._awaited) * timing.nodes_each_s, timing.nodes_max_s) - now
+
+
+def _is_urgent(farm: FarmRecord, status: FarmStatus) -> bool:
+    """Return True if more changes than what follows from endpoints."""
+    return status_digest(urgent(status)) != farm.status.urgent_digest

@@ -1,21 +1,24 @@
 """What of the API server's events is told to the inputs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pytest
 
-from kube_nftlb import errors
+from kube_nftlb import errors, names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
-from kube_nftlb.agent.informers import watch_farms
+from kube_nftlb.agent.informers import watch_farms, watch_slices
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.kube.resources import FARMS
-from tests.builders import raw_farm
+from kube_nftlb.endpointslices.index import SliceKey
+from kube_nftlb.endpointslices.slices import Slice
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS
+from tests.builders import endpoint, raw_farm, raw_slice
 from tests.fakes.kube import FakeKube
 
 Calls = list[tuple[str, Any]]
@@ -41,6 +44,9 @@ class RecordingInputs(Inputs):
 
     def remove(self, key: FarmKey, resource_version: int) -> None:
         self.calls.append(("remove", key))
+
+    def resolved(self, farm: Farm) -> Farm:
+        return farm
 
     def seen(self, resource_version: int) -> None:
         self.version = resource_version
@@ -143,3 +149,42 @@ async def test_a_list_with_one_that_cannot_be_read_refuses_that_one_alone(watch:
     kube.put(FARMS, raw_farm("other", version=15, scheduler="none such", generation=4))
     await kube.delivered()
     assert inputs.calls == [("refuse", 4), ("all", ["web--http"]), ("refuse", 4)]
+
+
+class SliceCalls(RecordingInputs):
+    """Inputs that record the slices that they get, as name, IPs and resourceVersion."""
+
+    def put_slice(self, key: SliceKey, new: Slice | None, version: int, made_at: datetime | None) -> list[Farm]:
+        self.calls.append((key[1], (new and [each.ip for each in new.endpoints], version, made_at)))
+        return [Farm.model_validate(raw_farm(generation=version))]
+
+    def slices_listed(self, present: Collection[SliceKey], version: int) -> list[Farm]:
+        self.calls.append(("all", sorted(name for _, name in present)))
+        return []
+
+    def slices_seen(self, version: int) -> None:
+        self.version = version
+
+
+async def test_slices_are_told_and_farms_with_health_checks_follow_them() -> None:
+    kube, inputs, health_checks = FakeKube(), SliceCalls(), RecordingHealthChecks()
+    kube.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.1.2"), version=7))
+    task = asyncio.create_task(watch_slices(kube, inputs, health_checks))
+    await kube.delivered()
+    assert inputs.calls == [("web-1", (["10.244.1.2"], 7, None)), ("all", ["web-1"])]
+    inputs.calls.clear()
+    timed = raw_slice(endpoint("10.244.1.3"), name="web-2", version=8)
+    timed["metadata"]["annotations"] = {names.ANNOTATION_TRIGGER_TIME: "2026-01-01T00:00:01Z"}
+    kube.put(ENDPOINT_SLICES, timed)
+    kube.put(ENDPOINT_SLICES, {**raw_slice(name="web-3", version=9), "endpoints": [{"addresses": 7}]})
+    kube.remove(ENDPOINT_SLICES, "web-1", "default", 10)
+    await kube.delivered()
+    assert inputs.calls == [
+        ("web-2", (["10.244.1.3"], 8, datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC))),
+        ("web-3", (None, 9, None)),
+        ("web-1", (None, 10, None)),
+    ]
+    assert inputs.version == 10
+    assert [call for call in health_checks.calls if call[0] == "put"][-1] == ("put", 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from kube_nftlb.api.farm import BackendsFrom
 from kube_nftlb.api.values import expand_ports
 from tests.builders import farm, raw_backend
 
@@ -25,6 +26,16 @@ def test_ports_are_a_port_a_list_or_a_range(ports: str, expanded: list[int]) -> 
 def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+"):
         expand_ports(ports)
+
+
+def referring(reference: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A farm that refers to a Service."""
+    return {"backends": [], **changes, "backendsFrom": {"service": "web", **(reference or {})}}
+
+
+def overriding(mode: str = "snat", **fields: Any) -> dict[str, Any]:
+    """A farm that refers to a Service, with options for a pod."""
+    return referring({"overrides": [{"pod": "a", **fields}]}, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +105,27 @@ def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
             {"backends": [{"name": name, "ip": "10.1.0.1", "port": 80, "mark": 7} for name in "ab"]},
             "duplicate backend mark 7",
         ),
+        ({"backendsFrom": {"service": "web"}}, "backends and backendsFrom exclude each other"),
+        (referring(mode="local"), "mode local has neither"),
+        (referring(protocol="All", addresses=[{"ip": "10.0.0.1"}]), "keepPort must be true"),
+        (overriding(mode="dnat", sourceAddress="10.0.0.9"), "sourceAddress of an override requires mode snat"),
+        (overriding(sourceAddress="fd00::9"), "must be of the farm's family"),
+        (overriding(sourceAddress="127.0.0.1"), "not a loopback, link-local or multicast address"),
+        (overriding(establishedLogPrefix='x" drop'), "should match pattern"),
+        (overriding(weight=0), "greater than or equal to 1"),
+        (overriding(pod="a\n"), "should match pattern"),
+        (overriding(pod="a; b"), "should match pattern"),
+        (referring({"overrides": [{"weight": 3}]}), "Field required"),
+        (referring({"overrides": [{"pod": "a"}, {"pod": "a"}]}), "duplicate pod of an override 'a'"),
+        (referring({"overrides": [{"pod": pod, "mark": 7} for pod in "ab"]}), "duplicate backend mark 7"),
+        (referring({"overrides": [{"pod": f"p{number}"} for number in range(1025)]}), "at most 1024 items"),
+        (referring({"service": ""}), "at least 1 character"),
+        (referring({"service": "web\n"}), "should match pattern"),
+        (referring({"service": "other/web"}), "should match pattern"),
+        (referring({"port": 0}), "greater than or equal to 1"),
+        (referring({"port": 65536}), "less than or equal to 65535"),
+        (referring({"port": ""}), "at least 1 character"),
+        (referring({"port": "x" * 64}), "at most 63 characters"),
         *(
             ({"persistence": persistence, "sessions": [{"client": client, "backend": "pod-a"}]}, message)
             for persistence, client, message in (
@@ -122,3 +154,33 @@ def test_invalid_ports_are_refused_with_a_message(ports: str) -> None:
 def test_an_invalid_farm_is_refused_with_a_reason(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         farm(**changes)
+
+
+@pytest.mark.parametrize(
+    ("reference", "port"),
+    [
+        ({"port": "http"}, "http"),
+        ({"port": 8080}, 8080),
+        ({"port": "8080"}, "8080"),
+        ({}, None),
+        ({"port": None}, None),
+    ],
+)
+def test_a_farm_may_refer_to_a_port_by_name_or_number(reference: dict[str, Any], port: str | int | None) -> None:
+    spec = farm(**referring(reference)).spec
+    assert spec.backends_from == BackendsFrom(service="web", port=port, keep_port=False, overrides=())
+    assert type(spec.backends_from.port) is type(port)
+
+
+def test_a_farm_of_all_protocols_may_refer_to_a_service() -> None:
+    spec = farm(**referring({"keepPort": True}, protocol="All", addresses=[{"ip": "10.0.0.1"}])).spec
+    assert spec.backends_from is not None
+    assert spec.backends_from.keep_port
+
+
+def test_the_options_of_backends_are_those_by_hand_or_by_reference() -> None:
+    by_hand = farm(backends=[raw_backend("a", "10.0.0.1", weight=2)]).spec
+    assert by_hand.backend_options == by_hand.backends
+    by_reference = farm(**overriding(weight=3)).spec
+    assert [each.weight for each in by_reference.backend_options] == [3]
+    assert farm(**referring()).spec.backend_options == ()

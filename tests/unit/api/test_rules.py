@@ -20,7 +20,14 @@ M = TypeVar("M")
 
 STEADY = settings(max_examples=120, derandomize=True, deadline=None)
 
-_RULES: tuple[Rule[Any], ...] = (*FARM_RULES, *LIMITS_RULES, *rules.VALUE_RULES, rules.FARM_NAME, rules.POLICY_NAME)
+_RULES: tuple[Rule[Any], ...] = (
+    *FARM_RULES,
+    *LIMITS_RULES,
+    *rules.VALUE_RULES,
+    rules.PORT_REFERENCE,
+    rules.FARM_NAME,
+    rules.POLICY_NAME,
+)
 _PROGRAMS = {rule.name: cel.program(rule.cel) for rule in _RULES}
 
 
@@ -54,6 +61,11 @@ ADDRESSES = st.fixed_dictionaries(
 BACKENDS = st.fixed_dictionaries(
     {"name": st.just("a"), "ip": IPS, "port": st.sampled_from([80, 80, None]), "sourceAddress": rarely(IPS)}
 )
+OVERRIDES = st.fixed_dictionaries({"pod": st.just("a"), "weight": st.just(3), "sourceAddress": rarely(IPS)})
+REFERENCES = st.fixed_dictionaries(
+    {"service": st.just("web"), "overrides": st.lists(OVERRIDES, max_size=2)},
+    optional={"port": st.sampled_from(["http", 8080]), "keepPort": st.booleans()},
+)
 FARMS = st.fixed_dictionaries(
     {
         "family": st.sampled_from(FAMILIES),
@@ -61,6 +73,7 @@ FARMS = st.fixed_dictionaries(
         "backends": st.lists(BACKENDS, max_size=2),
     },
     optional={
+        "backendsFrom": rarely(REFERENCES),
         "protocol": st.sampled_from(["UDP", "SCTP", "SCTP", "All"]),
         "mode": st.sampled_from(["dnat", "stlsdnat", "dsr", "local"]),
         "scheduler": st.just("hash"),
@@ -80,7 +93,9 @@ FARMS = st.fixed_dictionaries(
 
 
 IPV6: dict[str, Any] = {"family": "ipv6", "addresses": [{"ip": "fd00::1", "ports": "80"}]}
-"""For the rules that are rarely violated by chance."""
+EVERY_PORT: dict[str, Any] = {"protocol": "All", "addresses": [{"ip": "10.0.0.1", "ports": ""}]}
+REFERENCE: dict[str, Any] = {"service": "web", "port": 8080}
+"""For the rules that are rarely violated, or satisfied, by chance."""
 
 
 def test_farm_rules_agree_with_cel() -> None:
@@ -92,6 +107,11 @@ def test_farm_rules_agree_with_cel() -> None:
     @example({**IPV6, "helper": "sip", "protocol": "SCTP"})
     @example({**IPV6, "scheduler": "hash", "schedParam": "srcip dstip srcport srcmac dstmac"})
     @example({**IPV6, "persistence": "srcip srcport"})
+    @example({**IPV6, "backendsFrom": {**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "fd00::2"}]}})
+    @example({**IPV6, "backendsFrom": {**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "10.0.0.1"}]}})
+    @example({**EVERY_PORT, "backendsFrom": {**REFERENCE, "keepPort": True}})
+    @example({**EVERY_PORT, "backendsFrom": REFERENCE})
+    @example({**IPV6, "backendsFrom": REFERENCE, "mode": "local"})
     def compare(spec: dict[str, Any]) -> None:
         farm = FarmFields.model_validate(spec)
         violated.update(agreed(FARM_RULES, farm, farm.model_dump(mode="json", by_alias=True, exclude_none=True)))
@@ -152,10 +172,11 @@ RANGE_TEXTS = [
         ([rules.IP, rules.IP_OR_EMPTY], ADDRESS_TEXTS),
         ([rules.CIDR, rules.SOURCE_RANGE], RANGE_TEXTS),
         ([rules.PORTS], ["80", "80,443", "8000-8003", "8003-8000", "80,90-80,100", "80-80"]),
+        ([rules.PORT_REFERENCE], [-1, 0, 1, 65535, 65536, "", "http", "80"]),
     ],
-    ids=["addresses", "ranges", "ports"],
+    ids=["addresses", "ranges", "ports", "references"],
 )
-def test_value_rules_agree_with_cel(table: Sequence[Rule[str]], texts: list[str]) -> None:
+def test_value_rules_agree_with_cel(table: Sequence[Rule[Any]], texts: list[Any]) -> None:
     assert set().union(*(agreed(table, text, text) for text in texts)) == {rule.name for rule in table}
 
 

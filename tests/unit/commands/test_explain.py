@@ -17,8 +17,19 @@ def test_a_field_is_explained_with_all_that_sets_it() -> None:
 def test_all_fields_that_may_be_meant_are_explained() -> None:
     text = explain("est-connlimit")
     assert "farm.spec.limits.established" in text
-    assert "farm.spec.backends.established" in text
+    assert "farm.spec.backendsFrom.overrides.established" in text
     assert "on the Pod" in text
+
+
+def test_no_annotation_sets_a_backend_that_is_written_by_hand() -> None:
+    assert "annotation" not in explain("farm.spec.backends.established")
+
+
+def test_the_reference_to_a_service_is_explained() -> None:
+    text = explain("backendsFrom")
+    assert "service (string, required)" in text
+    assert "port (integer or string)" in text
+    assert "at most 63 characters" in explain("backendsFrom.port")
 
 
 def test_an_object_is_explained_with_its_fields_and_rules() -> None:

@@ -5,6 +5,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from kube_nftlb.api.farm import Farm
 from kube_nftlb.cli import app
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, farms_yaml, nftlb_document, render
@@ -33,8 +34,56 @@ def test_a_service_becomes_the_farm_that_the_operator_would_write() -> None:
     }
     assert farm["spec"]["addresses"] == [{"type": "ClusterIP", "ip": "10.96.0.10", "ports": "80"}]
     assert farm["spec"]["scheduler"] == "weight"
-    assert [backend["name"] for backend in farm["spec"]["backends"]] == ["web-a", "web-b"]
+    assert farm["spec"]["backendsFrom"] == {"service": "web", "port": "http", "keepPort": False, "overrides": []}
+    assert farm["spec"]["backends"] == []
     assert result.problems == ()
+
+
+def backends(result: Rendered) -> list[tuple[str, str, int | None, int]]:
+    """The name, IP, port and weight of the backends of the only accepted farm."""
+    (farm,) = result.accepted
+    assert farm.spec.backends_from is None
+    return [(each.name, each.ip, each.port, each.weight) for each in farm.spec.backends]
+
+
+def test_a_farm_is_programmed_with_the_endpoints_in_the_manifests() -> None:
+    result = rendered(SHOP)
+    assert backends(result) == [("web-a", "10.244.1.2", 8080, 1), ("web-b", "10.244.1.3", 8080, 1)]
+    (farm,) = nftlb_document(result)["farms"]
+    assert [(each["name"], each["ip-addr"], each["port"]) for each in farm["backends"]] == [
+        ("web-a", "10.244.1.2", "8080"),
+        ("web-b", "10.244.1.3", "8080"),
+    ]
+
+
+REFERRING = """
+apiVersion: kube-nftlb.io/v1alpha1
+kind: NftlbFarm
+metadata: {name: referring}
+spec: {addresses: [{ip: 10.96.0.12, ports: "80"}], backendsFrom: {service: web, port: 8080}}
+"""
+
+
+def test_a_farm_by_hand_may_refer_to_a_service() -> None:
+    slices = SHOP.rpartition("---")[2]
+    assert [name for name, *_ in backends(rendered(REFERRING, slices))] == ["web-a", "web-b"]
+    assert backends(rendered(REFERRING)) == []
+    (farm,) = yaml.safe_load_all(farms_yaml(rendered(REFERRING, slices)))
+    assert farm["spec"] == yaml.safe_load(REFERRING)["spec"]
+
+
+def test_an_invalid_reference_is_reported() -> None:
+    result = rendered(REFERRING.replace("port: 8080", "port: 80800"))
+    (problem,) = result.problems
+    assert problem.startswith("NftlbFarm default/referring: Invalid: spec.backendsFrom.port")
+    assert result.accepted == ()
+
+
+def test_all_that_is_programmed_can_be_read_by_another_program() -> None:
+    overriding = REFERRING.replace("8080}", "8080, overrides: [{pod: web-a, weight: 3}]}")
+    for text in (SHOP, f"{SHOP}---{overriding}"):
+        for farm in rendered(text).accepted:
+            assert Farm.model_validate(farm.model_dump(mode="json", by_alias=True)) == farm
 
 
 def test_what_it_writes_is_read_again_and_gives_the_same() -> None:
@@ -79,7 +128,8 @@ def test_annotations_of_pods_are_applied_or_reported() -> None:
     key = "service.kubernetes.io/kube-nftlb-load-balancer-"
     pod = "kind: Pod\nmetadata: {name: web-b, annotations: {%sweight: '%s'}}"
     result = rendered(SHOP, pod % (key, 7))
-    assert [backend["weight"] for backend in result.farms[0]["spec"]["backends"]] == [1, 7]
+    assert result.farms[0]["spec"]["backendsFrom"]["overrides"] == [{"pod": "web-b", "weight": 7}]
+    assert backends(result) == [("web-a", "10.244.1.2", 8080, 1), ("web-b", "10.244.1.3", 8080, 7)]
     (problem,) = rendered(SHOP, pod % (key, "heavy")).problems
     assert problem.startswith("Pod default/web-b: InvalidAnnotation: ")
 

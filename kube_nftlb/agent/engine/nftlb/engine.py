@@ -16,7 +16,6 @@ from kube_nftlb.agent.endpoints.selection import cut_off
 from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
 from kube_nftlb.agent.engine.nftlb import direct, plan
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.retired import Retired, Visible
 from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner, StaleConnections, stale_after
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.translate import listeners
@@ -31,6 +30,7 @@ from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.requests import Step
 
 _log = structlog.get_logger()
 
@@ -63,9 +63,8 @@ class NftlbEngine:
         self._stale = StaleConnections(self.cleaner)
         self._wanted = Wanted(self.mirror.present, table)
         self._startup_file = StartupFile(startup_file)
-        self._retired = Retired()
-        self._programmed = Visible(self.mirror.programmed, self._retired)
         self._loaded = False
+        self._told_of_defects = False
         self._pinged_at = float("-inf")
         self._targets: dict[str, objects.Farm] = {}
         """The farms as they were last applied."""
@@ -75,7 +74,7 @@ class NftlbEngine:
     @property
     def programmed(self) -> Mapping[str, Programmed]:
         """See ``Engine``."""
-        return self._programmed
+        return self.mirror.programmed
 
     @property
     def transactions(self) -> TransactionCount:
@@ -92,7 +91,7 @@ class NftlbEngine:
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """See ``Engine``."""
-        return self.mirror.owners(listeners) - self._retired.names
+        return self.mirror.owners(listeners)
 
     def restarted(self) -> bool:
         """See ``Engine``."""
@@ -106,7 +105,12 @@ class NftlbEngine:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
         self._loaded = True
-        self._retired.keep(self.mirror.present)
+        if not (self._client.patched or self._told_of_defects):
+            self._told_of_defects = True
+            _log.warning(
+                "nftlb lacks the patches of kube-nftlb, so some changes of a farm interrupt others",
+                version=self._client.version,
+            )
         return self._startup_file.lost(self.mirror.present)
 
     def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
@@ -149,25 +153,24 @@ class NftlbEngine:
         self, targets: dict[str, Target], changes: Iterable[FarmChange]
     ) -> tuple[dict[str, str], set[str]]:
         """Bring nftlb to the targets. Return what it refused and why, and the farms for which it was sent anything."""
-        wanted = {listener for farm in targets.values() if farm is not None for listener in listeners(farm)}
-        targets = targets | dict.fromkeys((self.mirror.owners(wanted) & self._retired.names) - targets.keys())
         refused, changed = await self._carry_out(targets)
         cut = {each.name: cut_off(each.farm.spec) for each in changes if each.farm is not None and not each.keep}
         await self._stale.clean({name: ips for name, ips in cut.items() if ips}, self._clock.now())
         for name, farm in targets.items():
             if farm is None:
                 self._startup_file.gone(name)
-                self._retired.withdrawn(name, self.mirror.present)
                 self._targets.pop(name, None)
             else:
-                self._retired.served(name)
                 self._targets[name] = farm
         return refused, changed
 
     async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
-        steps = plan.steps(self.mirror.present, targets)
+        steps = self._plan(targets)
         self._stale.expect(stale_after(steps, targets, self.mirror.present))
         return await self.mirror.apply(steps), {step.name for step in steps}
+
+    def _plan(self, targets: Mapping[str, Target]) -> list[Step]:
+        return plan.steps(self.mirror.present, targets, patched=self._client.patched)
 
     async def _keep_ingress(self, changes: Iterable[FarmChange]) -> None:
         """Keep nftlb's ingress chains, which must exist before the first farm in the mode dsr."""
@@ -175,7 +178,7 @@ class NftlbEngine:
         if routing is None or not any(each.farm and each.farm.direct and not each.farm.suspended for each in changes):
             return
         keeper = direct.keeper(routing.inlets)
-        if failed := await self.mirror.apply(plan.steps(self.mirror.present, {keeper.name: keeper})):
+        if failed := await self.mirror.apply(self._plan({keeper.name: keeper})):
             raise errors.KernelError(f"nftlb refuses the farm that keeps its ingress chains: {failed}")
         self._startup_file.verified(keeper)
 
@@ -185,7 +188,7 @@ class NftlbEngine:
             return await self.verifier.base()
         # Compared now, as nftlb may have been restarted with older farms since it was told.
         target = self._targets.get(name)
-        if target is not None and (left := plan.steps(self.mirror.present, {name: target})):
+        if target is not None and (left := self._plan({name: target})):
             return f"nftlb has not taken {type(left[0]).__name__}"
         farm = self.mirror.present.get(name)
         drift = await self.verifier.farm(name)
@@ -213,9 +216,6 @@ class NftlbEngine:
         deferred, self._deferred = self._deferred, {}
         refused = await self._table.update(deferred)
         await self._stale.again(now)
-        if steps := self._retired.burial(self.mirror.present, busy=busy):
-            await self.mirror.apply(steps)
-            self._retired.keep(self.mirror.present)
         try:
             self._startup_file.save_if_due(
                 now, present=len(self.mirror.present), in_conflict=self._in_conflict, busy=busy

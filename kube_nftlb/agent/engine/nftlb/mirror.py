@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb import errors
+from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.translate import listeners, programmed
 from kube_nftlb.agent.model import Programmed
@@ -78,14 +79,15 @@ class Mirror:
         After a failure everything is read anew, and the failed farm's further steps are left out.
         """
         failed: dict[str, str] = {}
-        dropped = False
+        dropped = messy = False
         kept: dict[str, Remembered] = {}
         for batch in _batches(steps):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
-            dropped = dropped or any(drops_table(self.present.get(step.name), step) for step in remaining)
-            messy = any(leaves_rules(self.present.get(step.name), step) for step in remaining)
+            if not self._client.patched:
+                dropped = dropped or any(drops_table(self.present.get(step.name), step) for step in remaining)
+                messy = any(leaves_rules(self.present.get(step.name), step) for step in remaining)
             restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
             for name in (self.present.keys() if dropped or messy else restarted) - kept.keys():
                 kept[name] = await self.sessions.remembered(name)
@@ -128,12 +130,13 @@ class Mirror:
 
     def _set(self, farm: objects.Farm) -> None:
         self.present[farm.name] = farm
-        self.programmed[farm.name] = programmed(farm)
+        if farm.name != KEEPER:
+            self.programmed[farm.name] = programmed(farm)
         self._owners.update(dict.fromkeys(listeners(farm), farm.name))
 
     def _drop(self, name: str) -> None:
         if (before := self.present.pop(name, None)) is not None:
-            del self.programmed[name]
+            self.programmed.pop(name, None)
             for listener in listeners(before):
                 self._owners.pop(listener, None)
 
@@ -160,8 +163,9 @@ class Mirror:
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
         farm = self.present[name]
-        # nftlb can put neither down without harm (docs/nftlb-defects.md).
-        if (farm.ipv6 and not farm.ingress) or (farm.persistent and len(farm.addresses) > 1):
+        # An unpatched nftlb can put neither down without harm (docs/nftlb-defects.md).
+        harmful = (farm.ipv6 and not farm.ingress) or (farm.persistent and len(farm.addresses) > 1)
+        if harmful and not self._client.patched:
             await self.rebuild()
             return
         remembered = await self.sessions.remembered(name)

@@ -6,13 +6,9 @@ should be is not touched.
 
 A backend whose mark changes, or goes to another backend, is removed first and then made anew: nft refuses two backends
 with one mark. And before the persistence changes its sessions are removed, which the new one could not read.
-
-An IPv6 farm that goes is retired instead of removed, as long as other IPv6 farms are there and none of them needs its
-addresses: it is left without backends, which for a client is the same. nftlb 1.0.7 drops the whole table ip6 when an
-IPv6 farm is removed (docs/nftlb-defects.md).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import (
@@ -27,8 +23,10 @@ from kube_nftlb.nftlb.requests import (
 )
 
 
-def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
-    """Return the steps for the farms named in ``wanted``; None removes a farm."""
+def steps(
+    present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None], *, patched: bool = True
+) -> list[Step]:
+    """Return the steps for the farms named in ``wanted``; None removes a farm. ``patched`` is about nftlb."""
     news = {
         port
         for name, farm in wanted.items()
@@ -46,12 +44,9 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
             needed = objects.clash(news, list(before.bound_ports()))
-            if not needed and before.ipv6 and not before.ingress and _has_company(before, present, wanted):
-                last.extend(_retirement(before))
-            else:
-                (first if needed else last).extend(_removal(before))
+            (first if needed else last).extend(_removal(before))
             continue
-        if before is not None and _must_be_new(before, farm):
+        if before is not None and _must_be_new(before, farm, patched=patched):
             first.extend(_removal(before))
             before = None
         if before is None:
@@ -76,11 +71,6 @@ def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm
     return first + middle + last
 
 
-def burial(present: Mapping[str, objects.Farm], retired: Iterable[str]) -> list[Step]:
-    """Return the steps that remove retired farms; nftlb drops the table ip6 with the first."""
-    return [step for name in retired for step in _removal(present[name])]
-
-
 def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
     """Yield the steps that must come before the farm can be merged."""
     if before.options.get("persistence") != farm.options.get("persistence"):
@@ -97,35 +87,23 @@ def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
     yield from (RemoveBackend(farm.name, backend.name) for backend in moved)
 
 
-def _must_be_new(before: objects.Farm, farm: objects.Farm) -> bool:
+def _must_be_new(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> bool:
     """Return True if nftlb cannot get from one to the other.
 
     It translates for one protocol per farm, the last that it was sent; its rules for the mode dsr have nothing in
-    common with the others; and it cannot restart a farm with persistence and several addresses (docs/nftlb-defects.md).
+    common with the others; and an unpatched one cannot restart a farm with persistence and several addresses
+    (docs/nftlb-defects.md).
     """
     if before.ingress != farm.ingress:
         return True
     if _kinds(before) and not _kinds(before) <= _kinds(farm):
         return True
     several = len(before.addresses) > 1
-    return several and (before.persistent or farm.persistent) and restarts(before, PutFarm(farm))
+    return not patched and several and (before.persistent or farm.persistent) and restarts(before, PutFarm(farm))
 
 
 def _kinds(farm: objects.Farm) -> set[tuple[str, str]]:
     return {(address.protocol, address.family) for address in farm.addresses.values()}
-
-
-def _has_company(farm: objects.Farm, present: Mapping[str, objects.Farm], wanted: Mapping[str, object]) -> bool:
-    return any(
-        other.ipv6 and name != farm.name and wanted.get(name, other) is not None for name, other in present.items()
-    )
-
-
-def _retirement(farm: objects.Farm) -> list[Step]:
-    up = [backend for backend in farm.backends.values() if backend.state != "down"]
-    downs = {backend.name: objects.Backend(backend.name, backend.mark, "down", {}) for backend in up}
-    steps: list[Step] = [PutFarm(objects.Farm(farm.name, {}, {}, downs))] if downs else []
-    return [*steps, *(RemoveBackend(farm.name, name) for name in farm.backends)]
 
 
 def _removal(farm: objects.Farm) -> list[Step]:

@@ -42,7 +42,7 @@ class FakeEvents(Events):
 class Agent:
     def __init__(self, ports_max: int | None = None) -> None:
         self.events, self.progress, self.clock = FakeEvents(), Progress(), FakeClock()
-        self.progress.lag.advanced(1, 0, self.clock.now(), pending=False)
+        self.progress.lag.advanced((1,), (0,), self.clock.now(), pending=False)
         state = AgentHealth(self.progress, OwnNode("node-1"), 60, self.clock)
         hosts = ("127.0.0.1",)
         self.ports = HealthCheckPorts("node-1", state, self.events, lambda: hosts, self.clock, ports_max)
@@ -135,9 +135,9 @@ async def test_an_agent_without_programmed_farms_sends_load_balancers_away(agent
     agent.ports.put(balanced(port, LOCAL))
     body = await agent.until_status(port, 503)
     assert (body["localEndpoints"], body["serviceProxyHealthy"]) == (1, False)
-    agent.progress.lag.advanced(1, 0, agent.clock.now(), pending=False)
+    agent.progress.lag.advanced((1,), (0,), agent.clock.now(), pending=False)
     assert (await agent.until_status(port, 200))["serviceProxyHealthy"] is True
-    agent.progress.lag.queued(2, agent.clock.now() - 61)
+    agent.progress.lag.queued((2,), agent.clock.now() - 61)
     await agent.until_status(port, 503)
 
 
@@ -191,12 +191,12 @@ def test_the_agent_answers_from_its_progress_and_its_node() -> None:
     progress, own_node, clock = Progress(), OwnNode("node-1"), FakeClock()
     state = AgentHealth(progress, own_node, 60, clock)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz", "/")] == [200, 200, 503, 404]
-    progress.lag.advanced(1, 0, clock.now(), pending=False)
+    progress.lag.advanced((1,), (0,), clock.now(), pending=False)
     own_node.update(CoreNode.model_validate({"metadata": {"name": "node-1"}}))
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [200, 200, 200]
     own_node.update(None)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 200, 200]
-    progress.lag.queued(2, clock.now() - 61)
+    progress.lag.queued((2,), clock.now() - 61)
     assert [state.answer(path).status for path in ("/healthz", "/livez", "/readyz")] == [503, 503, 200]
     answers = [state.answer_kubelet(path) for path in ("/alive", "/readyz", "/metrics")]
     assert [answer and answer.status for answer in answers] == [200, 200, None]

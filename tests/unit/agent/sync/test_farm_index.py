@@ -1,5 +1,7 @@
 """What is known of the farms."""
 
+from typing import Any
+
 import pytest
 
 from kube_nftlb.agent.dsr.modes import NO_LINKS
@@ -11,7 +13,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
-from tests.builders import farm
+from tests.builders import endpoint, endpoint_slice, farm
 from tests.fakes.nft import FakeNft
 from tests.fakes.node import WEB
 
@@ -126,3 +128,71 @@ def test_farms_that_keep_no_connections_are_listed(index: FarmIndex) -> None:
     assert index.stateless() == [dsr]
     assert index.stateless([WEB]) == []
     assert index.stateless([dsr, LATE]) == [dsr]
+
+
+FROM_WEB: dict[str, Any] = {"backends": [], "backendsFrom": {"service": "web", "port": "http"}}
+
+
+def ips(index: FarmIndex) -> list[str]:
+    found = index.resolved(WEB)
+    assert found is not None
+    return [backend.ip for backend in found.spec.backends]
+
+
+def put(index: FarmIndex, *pods: str, name: str = "web-1", **fields: Any) -> set[FarmKey]:
+    each = endpoint_slice(*(endpoint(ip) for ip in pods), name=name, **fields)
+    return index.put_slice((each.namespace, each.name), each)
+
+
+def test_a_farm_follows_the_slices_of_its_service(index: FarmIndex) -> None:
+    assert put(index, "10.244.1.2") == set()
+    index.put(farm(**FROM_WEB))
+    assert ips(index) == ["10.244.1.2"]
+    assert put(index, "10.244.1.3", name="web-2") == {WEB}
+    assert ips(index) == ["10.244.1.2", "10.244.1.3"]
+    assert put(index, "10.244.1.3", name="web-2") == set()
+    assert put(index, "10.244.9.9", name="other-1", service="other") == set()
+    assert index.put_slice(("default", "web-1"), None) == {WEB}
+    assert ips(index) == ["10.244.1.3"]
+
+
+def test_a_farm_may_refer_to_another_service_or_none(index: FarmIndex) -> None:
+    put(index, "10.244.1.2")
+    put(index, "10.244.9.9", name="other-1", service="other")
+    index.put(farm(**FROM_WEB))
+    index.put(farm(generation=2, backends=[], backendsFrom={"service": "other", "port": "http"}))
+    assert ips(index) == ["10.244.9.9"]
+    assert put(index) == set()
+    index.put(farm(generation=3))
+    assert ips(index) == ["10.244.1.2"]
+    assert put(index, name="other-1", service="other") == set()
+
+
+def test_a_farm_that_is_gone_follows_nothing(index: FarmIndex) -> None:
+    index.put(farm(**FROM_WEB))
+    index.remove(WEB)
+    assert put(index, "10.244.1.2") == set()
+    assert index.resolved(WEB) is None
+
+
+def test_the_service_is_that_of_the_farms_namespace(index: FarmIndex) -> None:
+    index.put(farm(**FROM_WEB))
+    each = endpoint_slice(endpoint("10.244.9.9"))._replace(namespace="elsewhere")
+    assert index.put_slice(("elsewhere", "web-1"), each) == set()
+    assert ips(index) == []
+
+
+def test_other_endpoints_are_a_reason_to_retry(index: FarmIndex) -> None:
+    index.put(farm(**FROM_WEB))
+    index.refuse_rules(WEB, "no")
+    index.back_off(WEB, 100)
+    put(index, "10.244.1.2")
+    assert (facts(index).rules_refused, facts(index).backing_off) == (None, False)
+
+
+def test_facts_have_the_backends_that_a_farm_refers_to(index: FarmIndex) -> None:
+    put(index, "10.244.1.2")
+    index.put(farm(**FROM_WEB))
+    found = facts(index).farm
+    assert found is not None
+    assert [backend.ip for backend in found.spec.backends] == ["10.244.1.2"]

@@ -42,7 +42,11 @@ def test_a_row_tells_all_of_a_field() -> None:
     )
     assert row.annotation == f"{names.ANNOTATION_PREFIX}persist-ttl"
     assert "after its last packet" in row.meaning
-    assert BY_PATH["farm.spec.backends.weight"].annotated == "Pod"
+    assert BY_PATH["farm.spec.backendsFrom.overrides.weight"].annotated == "Pod"
+    assert BY_PATH["farm.spec.backends.weight"].annotated == BY_PATH["farm.spec.backends.weight"].annotation == ""
+    port = BY_PATH["farm.spec.backendsFrom.port"]
+    assert (port.type, port.values, port.required) == ("integer or string", "at most 63 characters", False)
+    assert BY_PATH["farm.spec.backendsFrom.service"].required
     assert BY_PATH["farm.spec.scheduler"].values.startswith("one of rr, weight, ")
     assert BY_PATH["farm.spec.addresses"].required
     assert "separated by spaces" in BY_PATH["farm.spec.persistence"].values, "64 choices are told in words"
@@ -63,8 +67,9 @@ def test_a_row_tells_all_of_a_field() -> None:
         ("policies", ["farm.spec.addresses.policies", "farm.spec.policies"]),
         ("nftlbpolicies", ["policy.spec", "policy.status"]),
         ("farm", ["farm.spec", "farm.status"]),
-        ("est-connlimit", ["farm.spec.limits.established", "farm.spec.backends.established"]),
-        (f"{names.ANNOTATION_PREFIX}state", ["farm.spec.state", "farm.spec.backends.state"]),
+        ("est-connlimit", ["farm.spec.limits.established", "farm.spec.backendsFrom.overrides.established"]),
+        (f"{names.ANNOTATION_PREFIX}state", ["farm.spec.state", "farm.spec.backendsFrom.overrides.state"]),
+        ("farm.status.backends", ["farm.status.backends"]),
         ("ew", []),
         ("", []),
     ],

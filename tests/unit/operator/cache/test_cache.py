@@ -3,14 +3,18 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, SERVICES
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
-from kube_nftlb.operator.cache.slices import ServiceKey
-from tests.builders import endpoint, raw_farm, raw_nftlb_node, raw_service, raw_service_farm, raw_slice
+from kube_nftlb.operator.model.pods import PodKey, slim
+from tests.builders import endpoint, raw_farm, raw_nftlb_node, raw_pod, raw_service, raw_service_farm, raw_slice
 
 WEB, FARM = ServiceKey("default", "web"), FarmKey("default", "web--http")
+OTHER = ServiceKey("default", "other")
+BY_HAND = FarmKey("default", "by-hand")
+A = endpoint("10.244.0.1", "a")
 
 
 @pytest.fixture
@@ -47,11 +51,145 @@ def test_the_newest_state_stays(steps: list[tuple[str, int]], expected: int | No
     assert table.get("x") == expected
 
 
-def test_a_service_a_slice_and_a_farm_make_their_service_dirty(writer: CacheWriter) -> None:
-    dirty = Dirty(services=frozenset({WEB}))
-    assert writer.put(SERVICES, raw_service()) == dirty
-    assert writer.put(ENDPOINT_SLICES, raw_slice()) == dirty
+def test_a_service_and_a_farm_make_their_service_dirty(writer: CacheWriter) -> None:
+    assert writer.put(SERVICES, raw_service()) == Dirty(services=frozenset({WEB}))
     assert writer.put(FARMS, raw_service_farm()) == Dirty(frozenset({WEB}), frozenset({FARM}))
+
+
+def by_hand(service: str | None, version: int = 10) -> dict[str, Any]:
+    """A farm written by hand that refers to a Service, or has a backend of its own."""
+    fields: dict[str, Any] = {"backends": [], "backendsFrom": {"service": service}} if service is not None else {}
+    return raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], version=version, **fields)
+
+
+def test_a_slice_makes_the_statuses_of_farms_dirty_that_refer_to_it(writer: CacheWriter) -> None:
+    assert writer.put(ENDPOINT_SLICES, raw_slice()) == NOTHING
+    writer.put(FARMS, raw_service_farm())
+    writer.put(FARMS, by_hand("web"))
+    writer.put(FARMS, raw_service_farm("other--http", service="other"))
+    assert writer.put(ENDPOINT_SLICES, raw_slice(A, version=2)) == Dirty(farms=frozenset({FARM, BY_HAND}))
+    assert writer.put(ENDPOINT_SLICES, raw_slice(A, version=3)) == NOTHING, "nothing but its version changed"
+    assert writer.remove(ENDPOINT_SLICES, raw_slice(version=4)) == Dirty(farms=frozenset({FARM, BY_HAND}))
+
+
+def test_a_slice_that_no_farm_needs_any_more_is_like_a_deleted_one(cache: Cache, writer: CacheWriter) -> None:
+    writer.put(FARMS, raw_service_farm())
+    writer.put(ENDPOINT_SLICES, raw_slice(A))
+    assert writer.put(ENDPOINT_SLICES, raw_slice(A, address_type="FQDN", version=2)).farms == {FARM}
+    assert cache.slices_of(WEB) == []
+
+
+@pytest.mark.parametrize("service", ["other", None])
+def test_a_farm_follows_the_service_that_it_refers_to_now(writer: CacheWriter, service: str | None) -> None:
+    writer.put(FARMS, by_hand("web"))
+    writer.put(FARMS, by_hand(service, version=11))
+    assert writer.put(ENDPOINT_SLICES, raw_slice(A)) == NOTHING
+    other = raw_slice(A, name="other-1", service="other")
+    assert writer.put(ENDPOINT_SLICES, other).farms == ({BY_HAND} if service is not None else set())
+    writer.remove(FARMS, by_hand(service, version=12))
+    assert writer.put(ENDPOINT_SLICES, {**other, "endpoints": []}) == NOTHING
+
+
+def annotated(name: str, version: int = 5) -> dict[str, Any]:
+    kept = slim(raw_pod(name, annotations={"weight": "3"}, version=version))
+    assert kept is not None
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "services"),
+    [
+        pytest.param([], ["a"], {WEB}, id="it comes"),
+        pytest.param(["a", "plain"], ["plain"], {WEB}, id="it goes"),
+        pytest.param(["a"], ["a", "plain"], set(), id="another comes"),
+        pytest.param(["a", "plain"], ["a"], set(), id="another goes"),
+        pytest.param([], ["plain"], set(), id="there is none"),
+    ],
+)
+def test_a_service_is_dirty_if_an_annotated_pod_comes_or_goes(
+    writer: CacheWriter, before: list[str], after: list[str], services: set[ServiceKey]
+) -> None:
+    def slice_of(pods: list[str], version: int) -> dict[str, Any]:
+        return raw_slice(
+            *(endpoint("10.244.0.1" if pod == "a" else "10.244.0.2", pod) for pod in pods), version=version
+        )
+
+    writer.put(FARMS, raw_service_farm())
+    writer.put(PODS, annotated("a"))
+    writer.put(ENDPOINT_SLICES, slice_of(before, 1))
+    assert writer.put(ENDPOINT_SLICES, slice_of(after, 2)) == Dirty(frozenset(services), frozenset({FARM}))
+
+
+def test_a_slice_that_takes_an_annotated_pod_along_makes_both_dirty(writer: CacheWriter) -> None:
+    writer.put(PODS, annotated("a"))
+    writer.put(ENDPOINT_SLICES, raw_slice(A))
+    assert writer.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2)).services == {WEB, OTHER}
+
+
+def test_annotated_pods_are_those_of_all_slices_of_a_service(cache: Cache, writer: CacheWriter) -> None:
+    for pod in ("b", "a", "elsewhere"):
+        writer.put(PODS, annotated(pod))
+    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), endpoint("10.244.0.3", "plain")))
+    writer.put(ENDPOINT_SLICES, raw_slice(A, endpoint("10.244.0.4"), name="web-2"))
+    writer.put(ENDPOINT_SLICES, raw_slice(A, name="web-six"))
+    assert cache.annotated_pods(WEB) == ["a", "b"]
+    assert cache.annotated_pods(OTHER) == []
+
+
+def test_a_pod_counts_from_the_moment_that_a_service_selects_it(cache: Cache, writer: CacheWriter) -> None:
+    def labelled(version: int, **labels: str) -> dict[str, Any]:
+        kept = annotated("a")
+        return {**kept, "labels": labels, "metadata": {**kept["metadata"], "resourceVersion": str(version)}}
+
+    writer.put(SERVICES, raw_service(selector={"app": "web"}))
+    assert writer.put(PODS, labelled(11, app="web", more="x")).services == {WEB}
+    assert cache.annotated_pods(WEB) == ["a"]
+    assert writer.put(PODS, labelled(12, app="web")).services == {WEB}
+    assert writer.put(PODS, labelled(13, app="other")).services == {WEB}
+    assert cache.annotated_pods(WEB) == []
+    writer.put(PODS, labelled(14, app="web"))
+    assert writer.remove(PODS, labelled(15, app="web")).services == {WEB}
+    assert cache.annotated_pods(WEB) == []
+
+
+def test_endpoints_changed_when_the_last_of_their_slices_did(cache: Cache, writer: CacheWriter) -> None:
+    assert cache.slices_changed_at(WEB) == 0
+    writer.put(ENDPOINT_SLICES, raw_slice(A, version=20))
+    writer.put(ENDPOINT_SLICES, raw_slice(A, name="web-2", version=10))
+    assert cache.slices_changed_at(WEB) == 20, "a list delivers them in any order"
+    writer.put(ENDPOINT_SLICES, raw_slice(A, name="web-2", version=30))
+    assert cache.slices_changed_at(WEB) == 20, "nothing but its version changed"
+    writer.put(ENDPOINT_SLICES, raw_slice(name="web-2", version=31))
+    assert (cache.slices_changed_at(WEB), cache.slices_changed_at(OTHER)) == (31, 0)
+
+
+def test_the_deletion_of_a_slice_is_a_change_of_endpoints(cache: Cache, writer: CacheWriter) -> None:
+    writer.put(FARMS, raw_service_farm())
+    writer.put(SERVICES, raw_service())
+    writer.put(ENDPOINT_SLICES, raw_slice(A, version=20))
+    writer.remove(ENDPOINT_SLICES, raw_slice(version=21))
+    assert cache.slices_changed_at(WEB) == 21
+    writer.remove(SERVICES, raw_service(version=22))
+    assert cache.slices_changed_at(WEB) == 21, "its farm is there still"
+    writer.remove(FARMS, raw_service_farm(version=23))
+    assert cache.slices_changed_at(WEB) == 0
+
+
+@pytest.mark.parametrize("last", ["slice", "farm"])
+def test_nothing_is_remembered_of_services_that_are_gone(cache: Cache, writer: CacheWriter, last: str) -> None:
+    writer.put(FARMS, raw_service_farm())
+    writer.put(ENDPOINT_SLICES, raw_slice(A, version=20))
+    gone = [(FARMS, raw_service_farm(version=21)), (ENDPOINT_SLICES, raw_slice(version=22))]
+    for resource, raw in gone if last == "slice" else gone[::-1]:
+        writer.remove(resource, raw)
+    assert (cache._slices_changed_at, cache._referring, cache._slices_with) == ({}, {}, {})  # noqa: SLF001
+
+
+def test_a_service_lacks_endpoints_if_its_namespace_has_too_many() -> None:
+    cache = Cache(endpoints_max=1)
+    CacheWriter(cache).put(ENDPOINT_SLICES, raw_slice(A, endpoint("10.244.0.2", "b")))
+    assert (cache.lacks_endpoints(WEB), cache.lacks_endpoints(OTHER)) == (True, False)
+    assert cache._slices_with.keys() == {PodKey("default", "a")}  # noqa: SLF001 only what is kept is indexed
 
 
 def test_what_is_not_news_makes_nothing_dirty(writer: CacheWriter) -> None:
@@ -66,16 +204,21 @@ def test_what_is_not_news_makes_nothing_dirty(writer: CacheWriter) -> None:
 
 
 def test_a_slice_that_moves_to_another_service_makes_both_dirty(cache: Cache, writer: CacheWriter) -> None:
-    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1")))
-    dirty = writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1"), service="other", version=2))
-    assert dirty.services == {WEB, ServiceKey("default", "other")}
-    assert (cache.slices_of(WEB), len(cache.slices_of(ServiceKey("default", "other")))) == ([], 1)
+    writer.put(FARMS, raw_service_farm())
+    writer.put(FARMS, raw_service_farm("other--http", service="other"))
+    writer.put(ENDPOINT_SLICES, raw_slice(A))
+    dirty = writer.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2))
+    assert dirty == Dirty(farms=frozenset({FARM, FarmKey("default", "other--http")}))
+    assert [[each.name for each in cache.slices_of(service)] for service in (WEB, OTHER)] == [[], ["web-1"]]
+    assert (cache.slices_changed_at(WEB), cache.slices_changed_at(OTHER)) == (2, 2)
 
 
 def test_a_slice_that_is_deleted_is_gone(cache: Cache, writer: CacheWriter) -> None:
-    writer.put(ENDPOINT_SLICES, raw_slice())
-    assert writer.remove(ENDPOINT_SLICES, raw_slice(version=2)).services == {WEB}
+    writer.put(ENDPOINT_SLICES, raw_slice(A))
+    writer.remove(ENDPOINT_SLICES, raw_slice(version=2))
     assert cache.slices_of(WEB) == []
+    writer.put(ENDPOINT_SLICES, raw_slice(A))
+    assert cache.slices_of(WEB) == [], "a late list does not bring it back"
 
 
 def test_a_farm_that_loses_its_labels_makes_its_service_dirty(cache: Cache, writer: CacheWriter) -> None:
@@ -118,16 +261,44 @@ def test_an_invalid_farm_claims_nothing(cache: Cache, writer: CacheWriter) -> No
         ),
         pytest.param({"watermark": "5"}, {"watermark": "9"}, set(), id="a watermark that passes none"),
         pytest.param(
-            {"watermark": "20"}, {"watermark": "5"}, {"web--http", "done"}, id="a watermark that goes back: all"
+            {"watermark": "20"},
+            {"watermark": "5"},
+            {"web--http", "done", "behind"},
+            id="a watermark that goes back: all",
         ),
         pytest.param(
-            {"ready": "True"}, {"ready": "False"}, {"web--http", "done"}, id="a node that is not ready any more: all"
+            {"ready": "True"},
+            {"ready": "False"},
+            {"web--http", "done", "behind"},
+            id="a node that is not ready any more: all",
         ),
         pytest.param(
             {"watermark": "20"},
             {"watermark": "21", "failed": [{"namespace": "default", "name": "done", "generation": 1, "reason": "X"}]},
             {"done"},
             id="a farm that failed",
+        ),
+        pytest.param(
+            {"slice_watermark": "5"},
+            {"slice_watermark": "30"},
+            {"behind"},
+            id="a watermark of slices that passes endpoints that are not everywhere",
+        ),
+        pytest.param(
+            {"slice_watermark": "5"}, {"slice_watermark": "29"}, set(), id="a watermark of slices that passes none"
+        ),
+        pytest.param({"slice_watermark": "40"}, {"slice_watermark": "50"}, set(), id="one that had passed them before"),
+        pytest.param(
+            {"slice_watermark": "40"},
+            {"slice_watermark": "39"},
+            {"web--http", "done", "behind"},
+            id="a watermark of slices that goes back: all",
+        ),
+        pytest.param(
+            {"watermark": "5", "slice_watermark": "5"},
+            {"watermark": "10", "slice_watermark": "30"},
+            {"web--http", "behind"},
+            id="both watermarks at once",
         ),
     ],
 )
@@ -139,9 +310,26 @@ def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(
         FARMS,
         raw_service_farm("done", version=10, port="done", addresses=[{"ip": "10.96.0.11", "ports": "80"}]),
     )
-    writer.set_progress(FARM, accepted=True, unfinished_since=10)
+    writer.put(
+        FARMS,
+        raw_service_farm("behind", version=10, port="behind", addresses=[{"ip": "10.96.0.12", "ports": "80"}]),
+    )
+    writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
+    writer.set_progress(FarmKey("default", "behind"), accepted=True, unfinished_since=None, endpoints_since=30)
     writer.put(NFTLB_NODES, raw_nftlb_node(**before))
     assert {key.name for key in writer.put(NFTLB_NODES, raw_nftlb_node(version=2, **after)).farms} == dirty
+
+
+def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cache, writer: CacheWriter) -> None:
+    writer.put(FARMS, raw_service_farm())
+    writer.put(NFTLB_NODES, raw_nftlb_node(slice_watermark="5"))
+    writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=30)
+    writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
+    assert writer.put(NFTLB_NODES, raw_nftlb_node(slice_watermark="40", version=2)) == NOTHING
+    writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=50)
+    assert (len(cache.unfinished), len(cache.endpoints_unfinished)) == (1, 1)
+    writer.remove(FARMS, raw_service_farm(version=11))
+    assert (len(cache.unfinished), len(cache.endpoints_unfinished)) == (0, 0)
 
 
 def test_a_new_node_and_a_gone_one_matter_to_all_farms(writer: CacheWriter) -> None:

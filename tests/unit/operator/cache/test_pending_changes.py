@@ -1,110 +1,89 @@
-"""When what the farms tell was changed in the cluster."""
-
-from datetime import UTC, datetime, timedelta
-from typing import Any
+"""Changes of Services that no farm has yet."""
 
 import pytest
 
-from kube_nftlb import names
-from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.pending_changes import PendingChange, PendingChanges
-from kube_nftlb.operator.cache.slices import ServiceKey
-from kube_nftlb.operator.farms.builder import build
-from kube_nftlb.operator.sync.diff import Writes, diff
-from tests.builders import endpoint, raw_service, raw_slice
+from kube_nftlb.operator.cache.pending_changes import PendingChanges
+from tests.builders import endpoint, raw_service, raw_service_farm, raw_slice
 
-WEB = ServiceKey("default", "web")
-BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-FIRST, SECOND = (BEGUN + timedelta(seconds=seconds) for seconds in (1, 2))
+WEB, OTHER = ServiceKey("default", "web"), ServiceKey("default", "other")
 
 
-def changed_slice(version: int, text: str, name: str = "web-1") -> dict[str, Any]:
-    raw = raw_slice(endpoint(f"10.244.0.{version}"), version=version, name=name)
-    raw["metadata"]["annotations"] = {names.ANNOTATION_TRIGGER_TIME: text}
-    return raw
-
-
-def test_the_oldest_of_the_changes_that_wait_counts() -> None:
+def test_all_changes_that_wait_are_counted() -> None:
     changes = PendingChanges()
-    changes.note([WEB], PendingChange(slices=1, made_at=SECOND))
-    changes.note([WEB], PendingChange(services=1))
-    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
-    assert changes.begin(WEB) == PendingChange(1, 2, FIRST)
+    changes.note([WEB, OTHER])
+    changes.note([WEB])
+    assert changes.pending() == 3
 
 
 def test_what_comes_in_while_a_service_is_written_waits_for_the_next_time() -> None:
     changes = PendingChanges()
-    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
+    changes.note([WEB])
     changes.begin(WEB)
-    changes.note([WEB], PendingChange(slices=1, made_at=SECOND))
-    assert changes.pending() == PendingChange(0, 2, FIRST)
+    changes.note([WEB])
+    assert changes.pending() == 2
     changes.done(WEB)
-    assert changes.begin(WEB) == PendingChange(0, 1, SECOND)
+    assert changes.pending() == 1
+    changes.begin(WEB)
     changes.done(WEB)
-    assert changes.pending() == PendingChange()
+    assert changes.pending() == 0
 
 
-def test_a_new_leader_does_not_measure_what_it_saw_on_standby() -> None:
+def test_what_is_done_for_one_service_leaves_the_others() -> None:
     changes = PendingChanges()
-    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
+    changes.note([WEB, OTHER])
+    changes.begin(WEB)
+    changes.done(WEB)
+    changes.begin(WEB)
+    changes.done(WEB)
+    assert changes.pending() == 1
+
+
+def test_a_new_leader_does_not_count_what_it_saw_on_standby() -> None:
+    changes = PendingChanges()
+    changes.note([WEB, OTHER])
+    changes.begin(WEB)
     changes.forget()
-    assert changes.pending() == changes.begin(WEB) == PendingChange()
+    assert changes.pending() == 0
 
 
 def test_a_change_whose_write_failed_is_not_forgotten() -> None:
     changes = PendingChanges()
-    changes.note([WEB], PendingChange(slices=1, made_at=FIRST))
+    changes.note([WEB])
     changes.begin(WEB)
-    assert changes.begin(WEB) == PendingChange(0, 1, FIRST)
+    changes.note([WEB])
+    changes.begin(WEB)
+    assert changes.pending() == 2
+    changes.done(WEB)
+    assert changes.pending() == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "made_at"),
+    ("resource", "raw", "pending"),
     [
-        pytest.param("2026-01-01T00:00:01Z", FIRST, id="a second"),
-        pytest.param("2026-01-01T00:00:01.000000999Z", FIRST, id="nanoseconds"),
-        pytest.param("2026-01-01T01:00:01+01:00", FIRST, id="another time zone"),
-        pytest.param("2025-12-31T23:59:59Z", None, id="from before the start"),
-        pytest.param("2026-01-01T00:00:01", None, id="no time zone"),
-        pytest.param("yesterday\n", None, id="no time"),
+        pytest.param(SERVICES, raw_service(version=2), 1, id="a Service"),
+        pytest.param(SERVICES, raw_service(), 0, id="no news of a Service"),
+        pytest.param(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1")), 0, id="a slice: farms refer to it"),
+        pytest.param(FARMS, raw_service_farm(), 0, id="a farm"),
     ],
 )
-def test_the_time_of_a_slices_change(text: str, made_at: datetime | None) -> None:
-    writer = CacheWriter(Cache(), BEGUN)
-    writer.put(ENDPOINT_SLICES, changed_slice(1, text))
-    assert writer.changes.begin(WEB).made_at == made_at
-
-
-def test_a_slice_that_goes_tells_no_time() -> None:
-    writer = CacheWriter(Cache(), BEGUN)
-    writer.put(ENDPOINT_SLICES, raw_slice())
-    writer.remove(ENDPOINT_SLICES, changed_slice(2, "2026-01-01T00:00:01Z"))
-    assert writer.changes.begin(WEB) == PendingChange(slices=2)
-
-
-def planned(cache: Cache, made_at: datetime | None) -> Writes:
-    service = cache.services.get(WEB)
-    assert service is not None
-    built = build(service, cache.slices_of(WEB), lambda _pod: ())
-    contenders, farm_at = cache.contenders, cache.farms.get
-    return diff(service, built, cache.farms_of(WEB), contenders=contenders, farm_at=farm_at, made_at=made_at)
-
-
-def test_only_a_farm_that_changes_is_written_with_the_time() -> None:
-    cache = Cache()
-    writer = CacheWriter(cache)
+def test_only_changes_of_services_are_counted(resource: Resource, raw: JsonObject, pending: int) -> None:
+    writer = CacheWriter(Cache())
     writer.put(SERVICES, raw_service())
-    (apply,) = planned(cache, FIRST).applies
-    assert apply.body["metadata"]["annotations"] == {names.ANNOTATION_CHANGED_AT: "2026-01-01T00:00:01.000000Z"}
-    (apply,) = planned(cache, None).applies
-    assert "annotations" not in apply.body["metadata"]
-    assert apply.key == FarmKey("default", "web--http")
-    written = {
-        **apply.body,
-        "metadata": {**apply.body["metadata"], "uid": "u", "resourceVersion": "5", "generation": 1},
-    }
-    writer.put(FARMS, written)
-    assert planned(cache, SECOND).applies == ()
+    writer.changes.forget()
+    writer.put(resource, raw)
+    assert writer.changes.pending() == pending
+
+
+def test_the_deletion_of_a_service_is_counted_and_that_of_a_slice_is_not() -> None:
+    writer = CacheWriter(Cache())
+    writer.put(SERVICES, raw_service())
+    writer.put(ENDPOINT_SLICES, raw_slice())
+    writer.changes.forget()
+    writer.remove(ENDPOINT_SLICES, raw_slice(version=2))
+    assert writer.changes.pending() == 0
+    writer.remove(SERVICES, raw_service(version=3))
+    assert writer.changes.pending() == 1

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,11 +8,10 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Family, annotation_key
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.limits import Limits
-from kube_nftlb.operator.cache.slices import Slice
 from kube_nftlb.operator.farms.annotations import KEYS, service_options
 from kube_nftlb.operator.farms.builder import build
 from tests.annotations import NEEDED_BY, SERVICE_KEYS
-from tests.builders import endpoint, endpoint_slice, service
+from tests.builders import service
 
 CLIENT_IP = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 300}}}
 DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -29,11 +27,11 @@ def asked(
 
 
 def told(annotations: dict[str, str], **spec: Any) -> list[str]:
-    return [problem.message for problem in build(service(annotations=annotations, **spec), []).problems]
+    return [problem.message for problem in build(service(annotations=annotations, **spec)).problems]
 
 
-def spec_of(annotations: dict[str, str], slices: Sequence[Slice] = (), **spec: Any) -> dict[str, Any]:
-    (wanted,) = build(service(annotations=annotations, **spec), slices).farms
+def spec_of(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    (wanted,) = build(service(annotations=annotations, **spec)).farms
     FarmSpec.model_validate(wanted.spec)
     return wanted.spec
 
@@ -211,7 +209,7 @@ def test_what_cannot_be_done_leaves_the_default_and_is_told(
     annotations: dict[str, str], spec: dict[str, Any], expected: dict[str, Any], words: list[str]
 ) -> None:
     assert asked(annotations, **spec)[0] == expected
-    (problem,) = build(service(annotations=annotations, **spec), []).problems
+    (problem,) = build(service(annotations=annotations, **spec)).problems
     assert problem.reason == "InvalidAnnotation"
     assert all(word in problem.message for word in words), problem.message
     assert len(problem.message) < 700
@@ -219,7 +217,7 @@ def test_what_cannot_be_done_leaves_the_default_and_is_told(
 
 def test_a_combined_persistence_is_kept_for_ipv4_and_refused_for_ipv6() -> None:
     annotations = {"persistence": "srcip srcport", "scheduler": "hash"}
-    built = build(service(annotations=annotations, **DUAL), [])
+    built = build(service(annotations=annotations, **DUAL))
     assert [wanted.spec["persistence"] for wanted in built.farms] == ["srcip srcport", "none"]
     (problem,) = built.problems
     assert "nftlb exits on longer keys; none is used by the farm web--http--ipv6" in problem.message
@@ -231,46 +229,45 @@ def test_addresses_and_clients_go_to_the_farms_of_their_family() -> None:
         "persistence": "srcip",
         "sessions": "10.0.0.1 = a, fd00::1=b",
     }
-    built = build(service(annotations=annotations, **DUAL), [])
+    built = build(service(annotations=annotations, **DUAL))
     assert [wanted.spec["sourceAddress"] for wanted in built.farms] == ["10.0.0.9", "fd00::9"]
     assert [[s["client"] for s in wanted.spec["sessions"]] for wanted in built.farms] == [["10.0.0.1"], ["fd00::1"]]
     assert built.problems == ()
-    one = build(service(annotations={"source-addr": "10.0.0.9"}, **DUAL), [])
+    one = build(service(annotations={"source-addr": "10.0.0.9"}, **DUAL))
     assert [wanted.spec.get("sourceAddress") for wanted in one.farms] == ["10.0.0.9", None]
     assert one.problems == ()
 
 
-PODS = [endpoint_slice(endpoint("10.244.0.1", "a"))]
 ONE = [{"name": "http", "port": 80, "protocol": "TCP"}]
 
 
 @pytest.mark.parametrize(
-    ("annotations", "port", "protocol", "ports", "backend_port"),
+    ("annotations", "port", "protocol", "ports", "keep_port"),
     [
-        pytest.param({}, {}, "TCP", "80", 8080, id="nothing asked for"),
-        pytest.param({"protocol": "all"}, {}, "All", "", None, id="all of them, as the client asked"),
-        pytest.param({"ports": "8000-8100, 9000"}, {}, "TCP", "80,8000-8100,9000", None, id="beside the Service's own"),
-        pytest.param({"ports": "79-81"}, {}, "TCP", "79-81", None, id="which may be among them"),
-        pytest.param({"ports": "81"}, {"targetPort": 80}, "TCP", "80,81", None, id="the targetPort is the port"),
-        pytest.param({"ports": "81"}, {"targetPort": 8080}, "TCP", "80,81", 8080, id="all go to another targetPort"),
-        pytest.param({"ports": "81"}, {"targetPort": "web"}, "TCP", "80,81", 8080, id="or to a named one"),
+        pytest.param({}, {}, "TCP", "80", False, id="nothing asked for"),
+        pytest.param({"protocol": "all"}, {}, "All", "", True, id="all of them, as the client asked"),
+        pytest.param({"ports": "8000-8100, 9000"}, {}, "TCP", "80,8000-8100,9000", True, id="beside the Service's own"),
+        pytest.param({"ports": "79-81"}, {}, "TCP", "79-81", True, id="which may be among them"),
+        pytest.param({"ports": "81"}, {"targetPort": 80}, "TCP", "80,81", True, id="the targetPort is the port"),
+        pytest.param({"ports": "81"}, {"targetPort": 8080}, "TCP", "80,81", False, id="all go to another targetPort"),
+        pytest.param({"ports": "81"}, {"targetPort": "web"}, "TCP", "80,81", False, id="or to a named one"),
     ],
 )
 def test_what_is_listened_on(
-    annotations: dict[str, str], port: dict[str, Any], protocol: str, ports: str, backend_port: int | None
+    annotations: dict[str, str], port: dict[str, Any], protocol: str, ports: str, *, keep_port: bool
 ) -> None:
-    spec = spec_of(annotations, PODS, ports=[{**ONE[0], **port}])
+    spec = spec_of(annotations, ports=[{**ONE[0], **port}])
     assert (spec["protocol"], spec["addresses"]) == (
         protocol,
         [{"type": "ClusterIP", "ip": "10.96.0.10", "ports": ports}],
     )
-    assert [backend.get("port") for backend in spec["backends"]] == [backend_port]
+    assert spec["backendsFrom"]["keepPort"] == keep_port
 
 
 @pytest.mark.parametrize("annotations", [{"protocol": "all"}, {"ports": "81"}])
 def test_a_service_of_two_ports_cannot_have_them_all(annotations: dict[str, str]) -> None:
     ports = [*ONE, {"name": "other", "port": 81, "protocol": "TCP"}]
-    built = build(service(annotations=annotations, ports=ports), PODS)
+    built = build(service(annotations=annotations, ports=ports))
     assert [wanted.spec["addresses"][0]["ports"] for wanted in built.farms] == ["80", "81"]
     assert ["a Service with one port, and this one has 2" in problem.message for problem in built.problems] == [True]
 
@@ -291,7 +288,7 @@ HOSTILE = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(sorted(KEYS)), HOSTILE, min_size=1, max_size=4), st.booleans())
 def test_no_text_of_a_tenant_breaks_the_service_or_passes_the_models(texts: dict[str, str], dual: bool) -> None:
-    built = build(service(annotations=texts, **(DUAL if dual else {})), PODS)
+    built = build(service(annotations=texts, **(DUAL if dual else {})))
     assert len(built.farms) == (2 if dual else 1)
     for wanted in built.farms:
         FarmSpec.model_validate(wanted.spec)
@@ -303,4 +300,4 @@ def test_no_text_of_a_tenant_breaks_the_service_or_passes_the_models(texts: dict
 def test_annotations_of_others_are_not_looked_at() -> None:
     plain = service()
     metadata = plain.metadata.model_copy(update={"annotations": {"example.com/mode": "x", names.GROUP: "y"}})
-    assert build(plain.model_copy(update={"metadata": metadata}), []).problems == ()
+    assert build(plain.model_copy(update={"metadata": metadata})).problems == ()

@@ -9,7 +9,6 @@ from kube_nftlb.api.farm import ADDRESSES_MAX, SOURCE_RANGES_MAX, FarmSpec
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.operator.farms.builder import Profile, build
 from tests import builders
-from tests.builders import endpoint, endpoint_slice
 
 DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00:96::a"]}
 PORT = [{"name": "http", "port": 80, "nodePort": 30080}]
@@ -24,7 +23,7 @@ def service(ingress: list[dict[str, str]] | None = None, **spec: Any) -> Service
 def farms(asked: Service, profile: Profile = Profile()) -> dict[str, list[tuple[str, str, str]]]:  # noqa: B008
     return {
         wanted.port.plain_name: [(entry["type"], entry["ip"], entry["ports"]) for entry in wanted.spec["addresses"]]
-        for wanted in build(asked, [endpoint_slice(endpoint("10.244.0.1", "a"))], profile=profile).farms
+        for wanted in build(asked, profile=profile).farms
     }
 
 
@@ -69,7 +68,7 @@ def test_external_addresses_with_their_own_policy_have_their_own_farm() -> None:
         "web--http--ipv6": [("ClusterIP", "fd00:96::a", "80")],
         "web--http--ipv6--external": [NODE_PORT],
     }
-    policies = {w.port.plain_name: w.spec["trafficPolicy"] for w in build(asked, []).farms}
+    policies = {w.port.plain_name: w.spec["trafficPolicy"] for w in build(asked).farms}
     assert policies["web--http"] == "Cluster"
     assert policies["web--http--external"] == "Local"
 
@@ -90,7 +89,7 @@ def test_a_contested_external_ip_does_not_take_the_cluster_ip_along() -> None:
 @pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
 def test_an_external_ip_outside_the_allowed_ranges_is_refused(ip: str) -> None:
     profile = Profile(external_ips=(ipaddress.ip_network("192.0.2.0/24"),))
-    built = build(service(externalIPs=[ip, "192.0.2.1"]), [], profile=profile)
+    built = build(service(externalIPs=[ip, "192.0.2.1"]), profile=profile)
     assert [entry["ip"] for farm in built.farms for entry in farm.spec["addresses"]] == ["10.96.0.10", "192.0.2.1"]
     (problem,) = built.problems
     assert problem.reason == "ExternalIPRefused"
@@ -113,7 +112,7 @@ def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kep
     asked = service(
         [{"ip": "198.51.100.7"}], type="LoadBalancer", externalIPs=["203.0.113.9"], loadBalancerSourceRanges=ranges
     )
-    addresses = [entry for farm in build(asked, []).farms for entry in farm.spec["addresses"]]
+    addresses = [entry for farm in build(asked).farms for entry in farm.spec["addresses"]]
     guarded = {entry["ip"]: entry.get("sourceRanges", []) for entry in addresses}
     assert guarded == {"10.96.0.10": [], "198.51.100.7": kept, "203.0.113.9": []}
 
@@ -122,7 +121,7 @@ def test_source_ranges_past_the_most_are_told() -> None:
     ranges = [f"10.{number}.0.0/17" for number in range(SOURCE_RANGES_MAX - 1)]
     asked = [*ranges, "192.0.2.0/25", "198.51.100.0/25"]
     most, over = (
-        build(service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=some), [])
+        build(service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=some))
         for some in (asked[:-1], asked)
     )
     assert most.problems == ()
@@ -134,7 +133,7 @@ def test_source_ranges_past_the_most_are_told() -> None:
 
 def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 41)]
-    built = build(service(type="NodePort", ports=PORT, externalIPs=ips, sessionAffinity="ClientIP"), [])
+    built = build(service(type="NodePort", ports=PORT, externalIPs=ips, sessionAffinity="ClientIP"))
     spec = FarmSpec.model_validate(built.farms[0].spec)
     assert len(spec.addresses) == ADDRESSES_MAX
     assert [spec.addresses[0].type, spec.addresses[-1].type] == ["ClusterIP", "NodePort"]
@@ -144,7 +143,7 @@ def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
 
 def test_addresses_with_many_ports_are_fewer() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 10)]
-    built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}), [])
+    built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}))
     spec = FarmSpec.model_validate(built.farms[1].spec)
     assert [address.ip for address in spec.addresses] == ips[:4]
     assert [problem.reason for problem in built.problems] == ["TooManyAddresses"]
@@ -152,7 +151,7 @@ def test_addresses_with_many_ports_are_fewer() -> None:
 
 def test_the_profile_decides_the_mode_of_who_asks_for_none() -> None:
     modes = {
-        mode: build(service(annotations=asked), [], profile=Profile(mode="dnat")).farms[0].spec["mode"]
+        mode: build(service(annotations=asked), profile=Profile(mode="dnat")).farms[0].spec["mode"]
         for mode, asked in (("dnat", {}), ("snat", {"mode": "snat"}))
     }
     assert modes == {"dnat": "dnat", "snat": "snat"}

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.backend import Backend, BackendOptions
 from kube_nftlb.api.base import annotation_key
 from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, PODS
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.slices import ServiceKey
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.model.pods import KEYS, PodKey, PodRecord, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
-from tests.builders import endpoint, endpoint_slice, raw_pod, raw_slice, service
+from tests.builders import endpoint, raw_pod, raw_service_farm, raw_slice, service
 from tests.fakes.kube import FakeKube
 
 A = PodKey("default", "a")
@@ -37,30 +37,27 @@ def pod(annotations: dict[str, str], **fields: Any) -> PodRecord:
 def built(
     pods: dict[str, dict[str, str]],
     annotations: dict[str, str] | None = None,
-    addresses: tuple[str, str] = ("10.244.0.1", "10.244.0.2"),
     profile: Profile = Profile(),  # noqa: B008 - immutable
     **spec: Any,
 ) -> Built:
     records = {name: pod(asked).given for name, asked in pods.items()}
-    slices = [endpoint_slice(*(endpoint(ip, name) for ip, name in zip(addresses, "ab", strict=True)))]
-    return build(service(annotations=annotations, **spec), slices, lambda name: records.get(name, ()), profile)
+    return build(service(annotations=annotations, **spec), sorted(pods), lambda name: records.get(name, ()), profile)
 
 
 def test_every_field_that_the_model_marks_has_a_key_here() -> None:
     marked = {annotation_key(Backend, name) for name in Backend.model_fields} - {None}
     assert marked == POD_KEYS.keys() == set(KEYS)
+    assert marked == {annotation_key(BackendOptions, name) for name in BackendOptions.model_fields}
 
 
 @pytest.mark.parametrize("key", POD_KEYS)
 def test_every_key_sets_the_field_of_its_own_backend(key: str) -> None:
     text, fields = POD_KEYS[key]
-    found = built({"a": {key: text, **NEEDED_BY.get(key, {})}})
+    found = built({"a": {key: text, **NEEDED_BY.get(key, {})}, "b": {"weight": "7"}})
     (wanted,) = found.farms
     FarmSpec.model_validate(wanted.spec)
-    a, b = wanted.spec["backends"]
-    assert {name: a[name] for name in fields} == fields
-    assert not (fields.keys() - {"weight"}) & b.keys()
-    assert (b["weight"], found.problems) == (1, ())
+    assert wanted.spec["backendsFrom"]["overrides"] == [{"pod": "a", **fields}, {"pod": "b", "weight": 7}]
+    assert found.problems == ()
 
 
 @pytest.mark.parametrize(
@@ -86,10 +83,11 @@ def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(
 def test_a_source_address_outside_the_allowed_ranges_is_left_out() -> None:
     profile = Profile(source_addresses=(ipaddress.ip_network("198.51.100.0/24"),))
     for text, taken in (("198.51.100.7", True), ("10.244.0.9", False)):
-        of_service = build(service(annotations={"source-addr": text}), [], profile=profile)
+        of_service = build(service(annotations={"source-addr": text}), profile=profile)
         assert ("sourceAddress" in of_service.farms[0].spec) == taken
         of_pod = built({"a": {"source-addr": text}}, profile=profile)
-        assert ("sourceAddress" in of_pod.farms[0].spec["backends"][0]) == taken
+        overrides = of_pod.farms[0].spec["backendsFrom"]["overrides"]
+        assert overrides == ([{"pod": "a", "sourceAddress": text}] if taken else [])
         for found in (of_service, of_pod):
             assert ["in none of the ranges" in problem.message for problem in found.problems] == [True] * (not taken)
 
@@ -102,18 +100,16 @@ def test_of_thousands_of_unknown_annotations_the_first_are_told() -> None:
 
 def test_a_mark_belongs_to_the_first_of_two_that_ask_for_it() -> None:
     found = built({"a": {"mark": "16"}, "b": {"mark": "0x10"}})
-    assert [backend.get("mark") for backend in found.farms[0].spec["backends"]] == [16, None]
+    overrides = found.farms[0].spec["backendsFrom"]["overrides"]
+    assert [override.get("mark") for override in overrides] == [16, None]
     assert ["a and b both ask for 16; a gets it" in problem.message for problem in found.problems] == [True]
 
 
 def test_an_address_is_for_backends_of_its_family() -> None:
-    slices = [
-        endpoint_slice(endpoint("10.244.0.1", "a")),
-        endpoint_slice(endpoint("fd00::a", "a"), name="six", address_type="IPv6"),
-    ]
     given = pod({"source-addr": "fd00::9, 10.0.0.9"}).given
-    farms = build(service(clusterIPs=["10.96.0.10", "fd00::10"]), slices, lambda _: given).farms
-    assert [wanted.spec["backends"][0]["sourceAddress"] for wanted in farms] == ["10.0.0.9", "fd00::9"]
+    farms = build(service(clusterIPs=["10.96.0.10", "fd00::10"]), ["a"], lambda _: given).farms
+    overrides = [wanted.spec["backendsFrom"]["overrides"] for wanted in farms]
+    assert [each["sourceAddress"] for (each,) in overrides] == ["10.0.0.9", "fd00::9"]
 
 
 def test_a_pod_without_our_annotations_is_not_kept() -> None:
@@ -142,6 +138,11 @@ def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache: Cache) 
     assert cache.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
     assert cache.remove_pod(A, 8) == dirty
     assert cache.options_of_pod("default", "a") == ()
+
+
+def test_a_pod_that_changes_does_not_change_a_status_by_itself(cache: Cache) -> None:
+    CacheWriter(cache).put(FARMS, raw_service_farm())
+    assert cache.put_pod(A, pod({"weight": "3"})) == Dirty(services=frozenset({WEB}))
 
 
 def test_a_pod_is_found_in_all_slices_that_have_it_now(cache: Cache) -> None:
@@ -196,7 +197,7 @@ async def test_a_pod_is_followed_from_its_annotation_to_its_end(cache: Cache) ->
         kube.bookmark(10)
         kube.remove(PODS, "a", "default", 11)
         await kube.delivered()
-    assert changes == [{WEB}, {WEB}, {WEB}, {WEB}], "a Pod on its way out leaves its backends as they are"
+    assert changes == [{WEB}] * 5, "another Pod of this name does not get its options"
     assert (reported, list(cache.pods.items())) == ([], [])
 
 

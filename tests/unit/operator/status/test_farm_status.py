@@ -3,20 +3,21 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.conflicts import Conflict, FarmKey
+from kube_nftlb.api.farm.status import BackendStatus
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.operator.cache.farm_record import FarmRecord, parse_farm, status_digest
+from kube_nftlb.operator.cache.farm_record import FarmRecord, parse_farm, status_digest, urgent
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
+from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.operator.status.farm_status import decide
 from tests.builders import raw_farm, raw_nftlb_node, raw_service_farm
 
 NOW = "2026-06-01T00:00:00Z"
-READY = {"name": "a", "ip": "10.244.0.1", "port": 80}
-DOWN = {"name": "b", "ip": "10.244.0.2", "port": 80, "ready": False}
+READY, DOWN, NONE = FarmEndpoints(1, 1), FarmEndpoints(0, 1), FarmEndpoints(0, 0)
 LOSS = Conflict(FarmKey("default", "winner"), Listener("10.96.0.10", "TCP", 80))
 
 
 def record(known: FarmRecord | None = None, **fields: Any) -> FarmRecord:
-    return parse_farm(raw_service_farm(**{"backends": [READY], **fields}), known)[0]
+    return parse_farm(raw_service_farm(**fields), known)[0]
 
 
 def nodes(*raw: dict[str, Any]) -> list[NodeRecord]:
@@ -36,109 +37,156 @@ def failed(generation: int = 1) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("farm", "loss", "on", "shown", "accepted", "programmed", "reason"),
+    ("farm", "endpoints", "loss", "on", "shown", "reasons", "reason"),
     [
         pytest.param(
-            record(), None, nodes(raw_nftlb_node(watermark="10")), "1/1", "Valid", "AllNodes", "", id="all is well"
+            record(),
+            READY,
+            None,
+            nodes(raw_nftlb_node(watermark="10")),
+            "1/1",
+            ["Valid", "AllNodes", "AllNodes"],
+            "",
+            id="all is well",
         ),
         pytest.param(
             record(),
+            READY,
             None,
             [],
             "0/0",
-            "Valid",
-            "NoNodes",
+            ["Valid", "NoNodes", "NoNodes"],
             "NoNodes: no node runs an agent; see whether the pods of the agent are there, and their logs",
             id="no node",
         ),
         pytest.param(
             record(),
+            READY,
             None,
             nodes(raw_nftlb_node("n1", watermark="10"), raw_nftlb_node("n2", watermark="9")),
             "1/2",
-            "Valid",
-            "Pending",
+            ["Valid", "Pending", "Pending"],
             "Pending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
             id="a node that is behind",
         ),
         pytest.param(
             record(),
+            READY,
             None,
             nodes(raw_nftlb_node(watermark="10", ready="False")),
             "0/1",
-            "Valid",
-            "Pending",
+            ["Valid", "Pending", "Pending"],
             "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
             id="a node that is not ready does not count",
         ),
         pytest.param(
             record(),
+            READY,
             None,
             nodes(raw_nftlb_node(watermark="bogus")),
             "0/1",
-            "Valid",
-            "Pending",
+            ["Valid", "Pending", "Pending"],
             "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
             id="a watermark that is none does not count",
         ),
         pytest.param(
             record(),
+            READY,
             None,
             nodes(raw_nftlb_node(watermark="11", failed=failed())),
             "0/1",
-            "Valid",
-            "Failed",
+            ["Valid", "Failed", "Failed"],
             "Failed: node n1: Broken: no luck",
             id="a node where it failed",
         ),
         pytest.param(
             record(generation=2),
+            READY,
             None,
             nodes(raw_nftlb_node(watermark="11", failed=failed(1))),
             "1/1",
-            "Valid",
-            "AllNodes",
+            ["Valid", "AllNodes", "AllNodes"],
             "",
             id="a failure of an older generation is over",
         ),
         pytest.param(
             record(),
+            READY,
             LOSS,
             nodes(raw_nftlb_node(watermark="11")),
             "0/1",
-            "AddressConflict",
-            "NotAccepted",
+            ["AddressConflict", "NotAccepted", "NotAccepted"],
             "AddressConflict: default/winner has 10.96.0.10:80/TCP; give one of the two another address or port, or "
             "delete one",
             id="another farm has its address",
         ),
         pytest.param(
             parse_farm(raw_farm(schedParam="srcip"), None)[0],
+            READY,
             None,
             nodes(raw_nftlb_node(watermark="11")),
             "0/1",
-            "Invalid",
-            "NotAccepted",
+            ["Invalid", "NotAccepted", "NotAccepted"],
             "Invalid: spec: schedParam requires scheduler hash",
             id="a spec that the models refuse",
         ),
         pytest.param(
-            record(backends=[DOWN]),
+            record(),
+            DOWN,
             None,
             nodes(raw_nftlb_node(watermark="11")),
             "1/1",
-            "Valid",
-            "AllNodes",
+            ["Valid", "AllNodes", "AllNodes"],
             "NoReadyBackends: none of 1 backends is ready; see their Pods",
             id="no backend is ready",
         ),
         pytest.param(
-            record(backends=[]),
+            record(),
+            FarmEndpoints(1, 1, changed_at=20),
+            None,
+            nodes(raw_nftlb_node("n1", watermark="10", slice_watermark="20"), raw_nftlb_node("n2", watermark="10")),
+            "2/2",
+            ["Valid", "AllNodes", "EndpointsPending"],
+            "EndpointsPending: 1 of 2 nodes have it; waiting for n2; if that lasts, see kubectl describe nftlbnode n2",
+            id="a node that is behind with endpoints",
+        ),
+        pytest.param(
+            record(),
+            FarmEndpoints(1, 1, changed_at=20),
+            None,
+            nodes(raw_nftlb_node(watermark="9", slice_watermark="19")),
+            "0/1",
+            ["Valid", "Pending", "Pending"],
+            "Pending: 0 of 1 nodes have it; waiting for n1; if that lasts, see kubectl describe nftlbnode n1",
+            id="a node that is behind with all",
+        ),
+        pytest.param(
+            record(),
+            FarmEndpoints(0, 1, changed_at=20),
+            None,
+            nodes(raw_nftlb_node(watermark="10", slice_watermark="20")),
+            "1/1",
+            ["Valid", "AllNodes", "AllNodes"],
+            "NoReadyBackends: none of 1 backends is ready; see their Pods",
+            id="a node that has the endpoints",
+        ),
+        pytest.param(
+            parse_farm(raw_farm(backends=[]), None)[0],
+            NONE,
+            None,
+            nodes(raw_nftlb_node(watermark="10")),
+            "1/1",
+            ["Valid", "AllNodes", "AllNodes"],
+            "NoReadyBackends: there are no backends",
+            id="no backend of a farm written by hand",
+        ),
+        pytest.param(
+            record(),
+            NONE,
             None,
             nodes(raw_nftlb_node(watermark="11")),
             "1/1",
-            "Valid",
-            "AllNodes",
+            ["Valid", "AllNodes", "AllNodes"],
             "NoReadyBackends: there are no backends; see which Pods the Service's selector matches",
             id="no backend at all",
         ),
@@ -146,38 +194,83 @@ def failed(generation: int = 1) -> list[dict[str, Any]]:
 )
 def test_the_status_says(
     farm: FarmRecord,
+    endpoints: FarmEndpoints,
     loss: Conflict | None,
     on: list[NodeRecord],
     shown: str,
-    accepted: str,
-    programmed: str,
+    reasons: list[str],
     reason: str,
 ) -> None:
-    status = decide(farm, loss, on, NOW)
+    status = decide(farm, endpoints, loss, on, NOW)
     assert (status.nodes, status.reason) == (shown, reason)
-    assert [c.reason for c in status.conditions] == [accepted, programmed]
+    assert [c.type for c in status.conditions] == ["Accepted", "Programmed", "EndpointsProgrammed"]
+    assert [c.reason for c in status.conditions] == reasons
     assert {c.observed_generation for c in status.conditions} == {farm.generation}
 
 
-def test_backends_are_counted() -> None:
-    status = decide(record(backends=[READY, DOWN]), None, [], NOW)
-    assert (status.backends, status.ready_backends, status.total_backends) == ("1/2", 1, 2)
+def shown(number: int) -> BackendStatus:
+    return BackendStatus(
+        name=f"p{number}",
+        address=f"10.244.0.{number}",
+        port=80,
+        ready=True,
+        serving=True,
+        terminating=False,
+        weight=1,
+    )
 
 
-def written(farm: FarmRecord, time: str) -> FarmRecord:
-    status = decide(farm, None, [], time).model_dump(mode="json", by_alias=True)
-    return parse_farm(raw_service_farm(backends=[READY], version=99, status=status), None)[0]
+def test_backends_are_counted_and_the_first_shown() -> None:
+    status = decide(record(), FarmEndpoints(3, 5, (shown(1), shown(2))), None, [], NOW)
+    assert (status.backends_ready, status.ready_backends, status.total_backends) == ("3/5", 3, 5)
+    assert (status.backends, status.omitted_backends) == ((shown(1), shown(2)), 3)
+
+
+def test_backends_written_by_hand_are_not_shown_again() -> None:
+    farm = parse_farm(raw_farm(), None)[0]
+    status = decide(farm, READY, None, [], NOW)
+    assert (status.backends_ready, status.backends, status.omitted_backends) == ("1/1", (), 0)
+
+
+def written(farm: FarmRecord, time: str, endpoints: FarmEndpoints = READY) -> FarmRecord:
+    status = decide(farm, endpoints, None, [], time).model_dump(mode="json", by_alias=True)
+    return parse_farm(raw_service_farm(version=99, status=status), None)[0]
 
 
 def test_a_status_that_says_the_same_later_is_the_same() -> None:
     seen = written(record(), NOW)
-    assert status_digest(decide(seen, None, [], "2027-01-01T00:00:00Z")) == seen.status.digest
+    assert status_digest(decide(seen, READY, None, [], "2027-01-01T00:00:00Z")) == seen.status.digest
+
+
+def test_a_status_that_is_read_again_has_the_same_counts() -> None:
+    seen = written(record(), NOW, FarmEndpoints(3, 5)).status
+    assert (seen.ready, seen.total) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "on", "urgent_"),
+    [
+        pytest.param(FarmEndpoints(1, 1, (shown(1),)), 10, False, id="another backend"),
+        pytest.param(FarmEndpoints(0, 0), 10, False, id="no backend is ready any more"),
+        pytest.param(FarmEndpoints(1, 1, changed_at=20), 10, False, id="a node is behind with endpoints"),
+        pytest.param(READY, 9, True, id="a node is behind with the farm"),
+    ],
+)
+def test_what_follows_from_endpoints_only_is_not_urgent(endpoints: FarmEndpoints, on: int, *, urgent_: bool) -> None:
+    farm = record()
+    before, after = (
+        decide(farm, each, None, nodes(raw_nftlb_node(watermark=str(watermark))), NOW)
+        for each, watermark in ((READY, 10), (endpoints, on))
+    )
+    assert status_digest(before) != status_digest(after)
+    assert (status_digest(urgent(before)) != status_digest(urgent(after))) == urgent_
 
 
 def test_only_a_condition_that_changes_gets_a_new_time() -> None:
     seen = written(record(), NOW)
-    status = decide(seen, None, nodes(raw_nftlb_node(watermark="99")), "2027-01-01T00:00:00Z")
-    assert [c.last_transition_time for c in status.conditions] == [NOW, "2027-01-01T00:00:00Z"]
+    on = nodes(raw_nftlb_node(watermark="99"))
+    status = decide(seen, FarmEndpoints(1, 1, changed_at=20), None, on, "2027-01-01T00:00:00Z")
+    assert [c.last_transition_time for c in status.conditions] == [NOW, "2027-01-01T00:00:00Z", NOW]
 
 
 def test_a_generation_counts_from_where_it_was_first_seen() -> None:
@@ -189,7 +282,7 @@ def test_a_generation_counts_from_where_it_was_first_seen() -> None:
 
 def test_a_restarted_operator_takes_it_from_the_status() -> None:
     assert written(record(version=10), NOW).since == 10
-    old = decide(record(version=10), None, [], NOW).model_dump(mode="json", by_alias=True)
+    old = decide(record(version=10), READY, None, [], NOW).model_dump(mode="json", by_alias=True)
     assert record(version=30, generation=2, status=old).since == 30
 
 

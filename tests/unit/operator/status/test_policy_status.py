@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
-from kube_nftlb.operator.status.policy_status import PolicyRecord, decide, parse_policy
+from kube_nftlb.operator.cache.policy_record import PolicyRecord, parse_policy
+from kube_nftlb.operator.status.policy_status import decide
 from tests.builders import raw_nftlb_node, raw_policy
 
 NOW = "2026-06-01T00:00:00Z"

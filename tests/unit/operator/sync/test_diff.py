@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,30 +8,28 @@ from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.slices import Slice
 from kube_nftlb.operator.farms.builder import Built, build
 from kube_nftlb.operator.farms.naming import Contender, farm_name
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.sync.diff import Writes, diff
-from tests.builders import endpoint, endpoint_slice, raw_farm, raw_service, raw_service_farm, service
+from tests.builders import raw_backend, raw_farm, raw_service, raw_service_farm, service
 
 PORT = PortKey("default", "web", "http", "ipv4")
-SLICE = endpoint_slice(endpoint("10.244.0.1", "a"))
 
 
-def planned(wanted: Service | None, *farms: dict[str, Any], slices: Sequence[Slice] = (SLICE,)) -> Writes:
+def planned(wanted: Service | None, *farms: dict[str, Any]) -> Writes:
     records = {record.key: record for record, _ in (parse_farm(raw, None) for raw in farms)}
-    built = build(wanted, slices) if wanted is not None else Built((), ())
+    built = build(wanted) if wanted is not None else Built((), ())
     own = [r for r in records.values() if r.port is not None and r.port.service == "web"]
     return diff(wanted, built, own, contenders=lambda port: [Contender(0, port)], farm_at=records.get)
 
 
 def as_wanted(**fields: Any) -> dict[str, Any]:
-    return raw_service_farm(**{**build(service(), [SLICE]).farms[0].spec, **fields})
+    return raw_service_farm(**{**build(service()).farms[0].spec, **fields})
 
 
 def by_hand(**fields: Any) -> dict[str, Any]:
-    return raw_farm(**{**build(service(), [SLICE]).farms[0].spec, **fields})
+    return raw_farm(**{**build(service()).farms[0].spec, **fields})
 
 
 def writes(todo: Writes) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -46,6 +43,24 @@ def writes(todo: Writes) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         pytest.param(service(), [as_wanted()], ([], []), id="a farm that is as wanted is left alone"),
         pytest.param(
             service(), [as_wanted(mode="dnat")], ([("web--http", "SpecChanged")], []), id="another spec is put right"
+        ),
+        pytest.param(
+            service(),
+            [as_wanted(backendsFrom={"service": "web", "port": "http", "overrides": [{"pod": "a", "weight": 3}]})],
+            ([("web--http", "SpecChanged")], []),
+            id="so is an override",
+        ),
+        pytest.param(
+            service(),
+            [as_wanted(backendsFrom={"service": "web", "port": "http"})],
+            ([], []),
+            id="a default that is not written is no difference",
+        ),
+        pytest.param(
+            service(),
+            [as_wanted(backendsFrom=None, backends=[raw_backend("a", "10.244.0.1")])],
+            ([("web--http", "SpecChanged")], []),
+            id="backends that an earlier version wrote become a reference",
         ),
         pytest.param(
             service(), [as_wanted(owner_uid="old")], ([("web--http", "OwnerChanged")], []), id="a Service made anew"
@@ -87,6 +102,7 @@ def test_a_farm_is_written_with_labels_owner_and_the_existing_uid() -> None:
     assert metadata["uid"] == "uid-web--http"
     assert metadata["labels"][names.LABEL_SERVICE_PORT] == "http"
     assert metadata["ownerReferences"][0]["uid"] == "uid-web"
+    assert "annotations" not in metadata
     record, _ = parse_farm({**apply.body, "metadata": {**metadata, "resourceVersion": "1", "uid": "x"}}, None)
     assert (record.port, record.owner_uid, record.digest) == (PORT, "uid-web", apply.wanted.digest)
 

@@ -2,29 +2,41 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kube_nftlb import names
-from kube_nftlb.kube.events import Events, Source
-from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, SERVICES
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.slices import ServiceKey
+from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.model.pods import slim
 from kube_nftlb.operator.sync.diff import Apply, Delete
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.status_pacing import StatusTiming
-from tests.builders import raw_farm, raw_nftlb_node, raw_service, raw_service_farm
-from tests.fakes.kube import FakeKube
+from tests.builders import (
+    endpoint,
+    raw_farm,
+    raw_nftlb_node,
+    raw_pod,
+    raw_service,
+    raw_service_farm,
+    raw_slice,
+    service,
+)
 from tests.fakes.virtual_time import VirtualTime
 
 Json = dict[str, Any]
 
 
-TIMING = StatusTiming(delay_s=0, interval_s=0, nodes_s=0.3)
+TIMING = StatusTiming(delay_s=0, interval_s=0, nodes_s=0.3, quiet_s=1, endpoints_s=4)
 
 
 class _FarmWriter(FarmWriter):
@@ -32,11 +44,14 @@ class _FarmWriter(FarmWriter):
 
     def __init__(self, writer: CacheWriter) -> None:
         self.writer, self.written, self.writes = writer, list[Json](), list[str]()
+        self.bodies = list[Json]()
         self.outcome = Outcome.DONE
         self.refuses = ""
+        self.raw: Callable[..., Json] = raw_farm
 
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
         self.writes.append(f"apply {apply.key.name}")
+        self.bodies.append(apply.body)
         if apply.key.name == self.refuses:
             raise FarmRefusedError("no")
         return self.outcome, Dirty()
@@ -47,8 +62,19 @@ class _FarmWriter(FarmWriter):
 
     async def write_status(self, farm: Any, status: Json) -> tuple[Outcome, Dirty]:
         self.written.append(status)
-        raw = raw_farm(version=100 + len(self.written), generation=farm.generation, status=status)
+        raw = self.raw(version=100 + len(self.written), generation=farm.generation, status=status)
         return Outcome.DONE, self.writer.put(FARMS, raw)
+
+
+class RecordingEvents(Events):
+    """Events that are only recorded: the object, what of it is meant, and the reasons and messages."""
+
+    def __init__(self) -> None:
+        self.reported: dict[tuple[str, str], list[tuple[str, str]]] = {}
+
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
+        found: list[tuple[str, str]] = [(finding.reason, finding.message) for finding in findings]
+        self.reported[f"{subject.resource.kind} {subject.name}", about] = found
 
 
 class Operator:
@@ -56,14 +82,17 @@ class Operator:
         cache = Cache()
         self.writer = CacheWriter(cache)
         self.farm_writer = _FarmWriter(self.writer)
-        events = Events(FakeKube(), Source("operator"))
-        self.loop = Reconciler(self.writer, self.farm_writer, events, clock, timing=TIMING)
+        self.events = RecordingEvents()
+        self.loop = Reconciler(self.writer, self.farm_writer, self.events, clock, timing=TIMING)
 
     def take(self, resource: Any, raw: Json) -> None:
         self.loop.mark(self.writer.put(resource, raw))
 
     def programmed(self) -> list[str]:
         return [status["nodes"] for status in self.farm_writer.written]
+
+    def backends(self) -> list[str]:
+        return [status["backendsReady"] for status in self.farm_writer.written]
 
 
 @pytest.fixture
@@ -114,6 +143,99 @@ async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
         operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="200", version=3))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["0/2", "2/2"]
+
+
+@pytest.fixture
+async def referring(operator: Operator) -> AsyncIterator[Operator]:
+    """An operator with a farm of a Service, which both nodes have, and whose status is written."""
+    operator.writer.remove(FARMS, raw_farm(version=11))
+    operator.farm_writer.raw = partial(raw_service_farm, **build(service()).farms[0].spec)
+    operator.writer.put(SERVICES, raw_service())
+    worker = asyncio.create_task(operator.loop.work_on_services())
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="50", slice_watermark="50", version=20))
+    operator.take(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), version=40))
+    operator.take(FARMS, operator.farm_writer.raw(version=50))
+    await asyncio.sleep(0.1)
+    assert operator.backends() == ["1/1"]
+    yield operator
+    worker.cancel()
+
+
+def ready(*pods: str, version: int) -> Json:
+    endpoints = (endpoint(f"10.244.0.{number}", pod, ready=pod in pods) for number, pod in enumerate("abcdef", 1))
+    return raw_slice(*endpoints, version=version)
+
+
+async def test_a_status_follows_endpoints_once_they_are_at_rest(referring: Operator) -> None:
+    for version, pods in enumerate(("a", "ab", "abc"), 51):
+        referring.take(ENDPOINT_SLICES, ready(*pods, version=version))
+        for name in ("n1", "n2"):
+            node = raw_nftlb_node(name, watermark="50", slice_watermark=str(version), version=version)
+            referring.take(NFTLB_NODES, node)
+        await asyncio.sleep(0.5)
+    assert referring.backends() == ["1/1"]
+    await asyncio.sleep(1)
+    assert referring.backends() == ["1/1", "3/6"]
+    assert [each["name"] for each in referring.farm_writer.written[-1]["backends"]] == list("abcdef")
+    assert referring.farm_writer.writes == [], "the farm itself does not change"
+
+
+async def test_endpoints_that_nodes_lack_are_written_late_and_once_more(referring: Operator) -> None:
+    referring.take(ENDPOINT_SLICES, ready("a", "b", version=60))
+    referring.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="50", slice_watermark="60", version=60))
+    await asyncio.sleep(3)
+    assert referring.backends() == ["1/1"]
+    await asyncio.sleep(2)
+    assert referring.backends() == ["1/1", "2/6"]
+    assert referring.farm_writer.written[-1]["reason"].startswith("EndpointsPending: 1 of 2 nodes have it")
+    assert len(referring.loop.cache.endpoints_unfinished) == 1
+    referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
+    await asyncio.sleep(5)
+    assert [status["reason"] for status in referring.farm_writer.written[2:]] == [""]
+    assert len(referring.loop.cache.endpoints_unfinished) == 0
+
+
+async def test_endpoints_that_are_soon_as_before_are_not_written(referring: Operator) -> None:
+    before = raw_slice(endpoint("10.244.0.1", "a"), version=62)
+    referring.take(ENDPOINT_SLICES, ready("a", "b", version=61))
+    await asyncio.sleep(0.2)
+    referring.take(ENDPOINT_SLICES, before)
+    for name in ("n1", "n2"):
+        referring.take(NFTLB_NODES, raw_nftlb_node(name, watermark="50", slice_watermark="62", version=62))
+    await asyncio.sleep(10)
+    assert referring.backends() == ["1/1"]
+
+
+async def test_problems_of_endpoints_are_reported_on_the_farm_and_its_service(referring: Operator) -> None:
+    referring.take(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("bogus"), version=60))
+    await asyncio.sleep(0.1)
+    message = "EndpointSlice web-1: 'bogus' is not a usable ipv4 address"
+    assert referring.events.reported["NftlbFarm web--http", ""] == [("InvalidEndpoint", message)]
+    assert referring.events.reported["Service web", "web--http"] == [
+        ("InvalidEndpoint", f"farm web--http: {message}"),
+    ]
+    referring.take(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), version=61))
+    await asyncio.sleep(0.1)
+    assert referring.events.reported["NftlbFarm web--http", ""] == []
+    assert referring.events.reported["Service web", "web--http"] == []
+
+
+async def test_annotations_of_pods_are_written_into_the_farm(referring: Operator) -> None:
+    kept = slim(raw_pod("a", annotations={"weight": "3"}))
+    assert kept is not None
+    referring.take(PODS, kept)
+    await asyncio.sleep(0.1)
+    (body,) = referring.farm_writer.bodies
+    assert body["spec"]["backendsFrom"] == {
+        "service": "web",
+        "port": "http",
+        "keepPort": False,
+        "overrides": [{"pod": "a", "weight": 3}],
+    }
+    referring.take(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=60))
+    await asyncio.sleep(0.1)
+    assert len(referring.farm_writer.writes) == 1, "as it was before"
 
 
 async def test_others_have_their_turn_between_services_that_need_no_write(operator: Operator) -> None:

@@ -4,14 +4,15 @@ import json
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_nftlb.agent.engine.nftlb import marks, translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.conntrack import Destination
 from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_backend
+from tests.fakes.nftlb import PATCHED
 from tests.fakes.node import WEB, until
 from tests.unit.agent.engine.nftlb.conftest import Node
 from tests.views import translated
@@ -171,22 +172,6 @@ async def test_a_new_agent_refuses_clients_until_nftlb_has_left_an_address(
     assert not [key for key in node.nft.sets["no-endpoints-ip"] if "10.96.0.10" in key]
 
 
-async def test_a_new_agent_refuses_no_clients_at_addresses_of_retired_farms(node: Node) -> None:
-    a, b = (
-        farm(name, family="ipv6", addresses=[{"ip": ip, "ports": "80"}], backends=[raw_backend("p", "fd00:1::1")])
-        for name, ip in (("a", "fd00::1"), ("b", "fd00::2"))
-    )
-    node.list([a, b], 20)
-    await node.settle(20)
-    node.remove(FarmKey("default", "a"), 21)
-    await node.settle(21)
-    assert set(node.nftlb.farms) == {"a", "b"}
-    await node.restart_agent()
-    node.list([b], 22)
-    await node.settle(22)
-    assert node.nft.sets["no-endpoints-ip6"] == {}
-
-
 @pytest.mark.parametrize(("before", "after"), [(10, 10), (14, 5), (14, 14)])
 async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, before: int, after: int
@@ -254,21 +239,6 @@ async def test_an_address_is_not_given_away_while_its_owner_is_stuck(node: Node,
     await until(lambda: not node.loop.progress.problems)
 
 
-async def test_a_retired_farm_that_comes_back_is_served(node: Node) -> None:
-    def six(name: str, ip: str, version: int) -> Farm:
-        pods = [raw_backend("p", "fd00:1::1")]
-        return farm(name, family="ipv6", addresses=[{"ip": ip, "ports": "80"}], backends=pods, version=version)
-
-    node.list([six("a", "fd00::1", 10), six("b", "fd00::2", 10)], 20)
-    await node.settle(20)
-    node.remove(FarmKey("default", "a"), 21)
-    await node.settle(21)
-    assert node.nftlb.farms["a"]["backends"] == {}, "it is retired"
-    node.put(six("a", "fd00::1", 22))
-    await node.settle(22)
-    assert list(node.nftlb.farms["a"]["backends"]) == ["p"]
-
-
 async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,3 +258,17 @@ async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
     await node.settle(22)
     assert (node.nftlb.farms["web--http"], "other" in node.nftlb.farms) == (before, True)
     assert "nobody thought of this" in node.loop.progress.problems[WEB].message
+
+
+@pytest.mark.parametrize(("version", "told"), [(PATCHED, 0), ("", 1)])
+async def test_an_nftlb_without_patches_is_told_once_and_serves(node: Node, version: str, told: int) -> None:
+    node.nftlb.version = version
+    with capture_logs() as logs:
+        await node.restart_agent()
+        node.list([farm()], 20)
+        await node.settle(20)
+        node.reader.foreign_changes += 1
+        node.put(farm(generation=2, version=21))
+        await node.settle(21)
+    assert len([each for each in logs if "lacks the patches" in each["event"]]) == told
+    assert "web--http" in node.nftlb.farms

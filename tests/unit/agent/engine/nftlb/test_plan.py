@@ -149,9 +149,10 @@ def test_two_backends_swap_their_marks_one_after_the_other() -> None:
     assert set(steps[3].farm.backends) == {"a", "b"}
 
 
-def test_a_persistent_farm_with_addresses_is_recreated_not_restarted() -> None:
+def test_unpatched_nftlb_cannot_restart_a_persistent_farm_with_addresses() -> None:
     before, wanted = persistent(ports="80,81"), persistent("srcmac", ports="80,81")
-    assert plan.steps({"f": before}, {"f": wanted}) == [RemoveFarm("f"), PutFarm(wanted)]
+    assert plan.steps({"f": before}, {"f": wanted}, patched=False) == [RemoveFarm("f"), PutFarm(wanted)]
+    assert RemoveFarm("f") not in plan.steps({"f": before}, {"f": wanted})
 
 
 def test_a_farm_of_a_whole_address_goes_before_another_gets_a_port_of_it() -> None:

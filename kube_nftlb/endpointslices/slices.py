@@ -1,4 +1,4 @@
-"""EndpointSlices in a compact form: a quarter of a million endpoints have to fit into memory."""
+"""EndpointSlices in a compact form, as a quarter of a million endpoints have to fit into memory. Pure: no I/O."""
 
 import functools
 import ipaddress
@@ -11,16 +11,24 @@ from kube_nftlb.api.base import Family
 from kube_nftlb.api.kubernetes.endpointslice import Endpoint, EndpointSlice, Hints
 
 INVALID_SHOWN_MAX = 5
+ENDPOINTS_MAX, PORTS_MAX, HINTS_MAX = 1000, 100, 8
+"""Limits of one slice: those of the EndpointSlice API for endpoints and hints, and what a Service can have of ports."""
 
 _IPS_MAX = 1 << 16
 """How many parsed IPv6 addresses are cached: each change of a slice brings all of its addresses again."""
 
+_SHARED_MAX = 1 << 17
+"""How many endpoints are cached, since Services often share their pods."""
+
 _ANY, _BROADCAST = bytes(4), b"\xff" * 4
-_MULTICAST = range(224, 240)
+_LOOPBACK_OR_MULTICAST = (127, *range(224, 240))
+_LINK_LOCAL = b"\xa9\xfe"
 
 _FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
 _NO_HINTS = Hints()
 _FOREIGN_LABELS = (names.LABEL_PROXY_NAME, names.LABEL_HEADLESS)
+SERVED_SLICES = ",".join((names.LABEL_SLICE_SERVICE, *(f"!{label}" for label in _FOREIGN_LABELS)))
+"""The label selector of slices that farms may need."""
 
 
 class ServiceKey(NamedTuple):
@@ -30,7 +38,7 @@ class ServiceKey(NamedTuple):
     name: str
 
 
-class Peer(NamedTuple):
+class SliceEndpoint(NamedTuple):
     """An endpoint: its canonical IP, and the names of its pod and node, ``""`` if unknown."""
 
     ip: str
@@ -59,7 +67,7 @@ class Slice(NamedTuple):
     service: str
     family: Family
     ports: tuple[SlicePort, ...]
-    peers: tuple[Peer, ...]
+    endpoints: tuple[SliceEndpoint, ...]
     invalid: tuple[str, ...]
 
 
@@ -74,13 +82,14 @@ def parse_slice(raw: dict[str, Any]) -> Slice | None:
     family = _FAMILIES.get(raw.get("addressType", ""))
     if not service or family is None or any(label in labels for label in _FOREIGN_LABELS):
         return None
-    parsed = EndpointSlice.model_validate(raw)
-    peers: list[Peer] = []
+    bounded = {"endpoints": (raw.get("endpoints") or ())[:ENDPOINTS_MAX], "ports": (raw.get("ports") or ())[:PORTS_MAX]}
+    parsed = EndpointSlice.model_validate({**raw, **bounded})
+    endpoints: list[SliceEndpoint] = []
     invalid: list[str] = []
     for endpoint in parsed.endpoints:
         for address in endpoint.addresses[:1]:
             if (ip := canonical_ip(address, family)) is not None:
-                peers.append(_peer(ip, endpoint))
+                endpoints.append(_endpoint(ip, endpoint))
             elif len(invalid) < INVALID_SHOWN_MAX:
                 invalid.append(address[:64])
     ports = tuple(SlicePort(port.name or "", port.protocol, port.port) for port in parsed.ports if port.port)
@@ -90,19 +99,24 @@ def parse_slice(raw: dict[str, Any]) -> Slice | None:
         sys.intern(service),
         family,
         ports,
-        tuple(peers),
+        tuple(endpoints),
         tuple(invalid),
     )
 
 
 def canonical_ip(text: str, family: Family) -> str | None:
-    """Return an address in the form that the farm's schema needs, or None if nothing can connect to it."""
+    """Return an address in the form that the farm's schema needs, or None if it is of no use to other nodes.
+
+    These are the addresses that the API server rejects in EndpointSlices, too: unspecified, loopback, link-local and
+    multicast ones.
+    """
     if family == "ipv4":
         try:
             octets = socket.inet_pton(socket.AF_INET, text)
         except (OSError, ValueError):
             return None
-        return None if octets in (_ANY, _BROADCAST) or octets[0] in _MULTICAST else sys.intern(text)
+        local = octets[0] in _LOOPBACK_OR_MULTICAST or octets[:2] == _LINK_LOCAL
+        return None if local or octets in (_ANY, _BROADCAST) else sys.intern(text)
     return _canonical_ipv6(text) if ":" in text else None
 
 
@@ -113,20 +127,28 @@ def _canonical_ipv6(text: str) -> str | None:
     except ValueError:
         return None
     # ipaddress formats IPv4-mapped addresses unlike Kubernetes, and an address with a zone is valid on one host only.
-    if address.is_unspecified or address.is_multicast or address.scope_id or address.ipv4_mapped:
+    local = address.is_unspecified or address.is_loopback or address.is_link_local or address.is_multicast
+    if local or address.scope_id or address.ipv4_mapped:
         return None
     return str(address)
 
 
-def _peer(ip: str, endpoint: Endpoint) -> Peer:
+def _endpoint(ip: str, endpoint: Endpoint) -> SliceEndpoint:
     target, hints = endpoint.target_ref, endpoint.hints or _NO_HINTS
-    return Peer(
-        ip,
-        sys.intern(target.name) if target is not None and target.kind == "Pod" else "",
-        sys.intern(endpoint.node_name or ""),
-        endpoint.ready,
-        endpoint.serving,
-        endpoint.terminating,
-        tuple(sys.intern(hint.name) for hint in hints.for_zones),
-        tuple(sys.intern(hint.name) for hint in hints.for_nodes),
+    return _shared(
+        SliceEndpoint(
+            ip,
+            sys.intern(target.name) if target is not None and target.kind == "Pod" else "",
+            sys.intern(endpoint.node_name or ""),
+            endpoint.ready,
+            endpoint.serving,
+            endpoint.terminating,
+            tuple(sys.intern(hint.name) for hint in hints.for_zones[:HINTS_MAX]),
+            tuple(sys.intern(hint.name) for hint in hints.for_nodes[:HINTS_MAX]),
+        )
     )
+
+
+@functools.lru_cache(_SHARED_MAX)
+def _shared(endpoint: SliceEndpoint) -> SliceEndpoint:
+    return endpoint

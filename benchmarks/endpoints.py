@@ -1,0 +1,227 @@
+"""Time until a Service reaches an endpoint that became ready, and what a changing endpoint costs the API server.
+
+The Service has internalTrafficPolicy Local and one endpoint on the client's node, so that only this one can answer; the
+others are ready on another node, and have no server. Its own slice says whether it is ready. A pod tries the VIP every
+millisecond; times start at the API server's response. kube-nftlb and kube-proxy take turns, each in its own cluster.
+"""
+
+import asyncio
+import contextlib
+import time
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import cluster
+from benchmarks.cluster import NODE
+from benchmarks.processes import programs_of, usages
+from benchmarks.records import Records
+from benchmarks.rounds import rotated
+from benchmarks.scope import Scope
+from benchmarks.vip_prober import VipProber
+from kube_nftlb import names
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES, JsonObject
+from kube_nftlb.netfilter.namespaces import in_namespace
+from lab.lab import Lab
+
+SCENARIO = "endpoints"
+PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+IDLE, STEADY = "idle", "steady"
+
+_SLICE = 100
+"""Endpoints of a slice, as the endpoint slice controller makes them."""
+_OTHER_SERVICES = 50
+_OTHERS_ENDPOINTS = 10
+_SETTLED_S = 2.2
+"""Longer than kube-proxy's sync period."""
+_LATER_EACH_TIME_S = 0.37
+"""How much later within a second each repetition starts, so that kube-proxy is not always met at the same moment."""
+_WITHIN_S = 60
+_OF_NODE = "10.244.1."
+"""How the addresses of pods on the client's node begin."""
+_ETCD_METRICS = "http://127.0.0.1:2379/metrics"
+_PORTS = 5
+_ROLLED = "rolled"
+
+
+class _Extent(NamedTuple):
+    sizes: tuple[int, ...]
+    repetitions: int
+    steady_s: int
+    rolled: int
+    """The number of endpoints of the Service that is rolled, each of which is replaced once."""
+
+
+_SHORT = _Extent((10, 100), 3, 10, 200)
+_FULL = _Extent((10, 100, 1000), 8, 30, 1000)
+
+
+class _Subject(NamedTuple):
+    lab: Lab
+    kube: Kube
+    pod: str
+    prober: VipProber
+    vips: dict[int, str]
+
+
+def run(records: Records, scope: Scope) -> None:
+    """Measure both proxies."""
+    asyncio.run(_run(records, _FULL if scope.full else _SHORT))
+
+
+async def _run(records: Records, extent: _Extent) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        subjects = [await stack.enter_async_context(_subject(proxy, extent.sizes)) for proxy in PROXIES]
+        for load in (IDLE, STEADY):
+            for repetition in range(extent.repetitions):
+                for size in extent.sizes:
+                    for subject in rotated(subjects, repetition):
+                        await _cycle(records, subject, size, load, repetition)
+        for subject in subjects:
+            await _cost_of_changes(records, subject, extent.steady_s)
+            await _roll(records, subject, extent.rolled)
+
+
+@contextlib.asynccontextmanager
+async def _subject(proxy: str, sizes: tuple[int, ...]) -> AsyncIterator[_Subject]:
+    lab = await asyncio.to_thread(Lab.up, f"bench-endpoints-{proxy}", nodes=2, proxy=proxy)
+    try:
+        async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
+            await cluster.run_pods(kube, {"web": 2})
+            # One is on each node.
+            (pod,) = (ip for ip in (await cluster.pods_of(kube, "web")).values() if ip.startswith(_OF_NODE))
+            await cluster.create_others(kube, _OTHER_SERVICES, endpoints=_OTHERS_ENDPOINTS)
+            vips = {size: cluster.vip(128, number) for number, size in enumerate(sizes)}
+            for size, vip in vips.items():
+                await _create(kube, size, vip)
+                await kube.create(ENDPOINT_SLICES, _own_slice(size, pod, ready=True), "default")
+                await cluster.until(lab, "until-answers", vip, timeout_s=_WITHIN_S)
+            with contextlib.closing(VipProber(lab)) as asker:
+                yield _Subject(lab, kube, pod, asker, vips)
+    finally:
+        await asyncio.to_thread(lab.down)
+
+
+async def _create(kube: Kube, size: int, vip: str) -> None:
+    others = [f"10.{200 + each // 250 // 250}.{each // 250 % 250}.{each % 250 + 1}" for each in range(size - 1)]
+    for number in range(0, size - 1, _SLICE):
+        body = _slice(f"web-{size}-{number}", size, others[number : number + _SLICE], "node-2", ready=True)
+        await kube.create(ENDPOINT_SLICES, body, "default")
+    service = cluster.service(f"web-{size}", vip, None)
+    service["spec"]["internalTrafficPolicy"] = "Local"
+    await kube.create(SERVICES, service, "default")
+
+
+def _slice(name: str, size: int, addresses: list[str], node: str, *, ready: bool) -> JsonObject:
+    body = cluster.endpoint_slice(name, addresses)
+    body["metadata"]["labels"] = {names.LABEL_SLICE_SERVICE: f"web-{size}"}
+    for endpoint in body["endpoints"]:
+        endpoint |= {"nodeName": node, "conditions": {"ready": ready}}
+    return body
+
+
+def _own_slice(size: int, pod: str, *, ready: bool) -> JsonObject:
+    return _slice(f"web-{size}-own", size, [pod], NODE, ready=ready)
+
+
+async def _cycle(records: Records, subject: _Subject, size: int, load: str, repetition: int) -> None:
+    """Make the endpoint not ready, and ready again."""
+    keys: dict[str, str | int] = {"size": size, "load": load, "repetition": repetition}
+    async with contextlib.AsyncExitStack() as stack:
+        if load == STEADY:
+            others = cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)
+            await stack.enter_async_context(cluster.steady_change(subject.kube, others))
+        for metric, action, ready in (
+            ("not ready until not reached", "refuses", False),
+            ("ready until reached", "answers", True),
+        ):
+            await asyncio.sleep(_SETTLED_S + repetition * _LATER_EACH_TIME_S % 1)
+            await subject.prober.begin(action, subject.vips[size], _WITHIN_S)
+            body = {"endpoints": _own_slice(size, subject.pod, ready=ready)["endpoints"]}
+            await subject.kube.patch(ENDPOINT_SLICES, f"web-{size}-own", body, "default")
+            changed = time.monotonic_ns()
+            if (seen := await subject.prober.seen()) is None:
+                records.skip(SCENARIO, subject.lab.proxy, f"{metric}: not within {_WITHIN_S} s", **keys)
+            else:
+                records.add(SCENARIO, subject.lab.proxy, metric, "ms", (seen - changed) / 1e6, **keys)
+
+
+async def _cost_of_changes(records: Records, subject: _Subject, seconds: int) -> None:
+    """Measure processor time and bytes per change of an endpoint, of which there are ten a second."""
+    await asyncio.sleep(_SETTLED_S)
+    quiet = await _spent(subject, seconds)
+    async with cluster.steady_change(subject.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
+        busy = await _spent(subject, seconds)
+    changes = seconds * cluster.CHANGES_PER_S
+    for metric, spent in busy.items():
+        unit = "ms" if metric.startswith("processor") else "bytes"
+        records.add(SCENARIO, subject.lab.proxy, f"{metric} per change", unit, (spent - quiet[metric]) / changes)
+
+
+async def _roll(records: Records, subject: _Subject, endpoints: int) -> None:
+    """Replace each endpoint of a Service of several ports once, and measure what is written and sent."""
+    ports = [{"name": f"p{port}", "port": 8000 + port} for port in range(_PORTS)]
+    slices = {
+        f"{_ROLLED}-{number}": [f"10.{240 + number // 250}.{number % 250}.{each + 1}" for each in range(_SLICE)]
+        for number in range(endpoints // _SLICE)
+    }
+    for name, addresses in slices.items():
+        body = cluster.endpoint_slice(name, addresses)
+        body["metadata"]["labels"] = {names.LABEL_SLICE_SERVICE: _ROLLED}
+        await subject.kube.create(ENDPOINT_SLICES, {**body, "ports": ports}, "default")
+    service = cluster.service(_ROLLED, cluster.single_vip(), None)
+    service["spec"]["ports"] = ports
+    await subject.kube.create(SERVICES, service, "default")
+    await asyncio.sleep(10)
+    before = await _counters(subject)
+    for each in range(_SLICE):
+        for number, (name, addresses) in enumerate(slices.items()):
+            addresses[each] = f"10.{245 + number // 250}.{number % 250}.{each + 1}"
+            body = {"endpoints": cluster.endpoints_of(addresses)}
+            await subject.kube.patch(ENDPOINT_SLICES, name, body, "default")
+    await asyncio.sleep(10)
+    after = await _counters(subject)
+    for counter in ("bytes to etcd", "bytes to the node"):
+        mebibytes = (after[counter] - before[counter]) / (1 << 20)
+        metric = counter.replace("bytes", "rolling update")
+        records.add(SCENARIO, subject.lab.proxy, metric, "MiB", mebibytes, endpoints=endpoints, ports=_PORTS)
+
+
+async def _spent(subject: _Subject, seconds: int) -> dict[str, float]:
+    before = await _counters(subject)
+    await asyncio.sleep(seconds)
+    after = await _counters(subject)
+    return {metric: value - before[metric] for metric, value in after.items()}
+
+
+async def _counters(subject: _Subject) -> dict[str, float]:
+    """Return processor times in ms, and bytes, since the start."""
+    lab = subject.lab
+    used = usages(lab, (*programs_of(lab), "etcd"))
+    return {
+        **{f"processor time of {name}": usage.cpu_s * 1000 for name, usage in used.items()},
+        "bytes to etcd": await asyncio.to_thread(_bytes_to_etcd, lab.pid("etcd")),
+        "bytes to the node": lab.inside(NODE, _bytes_received),
+    }
+
+
+def _bytes_to_etcd(pid: int) -> float:
+    """Return the bytes that etcd has written to its log."""
+
+    def ask() -> str:
+        with urllib.request.urlopen(_ETCD_METRICS, timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    text = in_namespace(Path(f"/proc/{pid}/ns/net"), ask)
+    lines = (line.split() for line in text.splitlines())
+    return next(float(line[1]) for line in lines if line and line[0] == "etcd_disk_wal_write_bytes_total")
+
+
+def _bytes_received() -> float:
+    """Return the bytes that this network namespace has received on its first interface to others."""
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    counters = {name.strip(): values.split() for name, _, values in (line.partition(":") for line in lines)}
+    return float(counters["eth0"][0])

@@ -1,0 +1,45 @@
+"""Policies in the cache, without their address ranges. No I/O."""
+
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from kube_nftlb.api.policy import PolicyKey, PolicyStatus
+
+Json = dict[str, Any]
+
+
+class PolicyRecord(NamedTuple):
+    """A policy at the API server, without its address ranges."""
+
+    key: PolicyKey
+    uid: str
+    generation: int
+    since: int
+    """The resourceVersion at which this generation was first seen."""
+    cidrs: int
+    resource_version: int
+    status: PolicyStatus
+
+
+def parse_policy(raw: Json, known: PolicyRecord | None) -> PolicyRecord:
+    """Return a policy's record; ``known`` is that of an earlier state."""
+    metadata = raw["metadata"]
+    try:
+        status = PolicyStatus.model_validate(raw.get("status") or {})
+    except ValidationError:
+        # Of another version: it will be rewritten.
+        status = PolicyStatus()
+    generation, version = metadata["generation"], int(metadata["resourceVersion"])
+    since = version
+    if known is not None and (known.uid, known.generation) == (metadata["uid"], generation):
+        since = known.since
+    elif status.observed_generation == generation and status.resource_version.isdecimal():
+        since = int(status.resource_version)
+    cidrs = len((raw.get("spec") or {}).get("cidrs") or ())
+    return PolicyRecord(policy_key(raw), metadata["uid"], generation, since, cidrs, version, status)
+
+
+def policy_key(raw: Json) -> PolicyKey:
+    """Return the identity of a policy object."""
+    return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])

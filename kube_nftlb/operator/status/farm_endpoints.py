@@ -1,0 +1,67 @@
+"""The backends of a farm, for its status. No I/O."""
+
+from typing import NamedTuple
+
+from kube_nftlb.api.farm.status import BACKENDS_SHOWN_MAX, BackendStatus
+from kube_nftlb.endpointslices.backends import ResolvedEndpoint, resolve
+from kube_nftlb.kube.events import Lasting
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.model.rejections import Rejection
+
+Problem = Rejection | Lasting
+
+
+class FarmEndpoints(NamedTuple):
+    """The backends of a farm."""
+
+    ready: int
+    total: int
+    """Of all that the farm can have."""
+    shown: tuple[BackendStatus, ...] = ()
+    """The first of those that it refers to."""
+    changed_at: int = 0
+    """The resourceVersion at which the EndpointSlices that it refers to last changed; 0 without any."""
+    problems: tuple[Problem, ...] = ()
+
+
+def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
+    """Return the backends of a farm, as its nodes resolve them too."""
+    if (reference := farm.reference) is None:
+        return FarmEndpoints(farm.ready, farm.total)
+    slices = cache.slices_of(reference.service)
+    resolved = resolve(reference.backends_from, reference.family, reference.protocol, slices)
+    endpoints = resolved.endpoints
+    problems: list[Problem] = [
+        Rejection("InvalidEndpoint", f"EndpointSlice {each.name}: {text!r} is not a usable {each.family} address")
+        for each in sorted(slices)
+        if each.family == reference.family
+        for text in each.invalid
+    ]
+    if resolved.total > len(endpoints):
+        sentence = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of a farm"
+        problems.append(Lasting("TooManyEndpoints", sentence))
+    if cache.lacks_endpoints(reference.service):
+        sentence = "the EndpointSlices of this namespace have too many endpoints; some are left out"
+        problems.append(Lasting("TooManyEndpoints", sentence))
+    return FarmEndpoints(
+        sum(1 for each in endpoints if each.endpoint.ready),
+        len(endpoints),
+        tuple(_shown(each) for each in endpoints[:BACKENDS_SHOWN_MAX]),
+        cache.slices_changed_at(reference.service),
+        tuple(problems),
+    )
+
+
+def _shown(each: ResolvedEndpoint) -> BackendStatus:
+    return BackendStatus(
+        name=each.name,
+        address=each.ip,
+        port=each.port or None,
+        pod=each.endpoint.pod or None,
+        node=each.endpoint.node or None,
+        ready=each.endpoint.ready,
+        serving=each.endpoint.serving,
+        terminating=each.endpoint.terminating,
+        weight=each.options.weight,
+    )

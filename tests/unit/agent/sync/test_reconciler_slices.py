@@ -1,0 +1,101 @@
+"""The loop follows EndpointSlices."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kube_nftlb import metrics
+from kube_nftlb.endpointslices.slices import Slice
+from tests.builders import endpoint, endpoint_slice, farm, raw_policy
+from tests.unit.agent.sync.conftest import Node
+
+FROM_WEB: dict[str, Any] = {"backends": [], "backendsFrom": {"service": "web", "port": "http"}}
+
+
+def slice_of(*ips: str) -> Slice:
+    return endpoint_slice(*(endpoint(ip) for ip in ips))
+
+
+def served(node: Node) -> list[str]:
+    return [each.backend.ip for each in node.engine.farms["web--http"].endpoints]
+
+
+async def test_nothing_is_programmed_before_slices_are_listed(node: Node) -> None:
+    node.list([farm(**FROM_WEB)], 10)
+    node.put_slice(slice_of("10.244.1.2"), 5)
+    await node.settle(10)
+    await node.restart_agent(slices=None)
+    node.list([farm(**FROM_WEB)], 10)
+    await node.passes(3)
+    assert served(node) == ["10.244.1.2"]
+    node.list_slices([slice_of("10.244.1.3")], 20)
+    await node.settle_slices(20)
+    assert served(node) == ["10.244.1.3"]
+
+
+async def test_endpoints_come_and_go_without_a_change_of_the_farm(node: Node) -> None:
+    node.list([farm(**FROM_WEB)], 10)
+    await node.settle(10)
+    assert served(node) == []
+    node.put_slice(slice_of("10.244.1.2", "10.244.1.3"), 11)
+    await node.settle_slices(11)
+    assert served(node) == ["10.244.1.2", "10.244.1.3"]
+    node.put_slice(slice_of("10.244.1.3"), 12)
+    await node.settle_slices(12)
+    assert served(node) == ["10.244.1.3"]
+    assert node.loop.progress.watermark == 10
+
+
+async def test_the_watermark_waits_for_the_farm_and_no_other_does(node: Node) -> None:
+    node.list([farm(**FROM_WEB)], 10)
+    await node.settle(10)
+    node.put_slice(slice_of("10.244.1.2"), 900)
+    assert node.loop.progress.slice_watermark < 900
+    await node.settle_slices(900)
+    node.put(farm("other--http", version=11, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))
+    await node.settle(11)
+
+
+async def test_a_restarted_agent_leaves_endpoints_that_are_right(node: Node) -> None:
+    each = slice_of("10.244.1.2")
+    node.list([farm(**FROM_WEB)], 10)
+    node.put_slice(each, 11)
+    await node.settle_slices(11)
+    commands = len(node.nft.commands)
+    await node.restart_agent(slices=[each])
+    node.list([farm(**FROM_WEB)], 12)
+    await node.settle(12)
+    assert served(node) == ["10.244.1.2"]
+    assert len(node.nft.commands) == commands
+
+
+async def test_a_farm_of_the_older_form_gives_way_to_one_by_reference(node: Node) -> None:
+    backends = [{"name": "10-244-1-2-8080", "ip": "10.244.1.2", "port": 8080, "nodeName": "n1"}]
+    node.put_slice(slice_of("10.244.1.2"), 9)
+    node.list([farm(backends=backends)], 10)
+    await node.settle(10)
+    before = node.engine.farms["web--http"].endpoints
+    node.put(farm(version=11, generation=2, **FROM_WEB))
+    await node.settle(11)
+    assert node.engine.farms["web--http"].endpoints == before
+
+
+async def test_the_latency_of_an_endpoint_is_measured_on_the_node(node: Node) -> None:
+    def count() -> float:
+        (family,) = metrics.PROGRAMMING_SECONDS.collect()
+        return next(sample.value for sample in family.samples if sample.name.endswith("_count"))
+
+    node.list([farm(**FROM_WEB)], 10)
+    await node.settle(10)
+    before = count()
+    node.put_slice(slice_of("10.244.1.2"), 11, datetime.now(UTC) + timedelta(seconds=1))
+    await node.settle_slices(11)
+    assert count() == before + 1
+
+
+async def test_a_policy_applies_to_endpoints_by_reference_too(node: Node) -> None:
+    node.inputs.replace_policies([raw_policy()], 20)
+    node.list([farm(policies=["list"], **FROM_WEB)], 20)
+    node.put_slice(slice_of("10.244.1.2"), 21)
+    await node.settle_slices(21)
+    assert served(node) == ["10.244.1.2"]
+    assert node.reason() is None
