@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from benchmarks import cluster
 from benchmarks.cluster import NODE
-from benchmarks.processes import programs_of, usages
+from benchmarks.processes import usage, usages
 from benchmarks.records import Records
 from benchmarks.rounds import rotated
 from benchmarks.scope import Scope
@@ -55,7 +55,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 3, 10, 200)
-_FULL = _Extent((10, 100, 1000), 8, 30, 1000)
+_FULL = _Extent((10, 100, 1000), 6, 30, 1000)
 
 
 class _Subject(NamedTuple):
@@ -199,9 +199,9 @@ async def _spent(subject: _Subject, seconds: int) -> dict[str, float]:
 async def _counters(subject: _Subject) -> dict[str, float]:
     """Return processor times in ms, and bytes, since the start."""
     lab = subject.lab
-    used = usages(lab, (*programs_of(lab), "etcd"))
+    used = {**usages(lab), "etcd": usage(lab.pid("etcd"))}
     return {
-        **{f"processor time of {name}": usage.cpu_s * 1000 for name, usage in used.items()},
+        **{f"processor time of {name}": each.cpu_s * 1000 for name, each in used.items()},
         "bytes to etcd": await asyncio.to_thread(_bytes_to_etcd, lab.pid("etcd")),
         "bytes to the node": lab.inside(NODE, _bytes_received),
     }
