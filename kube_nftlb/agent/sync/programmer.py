@@ -181,9 +181,17 @@ class Programmer:
     def _stuck_owner(self, name: str, listeners: Iterable[Listener]) -> str | None:
         for owner in sorted(self._engine.owners(list(listeners)) - {name}):
             key = self._index.key(owner)
-            if key is not None and cannot_change(self._facts(key), self._engine.unsupported):
+            if key is not None and self._is_stuck(key):
                 return owner
         return None
+
+    def _is_stuck(self, key: FarmKey) -> bool:
+        try:
+            return cannot_change(self._facts(key), self._engine.unsupported)
+        except Exception:
+            # Its own decision reports that, and keeps it as it is.
+            _log.debug("cannot decide on the owner of an address", namespace=key.namespace, farm=key.name)
+            return True
 
     def _changes_of(self, keys: Iterable[FarmKey], *, forget: bool = True) -> list[FarmChange]:
         """Return the changes for these farms, and for those that own an address which one of them needs."""

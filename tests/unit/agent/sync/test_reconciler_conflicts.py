@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.model import Blocker
+from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.conflicts import FarmKey
 from tests.builders import farm
@@ -141,3 +141,21 @@ async def test_an_address_is_not_given_away_if_the_owners_rules_are_refused(node
     await node.settle(22)
     assert list(node.engine.farms) == ["web--http"]
     assert (node.reason("late--http"), node.reason()) == ("AddressInUse", "Refused")
+
+
+async def test_an_owner_that_cannot_be_decided_keeps_its_address(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.list([farm("owner")], 20)
+    await node.settle(20)
+    real = node.engine.unsupported
+
+    def broken(given: NodeFarm) -> Blocker | None:
+        if given.key.name == "owner":
+            raise RuntimeError("nobody thought of this")
+        return real(given)
+
+    monkeypatch.setattr(node.engine, "unsupported", broken)
+    node.put(farm("owner", generation=2, version=21, addresses=[{"ip": "10.96.0.99", "ports": "80"}]))
+    node.put(farm("late", version=22))
+    await node.settle(22)
+    assert (node.reason("owner"), node.reason("late")) == ("Unsupported", "AddressInUse")
+    assert set(node.engine.farms) == {"owner"}
