@@ -29,6 +29,11 @@ class StatusTiming:
     """After how long a status follows endpoints at the latest, however often they change or nodes are behind."""
     endpoints_per_s: float = 50.0
     """The maximum rate of such writes for all farms: a rolling update changes the endpoints of thousands."""
+    endpoints_burst: int = 4
+    """The number of such writes of one farm in a row. After them there is one for each ``refill_s``: to the API server
+    a status costs three times as much as the change of the EndpointSlice that it follows.
+    """
+    refill_s: float = 60.0
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class StatusPacing:
         self._awaited: dict[FarmKey, tuple[int, float]] = {}
         self._endpoints: dict[FarmKey, _Pending] = {}
         self._next_turn = 0.0
+        self._free_at: dict[FarmKey, float] = {}
+        """When a farm that follows its endpoints has its whole burst again."""
 
     def delay_s(self, waiting: int) -> float:
         """Return the delay of a status that is queued while so many others wait."""
@@ -66,6 +73,8 @@ class StatusPacing:
 
     def written(self, key: FarmKey, now: float) -> None:
         """Note that a status is being written."""
+        if key in self._endpoints:
+            self._free_at[key] = max(self._free_at.get(key, now), now) + self._timing.refill_s
         self._written[key] = now
         self._awaited.pop(key, None)
         self._endpoints.pop(key, None)
@@ -76,6 +85,7 @@ class StatusPacing:
 
     def forget(self, key: FarmKey) -> None:
         """Forget a deleted farm."""
+        self._free_at.pop(key, None)
         self._written.pop(key, None)
         self._awaited.pop(key, None)
         self._endpoints.pop(key, None)
@@ -90,7 +100,8 @@ class StatusPacing:
         latest = max(pending.since, written_at) + timing.endpoints_s
         everywhere = all(condition.reason != "EndpointsPending" for condition in status.conditions)
         due = min(latest, pending.changed_at + timing.quiet_s) if everywhere else latest
-        due = max(due, written_at + timing.interval_s)
+        spent_until = self._free_at.get(farm.key, now) - (timing.endpoints_burst - 1) * timing.refill_s
+        due = max(due, written_at + timing.interval_s, spent_until)
         if due <= now and pending.turn is None:
             # Each waits for a turn of its own: if all waited for the next one, all would be looked at for each write.
             pending.turn = max(now, self._next_turn)

@@ -1,5 +1,6 @@
 """When the status of a farm is written."""
 
+import itertools
 from typing import Any
 
 from kube_nftlb.api.conflicts import FarmKey
@@ -178,3 +179,15 @@ def test_turns_do_not_delay_urgent_statuses() -> None:
         pacing.wait_s(each, followed(each, 2), 102)
     web = farm()
     assert pacing.wait_s(web, status(web, "10"), 102) <= 0
+
+
+def test_a_farm_whose_endpoints_never_rest_is_written_less_and_less() -> None:
+    pacing, web = StatusPacing(StatusTiming(quiet_s=1, interval_s=0, endpoints_burst=3, refill_s=60)), settled()
+    written = []
+    for second in range(300):
+        if pacing.wait_s(web, followed(web, 1 + second // 2 % 2), second) <= 0:
+            pacing.written(web.key, second)
+            written.append(second)
+    assert written[:3] == [1, 3, 5]
+    assert [later - earlier for earlier, later in itertools.pairwise(written[3:])] == [60] * (len(written) - 4)
+    assert len(written) == 7
