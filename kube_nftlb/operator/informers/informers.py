@@ -1,7 +1,9 @@
 """List and watch EndpointSlices, farms and nodes into the cache.
 
-Not with kopf, which spends a millisecond, a task and a copy on each event: every Service has slices, and every change
-of a farm causes three events. The project's own reflector skips objects with a known resourceVersion.
+Not with kopf (1.45): measured with 4,000 farms, it took 0.85 ms of processor time for each event where the reflector
+took 0.25 ms, and 1.6 s instead of 0.1 s for the list. Each write of a farm and its status comes back as an event, each
+node reports once a second while anything changes, and endpoints change without pause; Services and policies, which
+people write, are followed by kopf.
 """
 
 import asyncio
