@@ -108,7 +108,7 @@ def _farms(manifests: Manifests) -> Rendered:
             raw = _written(apply.body, raws.get(apply.key))
             raws[apply.key] = raw
             writer.put(FARMS, raw)
-        if serves(service) and not cache.slices_of(key):
+        if serves(service) and not cache.slices.of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
     return _judged(cache, raws, problems, notes)
 
@@ -154,7 +154,7 @@ def _with_backends(farm: Farm, cache: Cache) -> Farm:
     if farm.spec.backends_from is None:
         return farm
     service = ServiceKey(farm.metadata.namespace, farm.spec.backends_from.service)
-    spec = resolved_spec(farm.spec, cache.slices_of(service)).model_copy(update={"backends_from": None})
+    spec = resolved_spec(farm.spec, cache.slices.of(service)).model_copy(update={"backends_from": None})
     return farm.model_copy(update={"spec": spec})
 
 

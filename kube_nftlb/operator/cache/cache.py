@@ -11,12 +11,13 @@ from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceIndex, SliceKey
+from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
+from kube_nftlb.operator.cache.slice_cache import SliceCache, SliceChange
 from kube_nftlb.operator.cache.version_index import VersionIndex
 from kube_nftlb.operator.farms.naming import Contender
 from kube_nftlb.operator.farms.ports import PortKey, port_keys
@@ -43,8 +44,7 @@ class Cache:
     def __init__(self, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
         """``endpoints_max`` limits the endpoints of each namespace."""
         self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
-        self.slice_versions: Newest[SliceKey, int] = Newest(int)
-        """The resourceVersions of all EndpointSlices."""
+        self.slices = SliceCache(endpoints_max)
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
         self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
@@ -60,31 +60,11 @@ class Cache:
         """Accepted farms whose endpoints some node has not programmed."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
-        self._slices = SliceIndex(endpoints_max)
-        self._slices_changed_at: dict[ServiceKey, int] = {}
-        """The resourceVersion at which a slice of a Service last changed, or was deleted."""
         self._referring: dict[ServiceKey, set[FarmKey]] = {}
-        self._slices_with: dict[PodKey, tuple[SliceKey, ...]] = {}
-        """For every Pod, annotated or not, and so in tuples: most are in one slice."""
         self._pods_in: dict[str, set[PodKey]] = {}
         self._services_in: dict[str, set[ServiceKey]] = {}
         self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
         self._contenders: dict[FarmKey, set[Contender]] = {}
-
-    def slices_of(self, service: ServiceKey) -> Iterable[Slice]:
-        """Return all EndpointSlices of a Service."""
-        return self._slices.of(service)
-
-    def slices_changed_at(self, service: ServiceKey) -> int:
-        """Return the resourceVersion at which the endpoints of a Service last changed; 0 if it never had any.
-
-        Their deletion counts as long as a farm refers to them.
-        """
-        return self._slices_changed_at.get(service, 0)
-
-    def lacks_endpoints(self, service: ServiceKey) -> bool:
-        """Return True if endpoints of a Service are left out because its namespace has too many."""
-        return self._slices.is_cut(service)
 
     def annotated_pods(self, service: ServiceKey) -> list[str]:
         """Return the Pods with annotations of kube-nftlb that are endpoints of a Service, or will be, sorted by name.
@@ -95,8 +75,7 @@ class Cache:
         selector = known.spec.selector if known is not None else None
         annotated = {key.name: pod for key in self._pods_in.get(service.namespace, ()) if (pod := self.pods.get(key))}
         selected = {name for name, pod in annotated.items() if pod.selected_by(selector)}
-        endpoints = {endpoint.pod for each in self.slices_of(service) for endpoint in each.endpoints}
-        return sorted(selected | (endpoints & annotated.keys()))
+        return sorted(selected | (self.slices.pods_of(service) & annotated.keys() if annotated else set()))
 
     def options_of_pod(self, namespace: str, pod: str) -> Given:
         """Return the options in a Pod's annotations."""
@@ -137,13 +116,11 @@ class Cache:
 
     def put_slice(self, key: SliceKey, version: int, new: Slice | None) -> Dirty:
         """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
-        if not self.slice_versions.put(key, version):
-            return NOTHING
-        return self._move_slice(key, new, version)
+        return self._with_endpoints(key, self.slices.put(key, version, new))
 
     def remove_slice(self, key: SliceKey, version: int) -> Dirty:
         """Remove an EndpointSlice."""
-        return self._move_slice(key, None, version) if self.slice_versions.remove(key, version) else NOTHING
+        return self._with_endpoints(key, self.slices.remove(key, version))
 
     def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
         """Add or replace a Pod."""
@@ -223,43 +200,23 @@ class Cache:
 
     def _with_pod(self, key: PodKey, *states: PodRecord | None) -> Dirty:
         """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
-        slices = (each for name in self._slices_with.get(key, ()) if (each := self._slices.get(name)) is not None)
-        services = {ServiceKey(each.namespace, each.service) for each in slices}
+        services = set()
         for name in self._services_in.get(key.namespace, ()):
             service = self.services.get(name)
             selector = service.spec.selector if service is not None else None
-            if any(pod is not None and pod.selected_by(selector) for pod in states):
+            selected = any(pod is not None and pod.selected_by(selector) for pod in states)
+            # The slices of a Service without a selector are written by hand.
+            if selected or (not selector and key.name in self.slices.pods_of(name)):
                 services.add(name)
         return Dirty(services=frozenset(services))
 
-    def _index_pods(self, key: SliceKey, before: Slice | None, after: Slice | None) -> set[PodKey]:
-        """Update the slices of Pods; return the Pods that are in only one of the two."""
-        had, has = _pods_of(before), _pods_of(after)
-        for pod in had - has:
-            if left := tuple(each for each in self._slices_with[pod] if each != key):
-                self._slices_with[pod] = left
-            else:
-                del self._slices_with[pod]
-        for pod in has - had:
-            self._slices_with[pod] = (*self._slices_with.get(pod, ()), key)
-        return had ^ has
-
-    def _move_slice(self, key: SliceKey, new: Slice | None, version: int) -> Dirty:
-        before = self._slices.get(key)
-        services = self._slices.put(key, new)
-        after = self._slices.get(key)
-        changed_pods = self._index_pods(key, before, after)
-        if len(services) > 1:
-            # It moves from one Service to another, with all of its Pods.
-            changed_pods = _pods_of(before) | _pods_of(after)
-        for service in services:
-            # A list delivers the slices of a Service in any order.
-            self._slices_changed_at[service] = max(version, self.slices_changed_at(service))
+    def _with_endpoints(self, key: SliceKey, change: SliceChange) -> Dirty:
+        """Return the farms that follow a change of endpoints. Overrides are in farms, all else follows by reference."""
+        annotated = {pod.name for pod in self._pods_in.get(key[0], ())}.intersection(change.pods)
+        farms = set[FarmKey]().union(*(self._referring.get(service, ()) for service in change.services))
+        for service in change.services:
             self._forget_unused(service)
-        farms = set[FarmKey]().union(*(self._referring.get(service, ()) for service in services))
-        # Overrides are in farms, all else follows by reference.
-        annotated = any(self.pods.get(pod) is not None for pod in changed_pods)
-        return Dirty(frozenset(services if annotated else ()), frozenset(farms))
+        return Dirty(frozenset(change.services if annotated else ()), frozenset(farms))
 
     def _move_farm(
         self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None, others: set[FarmKey]
@@ -287,13 +244,8 @@ class Cache:
         return Dirty(frozenset(services), frozenset({key, *others}))
 
     def _forget_unused(self, service: ServiceKey) -> None:
-        """Forget when the slices of a Service changed if none is left, and no farm refers to them."""
-        if service not in self._referring and not self._slices.of(service):
-            self._slices_changed_at.pop(service, None)
-
-
-def _pods_of(each: Slice | None) -> set[PodKey]:
-    return {PodKey(each.namespace, endpoint.pod) for endpoint in each.endpoints if endpoint.pod} if each else set()
+        if service not in self._referring:
+            self.slices.forget_unused(service)
 
 
 def _policies_of(farm: FarmRecord | None) -> list[PolicyKey]:

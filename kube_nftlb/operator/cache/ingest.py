@@ -50,7 +50,7 @@ class CacheWriter:
             SERVICES: _Kind(
                 cache.services, lambda raw: ServiceKey(*_name(raw)), self._put_service, cache.remove_service
             ),
-            ENDPOINT_SLICES: _Kind(cache.slice_versions, _name, self._put_slice, cache.remove_slice),
+            ENDPOINT_SLICES: _Kind(cache.slices.versions, _name, self._put_slice, cache.remove_slice),
             PODS: _Kind(
                 cache.pods, pod_key, lambda kept: cache.put_pod(pod_key(kept), parse_pod(kept)), cache.remove_pod
             ),

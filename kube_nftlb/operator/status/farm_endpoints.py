@@ -29,7 +29,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     """Return the backends of a farm, as its nodes resolve them too."""
     if (reference := farm.reference) is None:
         return FarmEndpoints(farm.ready, farm.total)
-    slices = cache.slices_of(reference.service)
+    slices = cache.slices.of(reference.service)
     resolved = resolve(reference.backends_from, reference.family, reference.protocol, slices)
     endpoints = resolved.endpoints
     problems: list[Problem] = [
@@ -41,14 +41,14 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if resolved.total > len(endpoints):
         sentence = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of a farm"
         problems.append(Lasting("TooManyEndpoints", sentence))
-    if cache.lacks_endpoints(reference.service):
+    if cache.slices.is_cut(reference.service):
         sentence = "the EndpointSlices of this namespace have too many endpoints; some are left out"
         problems.append(Lasting("TooManyEndpoints", sentence))
     return FarmEndpoints(
         sum(1 for each in endpoints if each.endpoint.ready),
         len(endpoints),
         tuple(_shown(each) for each in endpoints[:BACKENDS_SHOWN_MAX]),
-        cache.slices_changed_at(reference.service),
+        cache.slices.changed_at(reference.service),
         tuple(problems),
     )
 

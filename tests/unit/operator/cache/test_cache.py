@@ -8,7 +8,7 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS,
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
-from kube_nftlb.operator.model.pods import PodKey, slim
+from kube_nftlb.operator.model.pods import slim
 from tests.builders import endpoint, raw_farm, raw_nftlb_node, raw_pod, raw_service, raw_service_farm, raw_slice
 
 WEB, FARM = ServiceKey("default", "web"), FarmKey("default", "web--http")
@@ -76,7 +76,7 @@ def test_a_slice_that_no_farm_needs_any_more_is_like_a_deleted_one(cache: Cache,
     writer.put(FARMS, raw_service_farm())
     writer.put(ENDPOINT_SLICES, raw_slice(A))
     assert writer.put(ENDPOINT_SLICES, raw_slice(A, address_type="FQDN", version=2)).farms == {FARM}
-    assert cache.slices_of(WEB) == []
+    assert cache.slices.of(WEB) == []
 
 
 @pytest.mark.parametrize("service", ["other", None])
@@ -153,14 +153,14 @@ def test_a_pod_counts_from_the_moment_that_a_service_selects_it(cache: Cache, wr
 
 
 def test_endpoints_changed_when_the_last_of_their_slices_did(cache: Cache, writer: CacheWriter) -> None:
-    assert cache.slices_changed_at(WEB) == 0
+    assert cache.slices.changed_at(WEB) == 0
     writer.put(ENDPOINT_SLICES, raw_slice(A, version=20))
     writer.put(ENDPOINT_SLICES, raw_slice(A, name="web-2", version=10))
-    assert cache.slices_changed_at(WEB) == 20, "a list delivers them in any order"
+    assert cache.slices.changed_at(WEB) == 20, "a list delivers them in any order"
     writer.put(ENDPOINT_SLICES, raw_slice(A, name="web-2", version=30))
-    assert cache.slices_changed_at(WEB) == 20, "nothing but its version changed"
+    assert cache.slices.changed_at(WEB) == 20, "nothing but its version changed"
     writer.put(ENDPOINT_SLICES, raw_slice(name="web-2", version=31))
-    assert (cache.slices_changed_at(WEB), cache.slices_changed_at(OTHER)) == (31, 0)
+    assert (cache.slices.changed_at(WEB), cache.slices.changed_at(OTHER)) == (31, 0)
 
 
 def test_the_deletion_of_a_slice_is_a_change_of_endpoints(cache: Cache, writer: CacheWriter) -> None:
@@ -168,11 +168,11 @@ def test_the_deletion_of_a_slice_is_a_change_of_endpoints(cache: Cache, writer: 
     writer.put(SERVICES, raw_service())
     writer.put(ENDPOINT_SLICES, raw_slice(A, version=20))
     writer.remove(ENDPOINT_SLICES, raw_slice(version=21))
-    assert cache.slices_changed_at(WEB) == 21
+    assert cache.slices.changed_at(WEB) == 21
     writer.remove(SERVICES, raw_service(version=22))
-    assert cache.slices_changed_at(WEB) == 21, "its farm is there still"
+    assert cache.slices.changed_at(WEB) == 21, "its farm is there still"
     writer.remove(FARMS, raw_service_farm(version=23))
-    assert cache.slices_changed_at(WEB) == 0
+    assert cache.slices.changed_at(WEB) == 0
 
 
 @pytest.mark.parametrize("last", ["slice", "farm"])
@@ -182,14 +182,14 @@ def test_nothing_is_remembered_of_services_that_are_gone(cache: Cache, writer: C
     gone = [(FARMS, raw_service_farm(version=21)), (ENDPOINT_SLICES, raw_slice(version=22))]
     for resource, raw in gone if last == "slice" else gone[::-1]:
         writer.remove(resource, raw)
-    assert (cache._slices_changed_at, cache._referring, cache._slices_with) == ({}, {}, {})  # noqa: SLF001
+    assert (cache.slices._changed_at, cache._referring) == ({}, {})  # noqa: SLF001
 
 
 def test_a_service_lacks_endpoints_if_its_namespace_has_too_many() -> None:
     cache = Cache(endpoints_max=1)
     CacheWriter(cache).put(ENDPOINT_SLICES, raw_slice(A, endpoint("10.244.0.2", "b")))
-    assert (cache.lacks_endpoints(WEB), cache.lacks_endpoints(OTHER)) == (True, False)
-    assert cache._slices_with.keys() == {PodKey("default", "a")}  # noqa: SLF001 only what is kept is indexed
+    assert (cache.slices.is_cut(WEB), cache.slices.is_cut(OTHER)) == (True, False)
+    assert cache.slices.pods_of(WEB) == {"a"}
 
 
 def test_what_is_not_news_makes_nothing_dirty(writer: CacheWriter) -> None:
@@ -209,16 +209,16 @@ def test_a_slice_that_moves_to_another_service_makes_both_dirty(cache: Cache, wr
     writer.put(ENDPOINT_SLICES, raw_slice(A))
     dirty = writer.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2))
     assert dirty == Dirty(farms=frozenset({FARM, FarmKey("default", "other--http")}))
-    assert [[each.name for each in cache.slices_of(service)] for service in (WEB, OTHER)] == [[], ["web-1"]]
-    assert (cache.slices_changed_at(WEB), cache.slices_changed_at(OTHER)) == (2, 2)
+    assert [[each.name for each in cache.slices.of(service)] for service in (WEB, OTHER)] == [[], ["web-1"]]
+    assert (cache.slices.changed_at(WEB), cache.slices.changed_at(OTHER)) == (2, 2)
 
 
 def test_a_slice_that_is_deleted_is_gone(cache: Cache, writer: CacheWriter) -> None:
     writer.put(ENDPOINT_SLICES, raw_slice(A))
     writer.remove(ENDPOINT_SLICES, raw_slice(version=2))
-    assert cache.slices_of(WEB) == []
+    assert cache.slices.of(WEB) == []
     writer.put(ENDPOINT_SLICES, raw_slice(A))
-    assert cache.slices_of(WEB) == [], "a late list does not bring it back"
+    assert cache.slices.of(WEB) == [], "a late list does not bring it back"
 
 
 def test_a_farm_that_loses_its_labels_makes_its_service_dirty(cache: Cache, writer: CacheWriter) -> None:

@@ -14,14 +14,14 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS, SERVICES
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.model.pods import KEYS, PodKey, PodRecord, parse_pod, pod_key, slim
 from tests.annotations import NEEDED_BY, POD_KEYS
-from tests.builders import endpoint, raw_pod, raw_service_farm, raw_slice, service
+from tests.builders import endpoint, raw_pod, raw_service, raw_service_farm, raw_slice, service
 from tests.fakes.kube import FakeKube
 
 A = PodKey("default", "a")
@@ -124,7 +124,10 @@ def test_a_pod_without_our_annotations_is_not_kept() -> None:
 @pytest.fixture
 def cache() -> Cache:
     cache = Cache()
-    CacheWriter(cache).put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
+    writer = CacheWriter(cache)
+    for name in ("web", "other"):
+        writer.put(SERVICES, raw_service(name))
+    writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b")))
     return cache
 
 
@@ -154,7 +157,7 @@ def test_a_pod_is_found_in_all_slices_that_have_it_now(cache: Cache) -> None:
     assert cache.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
     writer.remove(ENDPOINT_SLICES, raw_slice(name="x", service="other", version=4))
     assert cache.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
-    assert cache._slices_with.keys() == {PodKey("default", "b")}  # noqa: SLF001 nothing may be left behind
+    assert cache.slices.pods_of(WEB) == {"b"}
 
 
 class RecordingEvents(Events):

@@ -1,0 +1,72 @@
+"""EndpointSlices in the cache. No I/O."""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceIndex, SliceKey
+from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.operator.cache.newest import Newest
+
+
+class SliceChange(NamedTuple):
+    """The Services whose endpoints a change of a slice concerns, and the names of Pods that came, went or moved."""
+
+    services: Collection[ServiceKey] = ()
+    pods: Collection[str] = ()
+
+
+class SliceCache:
+    """The newest state of each EndpointSlice, and when the endpoints of each Service last changed."""
+
+    def __init__(self, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
+        """``endpoints_max`` limits the endpoints of each namespace."""
+        self.versions: Newest[SliceKey, int] = Newest(int)
+        """The resourceVersions of all EndpointSlices."""
+        self._index = SliceIndex(endpoints_max)
+        self._changed_at: dict[ServiceKey, int] = {}
+
+    def of(self, service: ServiceKey) -> Iterable[Slice]:
+        """Return all EndpointSlices of a Service."""
+        return self._index.of(service)
+
+    def pods_of(self, service: ServiceKey) -> set[str]:
+        """Return the names of the Pods among the endpoints of a Service."""
+        return {pod for each in self.of(service) for pod in _pods_of(each)}
+
+    def changed_at(self, service: ServiceKey) -> int:
+        """Return the resourceVersion at which the endpoints of a Service last changed; 0 if it never had any.
+
+        Their deletion counts until ``forget_unused``.
+        """
+        return self._changed_at.get(service, 0)
+
+    def is_cut(self, service: ServiceKey) -> bool:
+        """Return True if endpoints of a Service are left out because its namespace has too many."""
+        return self._index.is_cut(service)
+
+    def put(self, key: SliceKey, version: int, new: Slice | None) -> SliceChange:
+        """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
+        return self._move(key, new, version) if self.versions.put(key, version) else SliceChange()
+
+    def remove(self, key: SliceKey, version: int) -> SliceChange:
+        """Remove an EndpointSlice."""
+        return self._move(key, None, version) if self.versions.remove(key, version) else SliceChange()
+
+    def forget_unused(self, service: ServiceKey) -> None:
+        """Forget when the slices of a Service changed, if none is left."""
+        if not self._index.of(service):
+            self._changed_at.pop(service, None)
+
+    def _move(self, key: SliceKey, new: Slice | None, version: int) -> SliceChange:
+        had = _pods_of(self._index.get(key))
+        services = self._index.put(key, new)
+        has = _pods_of(self._index.get(key))
+        for service in services:
+            # A list delivers the slices of a Service in any order.
+            self._changed_at[service] = max(version, self.changed_at(service))
+        # If it moves from one Service to another, so do all of its Pods.
+        return SliceChange(services, had | has if len(services) > 1 else had ^ has)
+
+
+def _pods_of(each: Slice | None) -> set[str]:
+    return {endpoint.pod for endpoint in each.endpoints if endpoint.pod} if each is not None else set()
