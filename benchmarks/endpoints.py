@@ -41,6 +41,7 @@ _LATER_EACH_TIME_S = 0.37
 _WITHIN_S = 60
 _OF_NODE = "10.244.1."
 """How the addresses of pods on the client's node begin."""
+_STATUSES_REST_AFTER_S = 60
 _ETCD_METRICS = "http://127.0.0.1:2379/metrics"
 _PORTS = 5
 _ROLLED = "rolled"
@@ -55,7 +56,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 3, 10, 200)
-_FULL = _Extent((10, 100, 1000), 6, 30, 1000)
+_FULL = _Extent((10, 100, 1000), 6, 60, 1000)
 
 
 class _Subject(NamedTuple):
@@ -153,6 +154,8 @@ async def _cost_of_changes(records: Records, subject: _Subject, seconds: int) ->
     await asyncio.sleep(_SETTLED_S)
     quiet = await _spent(subject, seconds)
     async with cluster.steady_change(subject.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
+        # The first statuses of each farm follow at once, later ones once a minute.
+        await asyncio.sleep(_STATUSES_REST_AFTER_S)
         busy = await _spent(subject, seconds)
     changes = seconds * cluster.CHANGES_PER_S
     for metric, spent in busy.items():

@@ -37,11 +37,12 @@ CHAPTERS = (
         (),
         """
         An endpoint of a Service becomes not ready, and ready again two seconds later; its Service has this many. With
-        internalTrafficPolicy Local only this endpoint is on the client's node, so that no other can answer; a pod
-        tries the VIP every millisecond, and times start at the API server's response. `steady`: ten times a second an
+        internalTrafficPolicy Local only this endpoint is on the client's node, so that no other can answer; a pod tries
+        the VIP every millisecond, and times start at the API server's response. `steady`: ten times a second an
         endpoint of another Service is replaced. Processor time and bytes per change are what ten changes a second cost
-        above a quiet time of the same length; bytes to etcd are those of its log, bytes to the node all that it
-        receives. `rolling update`: each endpoint of a Service of five ports is replaced once, in slices of 100.
+        above a quiet time of the same length, after a minute of them; bytes to etcd are those of its log, bytes to the
+        node all that it receives. `rolling update`: each endpoint of a Service of five ports is replaced once, in
+        slices of 100.
         """,
     ),
     Chapter(
