@@ -26,7 +26,7 @@ LAG_SECONDS = gauge(
 PROGRAMMING_SECONDS = histogram(
     "kube_nftlb_network_programming_duration_seconds",
     "Time from the change of a Pod or Service (the trigger time of its EndpointSlices) until it was verified in this "
-    "node's kernel. Deletions, and changes before the start of operator or agent, do not count.",
+    "node's kernel. Changes before the start of the agent do not count.",
     LONG,
     "agent",
 )

@@ -1,1 +1,1 @@
-"""Build NftlbFarms from a Service, its EndpointSlices and annotations. Pure: no I/O in any module here."""
+"""Build NftlbFarms from a Service and its annotations, with references to its endpoints. Pure: no I/O in any module."""
