@@ -17,7 +17,7 @@ from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
-from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
 
 Json = dict[str, Any]
@@ -68,23 +68,22 @@ async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPor
 
     def change(raw: Json, new: Slice | None) -> None:
         made_at = timestamps.parse((raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRIGGER_TIME))
-        affected = inputs.put_slice(_slice_key(raw), new, _version(raw), made_at)
-        for farm in affected:
+        for farm in inputs.put_slice(_slice_key(raw), new, _version(raw), made_at):
             health_checks.put(inputs.resolved(farm))
 
-    def take(raw: Json) -> Json:
-        """Index a slice of a list at once and keep its name alone, so that memory holds no more than a page."""
+    def put(raw: Json) -> None:
         change(raw, parsed_slice(raw))
-        return {"metadata": {key: raw["metadata"][key] for key in ("namespace", "name")}}
+
+    def take(raw: Json) -> Json:
+        put(raw)
+        return name_only(raw)
 
     def replace(listing: Listing) -> None:
         present = {_slice_key(raw) for raw in listing.items}
         for farm in inputs.slices_listed(present, int(listing.resource_version)):
             health_checks.put(inputs.resolved(farm))
 
-    handlers = Handlers(
-        replace, lambda raw: change(raw, parsed_slice(raw)), lambda raw: change(raw, None), inputs.slices_seen
-    )
+    handlers = Handlers(replace, put, lambda raw: change(raw, None), inputs.slices_seen)
     await list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
 
 

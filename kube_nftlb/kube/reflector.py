@@ -46,6 +46,11 @@ class Handlers:
         )
 
 
+def name_only(raw: JsonObject) -> JsonObject:
+    """Return the name of an object alone, for a ``transform`` that takes in each one: a list needs the memory of a page."""
+    return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
+
+
 async def list_and_watch(
     kube: Kube,
     resource: Resource,

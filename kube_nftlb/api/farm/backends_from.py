@@ -50,12 +50,12 @@ class BackendsFrom(Model):
         ),
     ] = None
     keep_port: Annotated[
-        bool, Field(description="Connections keep their destination port. Required with protocol All.")
+        bool, Field(description="If true, connections keep their destination port. Required with protocol All.")
     ] = False
     overrides: Annotated[
         tuple[Override, ...],
         Field(
-            description="Options of single pods, otherwise of no effect; the defaults apply to all others.",
+            description="Options for individual pods; all others have the defaults.",
             max_length=OVERRIDES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pod"]},
         ),

@@ -148,7 +148,7 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
             or (farm.mode == "snat" and farm.protocol != "All" and _is(farm.family, override.source_address))
             for override in _overrides(farm)
         ),
-        "sourceAddress of an override requires mode snat and another protocol than All, and must be of the farm's "
+        "sourceAddress of an override requires mode snat and a protocol other than All, and must be of the farm's "
         "family",
     ),
     Rule(

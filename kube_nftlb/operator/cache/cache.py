@@ -212,7 +212,8 @@ class Cache:
 
     def _with_endpoints(self, key: SliceKey, change: SliceChange) -> Dirty:
         """Return the farms that follow a change of endpoints. Overrides are in farms, all else follows by reference."""
-        annotated = {pod.name for pod in self._pods_in.get(key[0], ())}.intersection(change.pods)
+        namespace, _ = key
+        annotated = any(self.pods.get(PodKey(namespace, pod)) is not None for pod in change.pods)
         farms = set[FarmKey]().union(*(self._referring.get(service, ()) for service in change.services))
         for service in change.services:
             self._forget_unused(service)

@@ -50,7 +50,7 @@ class SliceCache:
 
     def remove(self, key: SliceKey, version: int) -> SliceChange:
         """Remove an EndpointSlice."""
-        return self._move(key, None, version) if self.versions.remove(key, version) else SliceChange()
+        return self._move(key, None, version) if self.versions.remove(key, version) is not None else SliceChange()
 
     def forget_unused(self, service: ServiceKey) -> None:
         """Forget when the slices of a Service changed, if none is left."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from kube_nftlb.kube.client import Kube, Listing
-from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
@@ -45,9 +45,8 @@ class Informers:
         await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
 
     def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
-        """Cache an object of a list at once and keep its name alone, so that memory holds no more than a page."""
         self._change(resource, raw, self._writer.put)
-        return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
+        return name_only(raw)
 
     def _replace(self, resource: Resource, listing: Listing) -> None:
         version = int(listing.resource_version)
