@@ -47,7 +47,7 @@ class Handlers:
 
 
 def name_only(raw: JsonObject) -> JsonObject:
-    """Return the name of an object alone, for a ``transform`` that takes in each one: a list needs the memory of a page."""
+    """Return the name of an object alone, for a ``transform`` that takes it in: a list needs no more than a page."""
     return {"metadata": {key: raw["metadata"].get(key) for key in ("namespace", "name")}}
 
 
