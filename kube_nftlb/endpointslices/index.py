@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.multimap import Multimap
 
 SliceKey = tuple[str, str]
 """The namespace and name of an EndpointSlice."""
@@ -19,7 +20,7 @@ class SliceIndex:
         """``endpoints_max`` limits the endpoints of each namespace; slices beyond it lose their last ones."""
         self._endpoints_max = endpoints_max
         self._slices: dict[SliceKey, Slice] = {}
-        self._of: dict[ServiceKey, set[SliceKey]] = {}
+        self._of: Multimap[ServiceKey, SliceKey] = Multimap()
         self._endpoints: Counter[str] = Counter()
         self._cut: set[SliceKey] = set()
 
@@ -28,7 +29,7 @@ class SliceIndex:
         old = self._slices.pop(key, None)
         if old is not None:
             self._count(old, -1)
-            self._unlink(ServiceKey(old.namespace, old.service), key)
+            self._of.discard(ServiceKey(old.namespace, old.service), key)
         self._cut.discard(key)
         if new is not None:
             room = self._endpoints_max - self._endpoints[new.namespace]
@@ -37,7 +38,7 @@ class SliceIndex:
                 self._cut.add(key)
             self._slices[key] = new
             self._count(new, 1)
-            self._of.setdefault(ServiceKey(new.namespace, new.service), set()).add(key)
+            self._of.add(ServiceKey(new.namespace, new.service), key)
         if new == old:
             return set()
         return {ServiceKey(each.namespace, each.service) for each in (old, new) if each is not None}
@@ -52,11 +53,11 @@ class SliceIndex:
 
     def of(self, service: ServiceKey) -> Iterable[Slice]:
         """Return all slices of a Service."""
-        return [self._slices[key] for key in self._of.get(service, ())]
+        return [self._slices[key] for key in self._of.get(service)]
 
     def is_cut(self, service: ServiceKey) -> bool:
         """Return True if endpoints of a Service are missing because its namespace has too many."""
-        return not self._cut.isdisjoint(self._of.get(service, ()))
+        return not self._cut.isdisjoint(self._of.get(service))
 
     def __len__(self) -> int:
         return len(self._slices)
@@ -65,9 +66,3 @@ class SliceIndex:
         self._endpoints[each.namespace] += sign * len(each.endpoints)
         if not self._endpoints[each.namespace]:
             del self._endpoints[each.namespace]
-
-    def _unlink(self, service: ServiceKey, key: SliceKey) -> None:
-        keys = self._of[service]
-        keys.discard(key)
-        if not keys:
-            del self._of[service]

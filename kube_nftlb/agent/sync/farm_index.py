@@ -17,6 +17,7 @@ from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.multimap import Multimap
 
 _RESOLVED_MAX = 64
 
@@ -30,7 +31,7 @@ class FarmIndex:
         self._farms: dict[FarmKey, Farm] = {}
         self._keys: dict[str, FarmKey] = {}
         self.slices = SliceIndex()
-        self._referring: dict[ServiceKey, set[FarmKey]] = {}
+        self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
         self._resolved: OrderedDict[FarmKey, Farm] = OrderedDict()
         """The farms with backends that were resolved last: each is needed several times in a pass."""
         self._conflicts = Conflicts(lambda farm: listeners_of(farm, self.node.port_ips.get(farm.spec.family, ())))
@@ -65,7 +66,7 @@ class FarmIndex:
         """Add or replace an EndpointSlice; None removes it."""
         affected: set[FarmKey] = set()
         for service in self.slices.put(key, new):
-            affected |= self._referring.get(service, set())
+            affected |= self._referring.get(service)
         for each in affected:
             self._retry(each)
         return affected
@@ -196,10 +197,7 @@ class FarmIndex:
         if farm is None or farm.spec.backends_from is None:
             return
         service = ServiceKey(key.namespace, farm.spec.backends_from.service)
-        keys = self._referring.setdefault(service, set())
-        (keys.add if join else keys.discard)(key)
-        if not keys:
-            del self._referring[service]
+        (self._referring.add if join else self._referring.discard)(service, key)
 
 
 def _generation(farm: Farm) -> tuple[str, int]:

@@ -4,8 +4,8 @@ Each change returns what it makes out of date. Only ``ingest.CacheWriter`` makes
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
@@ -13,6 +13,7 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
@@ -33,9 +34,6 @@ class Dirty(NamedTuple):
 
 
 NOTHING = Dirty()
-
-_K = TypeVar("_K", bound=Hashable)
-_V = TypeVar("_V", bound=Hashable)
 
 
 class Cache:
@@ -60,11 +58,11 @@ class Cache:
         """Accepted farms whose endpoints some node has not programmed."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
-        self._referring: dict[ServiceKey, set[FarmKey]] = {}
-        self._pods_in: dict[str, set[PodKey]] = {}
-        self._services_in: dict[str, set[ServiceKey]] = {}
-        self._farms_of: dict[ServiceKey, set[FarmKey]] = {}
-        self._contenders: dict[FarmKey, set[Contender]] = {}
+        self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
+        self._pods_in: Multimap[str, PodKey] = Multimap()
+        self._services_in: Multimap[str, ServiceKey] = Multimap()
+        self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
+        self._contenders: Multimap[FarmKey, Contender] = Multimap()
 
     def annotated_pods(self, service: ServiceKey) -> list[str]:
         """Return the Pods with annotations of kube-nftlb that are endpoints of a Service, or will be, sorted by name.
@@ -73,7 +71,7 @@ class Cache:
         """
         known = self.services.get(service)
         selector = known.spec.selector if known is not None else None
-        annotated = {key.name: pod for key in self._pods_in.get(service.namespace, ()) if (pod := self.pods.get(key))}
+        annotated = {key.name: pod for key in self._pods_in.get(service.namespace) if (pod := self.pods.get(key))}
         selected = {name for name, pod in annotated.items() if pod.selected_by(selector)}
         return sorted(selected | (self.slices.pods_of(service) & annotated.keys() if annotated else set()))
 
@@ -84,12 +82,12 @@ class Cache:
 
     def farms_of(self, service: ServiceKey) -> list[FarmRecord]:
         """Return all farms that the operator made from a Service, which may not exist anymore."""
-        farms = (self.farms.get(key) for key in self._farms_of.get(service, ()))
+        farms = (self.farms.get(key) for key in self._farms_of.get(service))
         return sorted(farm for farm in farms if farm is not None)
 
     def contenders(self, port: PortKey) -> Iterable[Contender]:
         """Return all Service ports with the same plain farm name as this one."""
-        return self._contenders.get(FarmKey(port.namespace, port.plain_name), ())
+        return self._contenders.get(FarmKey(port.namespace, port.plain_name))
 
     def everything(self) -> Dirty:
         """Return all farms and Services, including deleted Services that still have farms."""
@@ -102,7 +100,7 @@ class Cache:
         before = self.services.get(key)
         if not self.services.put(key, service):
             return NOTHING
-        _index(self._services_in, key.namespace, key, join=True)
+        self._services_in.add(key.namespace, key)
         self._contend(before, service)
         return Dirty(services=frozenset({key}))
 
@@ -110,7 +108,7 @@ class Cache:
         """Remove a Service."""
         if (before := self.services.remove(key, version)) is None:
             return NOTHING
-        _index(self._services_in, key.namespace, key, join=False)
+        self._services_in.discard(key.namespace, key)
         self._contend(before, None)
         return Dirty(services=frozenset({key}))
 
@@ -127,7 +125,7 @@ class Cache:
         before = self.pods.get(key)
         if not self.pods.put(key, pod):
             return NOTHING
-        _index(self._pods_in, key.namespace, key, join=True)
+        self._pods_in.add(key.namespace, key)
         if before is not None and (before.given, before.labels) == (pod.given, pod.labels):
             return NOTHING
         return self._with_pod(key, before, pod)
@@ -137,7 +135,7 @@ class Cache:
         # Most Pods never had annotations: their deletions are not remembered.
         if self.pods.get(key) is None or (before := self.pods.remove(key, version)) is None:
             return NOTHING
-        _index(self._pods_in, key.namespace, key, join=False)
+        self._pods_in.discard(key.namespace, key)
         return self._with_pod(key, before)
 
     def put_farm(self, record: FarmRecord, farm: Farm | None) -> Dirty:
@@ -196,12 +194,12 @@ class Cache:
             if service is not None:
                 for port in port_keys(service):
                     name = FarmKey(port.namespace, port.plain_name)
-                    _index(self._contenders, name, _contender(service, port), join=join)
+                    (self._contenders.add if join else self._contenders.discard)(name, _contender(service, port))
 
     def _with_pod(self, key: PodKey, *states: PodRecord | None) -> Dirty:
         """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
         services = set()
-        for name in self._services_in.get(key.namespace, ()):
+        for name in self._services_in.get(key.namespace):
             service = self.services.get(name)
             selector = service.spec.selector if service is not None else None
             selected = any(pod is not None and pod.selected_by(selector) for pod in states)
@@ -214,7 +212,7 @@ class Cache:
         """Return the farms that follow a change of endpoints. Overrides are in farms, all else follows by reference."""
         namespace, _ = key
         annotated = any(self.pods.get(PodKey(namespace, pod)) is not None for pod in change.pods)
-        farms = set[FarmKey]().union(*(self._referring.get(service, ()) for service in change.services))
+        farms = set[FarmKey]().union(*(self._referring.get(service) for service in change.services))
         for service in change.services:
             self._forget_unused(service)
         return Dirty(frozenset(change.services if annotated else ()), frozenset(farms))
@@ -231,11 +229,11 @@ class Cache:
         services, referred = set(), set[ServiceKey]()
         for record, join in ((before, False), (after, True)):
             if record is not None and record.reference is not None:
-                _index(self._referring, record.reference.service, key, join=join)
+                (self._referring.add if join else self._referring.discard)(record.reference.service, key)
                 referred.add(record.reference.service)
             if record is not None and record.port is not None:
                 service = ServiceKey(record.port.namespace, record.port.service)
-                _index(self._farms_of, service, key, join=join)
+                (self._farms_of.add if join else self._farms_of.discard)(service, key)
                 services.add(service)
         for service in referred:
             self._forget_unused(service)
@@ -256,12 +254,3 @@ def _policies_of(farm: FarmRecord | None) -> list[PolicyKey]:
 def _contender(service: Service, port: PortKey) -> Contender:
     created = service.metadata.creation_timestamp
     return Contender(created.timestamp() if created is not None else float("inf"), port)
-
-
-def _index(index: dict[_K, set[_V]], key: _K, value: _V, *, join: bool) -> None:
-    if join:
-        index.setdefault(key, set()).add(value)
-    elif values := index.get(key):
-        values.discard(value)
-        if not values:
-            del index[key]
