@@ -38,6 +38,7 @@ def test_a_farm_by_hand_follows_the_pods_of_a_service(
     cluster.reaches(client, cluster.pods("web", namespace), VIP, 8080)
     with cluster.hammer(client, VIP, 8080) as hammered:
         cluster.scale("web", 4, namespace)
+        cluster.rolled_out("web", 4, namespace)
         cluster.reaches(client, cluster.pods("web", namespace), VIP, 8080)
         first, *rest = cluster.pods("web", namespace)
         cluster.lab.pod(False, f"{namespace}/{first}")
@@ -138,5 +139,6 @@ def test_a_farm_of_the_older_form_is_rewritten_without_a_lost_connection(
         assert cluster.farm("web--http", namespace)["spec"]["backends"] == []
         cluster.farm_has("web--http", namespace, 2)
         cluster.scale("web", 3, namespace)
+        cluster.rolled_out("web", 3, namespace)
         cluster.reaches(client, cluster.pods("web", namespace), vip)
     assert hammered["failures"] == []

@@ -230,4 +230,7 @@ _LATENCY = "kube_nftlb_network_programming_duration_seconds"
 
 
 def _measured(prometheus: Prometheus, node: str) -> tuple[float, float]:
-    return tuple(prometheus.value(f'{_LATENCY}_{part}{{node="{node}"}}') for part in ("count", "sum"))  # type: ignore[return-value]
+    """How many changes one scrape counted and their sum in seconds: two queries may read two scrapes."""
+    series = prometheus.query(f'{{__name__=~"{_LATENCY}_(count|sum)", node="{node}"}}')
+    values = {labels["__name__"].rpartition("_")[2]: value for labels, value in series}
+    return values.get("count", 0.0), values.get("sum", 0.0)
