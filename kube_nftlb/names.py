@@ -36,8 +36,8 @@ FIELD_MANAGER_FARMS = "kube-nftlb-operator"
 FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"
 FIELD_MANAGER_AGENT = "kube-nftlb-agent"
 
-NODE_FARM_NAME_MAX = 100
-"""nftlb derives names of nftables objects from a farm's name, and exits if nftables refuses them (128 characters)."""
+NODE_FARM_NAME_MAX = 96
+"""Names of nftables objects, of at most 127 characters, are derived from a farm's; nftlb exits if one is refused."""
 NFTLB_OBJECT_NAME_MAX = 63
 """The limit for names of backends and addresses, to keep them short."""
 

@@ -14,6 +14,9 @@ LogFormat = Literal["json", "console"]
 DefaultMode = Literal["snat", "dnat"]
 
 _LOG_LEVELS: dict[str, LogLevel] = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARNING", "ERROR": "ERROR"}
+DefaultEngine = Literal["nftlb", "nftables", "auto"]
+
+_DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
 _SWITCH = {"on": True, "off": False}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
@@ -45,6 +48,8 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_RELIST_SECONDS: interval of complete lists, 10 to 86400 (300)."""
     default_mode: DefaultMode
     """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat so that backends see clients' addresses as with kube-proxy (snat)."""
+    default_engine: DefaultEngine
+    """KUBE_NFTLB_DEFAULT_ENGINE: nftlb, nftables, or auto: nftables where it can, nftlb for the rest (nftlb)."""
     external_ip_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
     source_address_ranges: tuple[IpNetwork, ...]
@@ -64,6 +69,7 @@ class OperatorSettings(CommonSettings):
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
             default_mode=choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
+            default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
             source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
             leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
@@ -108,6 +114,11 @@ class NftlbSettings:
     def startup_file(self) -> Path:
         """The file that nftlb loads before it responds: the farms that the agent last verified in the kernel."""
         return self.state_dir / "nftlb.json"
+
+    @property
+    def nftables_file(self) -> Path:
+        """The file from which the engine nftables restores farms before the API server answers."""
+        return self.state_dir / "nftables.json"
 
     @property
     def pods_file(self) -> Path:

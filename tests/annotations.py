@@ -4,6 +4,7 @@ from typing import Any
 
 SERVICE_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "mode": ("dnat", {"mode": "dnat"}),
+    "engine": ("nftables", {"engine": "nftables"}),
     "scheduler": ("symhash", {"scheduler": "symhash"}),
     "sched-param": ("srcport srcip", {"scheduler": "hash", "schedParam": "srcip srcport"}),
     "persistence": ("srcmac", {"persistence": "srcmac"}),

@@ -10,6 +10,9 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
+from kube_nftlb.agent.engine.engines import Engines
+from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
+from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
@@ -18,6 +21,8 @@ from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.readback import NftlbReader
@@ -42,7 +47,10 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
     conntrack = await Conntrack.open(objects.MARK_LAST)
     client = NftlbClient(settings.url, settings.key_file, on_request=_on_request)
     table = AgentTable(nft)
-    engine = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
+    netfilter, elements = NftSocket.open(), NetfilterSocket.open()
+    nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
+    nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
+    engine = Engines(nftables, nftlb)
     inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock)
     links = PodAddresses(settings.pods_file)
     try:
@@ -50,6 +58,8 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
     finally:
         await client.close()
         reader.close()
+        netfilter.close()
+        elements.close()
         conntrack.close()
 
 

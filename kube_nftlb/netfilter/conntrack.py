@@ -18,7 +18,7 @@ from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
 _TUPLE_ORIGINAL, _TUPLE_REPLY, _MARK, _ZONE, _MARK_MASK, _FILTER, _STATUS_MASK = 1, 2, 8, 18, 21, 25, 26
 _STATUS = 3
 _TUPLE_IP, _TUPLE_PROTOCOL = 1, 2
-_PROTOCOL_NUMBER, _PROTOCOL_TO_PORT = 1, 3
+_PROTOCOL_NUMBER, _PROTOCOL_FROM_PORT, _PROTOCOL_TO_PORT = 1, 2, 3
 _FILTER_ORIGINAL_FLAGS = 1
 _FLAG_TO_ADDRESS, _FLAG_PROTOCOL, _FLAG_TO_PORT = 1 << 1, 1 << 3, 1 << 5
 _STATUS_DESTINATION_TRANSLATED = 1 << 5
@@ -34,7 +34,7 @@ _IPV4_BYTES = 4
 
 
 class Connection(NamedTuple):
-    """An entry of the table: the original destination, who answers, and the mark.
+    """An entry of the table: the original destination, who answers at which port, and the mark.
 
     Addresses are as the kernel has them; ``key`` identifies the connection.
     """
@@ -43,6 +43,7 @@ class Connection(NamedTuple):
     protocol: int
     port: int
     answerer: bytes
+    answerer_port: int
     mark: int
     key: bytes
 
@@ -70,6 +71,9 @@ class Connections(Protocol):
 
     async def cut(self, to: Collection[Destination], addresses: frozenset[str]) -> int:
         """Forget connections to backends with these addresses. Their next packet is refused or reset."""
+
+    async def forget_flows(self, to: Collection[Destination], kept: Collection[tuple[bytes, int]]) -> int:
+        """Forget translated connections that others than these addresses and ports answer; port 0 stands for all."""
 
     async def forget_untranslated(self, to: Collection[Destination]) -> int:
         """Forget connections from before anything was served.
@@ -111,6 +115,19 @@ class Conntrack:
         backends = {_packed(address) for address in addresses}
         ended = await self._change(to, lambda each: each.answerer in backends, _forgotten)
         return _counted("BackendDown", ended)
+
+    async def forget_flows(self, to: Collection[Destination], kept: Collection[tuple[bytes, int]]) -> int:
+        """See ``Connections.forget_flows``."""
+        translated = netlink.attribute(_STATUS, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)) + netlink.attribute(
+            _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
+        )
+        ips = {_packed(each.ip) for each in to}
+
+        def stale(each: Connection) -> bool:
+            answerers = ((each.answerer, each.answerer_port), (each.answerer, 0))
+            return each.answerer not in ips and not any(answerer in kept for answerer in answerers)
+
+        return _counted("BackendGone", await self._change(to, stale, _forgotten, translated))
 
     async def forget_untranslated(self, to: Collection[Destination]) -> int:
         """See ``Connections.forget_untranslated``."""
@@ -176,13 +193,15 @@ def _connection(family: str, answer: bytes) -> Connection | None:
     protocol = netlink.find(asked, _TUPLE_PROTOCOL, _PROTOCOL_NUMBER)
     port = netlink.find(asked, _TUPLE_PROTOCOL, _PROTOCOL_TO_PORT)
     answerer = netlink.find(answered, _TUPLE_IP, _FROM_ADDRESS[family])
-    if not (ip and protocol and port and answerer):
+    answerer_port = netlink.find(answered, _TUPLE_PROTOCOL, _PROTOCOL_FROM_PORT)
+    if not (ip and protocol and port and answerer and answerer_port):
         return None
     key = netlink.attribute(_TUPLE_ORIGINAL, asked, nested=True)
     if (zone := told.get(_ZONE)) is not None:
         key += netlink.attribute(_ZONE, zone)
     mark = int.from_bytes(told.get(_MARK, b""), "big")
-    return Connection(ip, protocol[0], int.from_bytes(port, "big"), answerer, mark, key)
+    to_port, from_port = int.from_bytes(port, "big"), int.from_bytes(answerer_port, "big")
+    return Connection(ip, protocol[0], to_port, answerer, from_port, mark, key)
 
 
 def _packed(address: str) -> bytes:

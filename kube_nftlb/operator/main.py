@@ -107,7 +107,12 @@ class _Operator:
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._writer)
         self._policies = PolicyStatuses(kube, self._writer)
-        profile = Profile(settings.default_mode, settings.external_ip_ranges, settings.source_address_ranges)
+        profile = Profile(
+            settings.default_mode,
+            settings.default_engine,
+            settings.external_ip_ranges,
+            settings.source_address_ranges,
+        )
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)

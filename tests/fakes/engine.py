@@ -6,7 +6,8 @@ from typing import ClassVar
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
-from kube_nftlb.agent.table import layout, policies
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table import layout, policies, traffic_policy
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
@@ -58,13 +59,22 @@ class FakeEngine:
 
     @property
     def transactions(self) -> TransactionCount:
-        return TransactionCount(0, self.writes + self._nft.runs)
+        return TransactionCount(0, self.writes)
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         return self.blockers.get(farm.name)
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         return {name for name, has in self.programmed.items() if not has.listeners.isdisjoint(listeners)}
+
+    def overlay(self, farm: NodeFarm) -> Contents:
+        return traffic_policy.contents(farm)
+
+    async def restore(self) -> None:
+        pass
+
+    async def set_node(self, node: NodeFacts) -> None:
+        pass
 
     def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
         rules = {}

@@ -205,6 +205,9 @@ class FakeConntrack:
     async def release(self, to: Collection[Destination], marks: set[int]) -> int:
         return 0
 
+    async def forget_flows(self, to: Collection[Destination], kept: Collection[tuple[bytes, int]]) -> int:
+        return 0
+
     async def forget_untranslated(self, to: Collection[Destination]) -> int:
         return 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
@@ -29,6 +30,8 @@ class FarmChange:
     overlay: Contents | None = field(default_factory=Contents)
     policies: Contents = field(default_factory=Contents)
     policies_after: Contents = field(default_factory=Contents)
+    handed_over: bool = False
+    """True if another engine serves the farm from now on: connections stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class TransactionCount(NamedTuple):
     requests: int
     """Requests to a daemon, of which each may be any number of transactions."""
     transactions: int
-    """The engine's own transactions, at most."""
+    """The engine's own transactions, at most, without those through libnftables, whose count all share."""
 
 
 class Engine(Protocol):
@@ -75,11 +78,20 @@ class Engine(Protocol):
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """Return the names of the farms that this engine has on any of these listeners."""
 
+    def overlay(self, farm: NodeFarm) -> Contents:
+        """Return what a farm needs in the agent table beside its options. Pure."""
+
     def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
         """Return what these farms need in the agent table before any of the changes is applied, by owner."""
 
     def restarted(self) -> bool:
         """Return True if the data plane has lost its state, or may have, since ``load``."""
+
+    async def restore(self) -> None:
+        """Program what was last served, if the data plane has nothing: called once, before anything is known."""
+
+    async def set_node(self, node: NodeFacts) -> None:
+        """Take facts about the node."""
 
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""

@@ -1,12 +1,12 @@
 """Turn decisions into changes for the engine. Pure: no I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import NodeFarm, Programmed
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
-from kube_nftlb.agent.table import farm_options, layout, traffic_policy
+from kube_nftlb.agent.table import farm_options, layout
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
@@ -15,10 +15,11 @@ from kube_nftlb.netfilter.transaction import Contents
 
 
 class Changes:
-    """Turns decisions into changes, with the current policies."""
+    """Turns decisions into changes, with the current policies, and what the engine needs in the agent table."""
 
-    def __init__(self, policies: Policies) -> None:
+    def __init__(self, policies: Policies, overlay: Callable[[NodeFarm], Contents]) -> None:
         self._policies = policies
+        self._overlay = overlay
 
     def make(
         self,
@@ -40,7 +41,7 @@ class Changes:
         if isinstance(decision, Serve):
             farm = decision.farm
             then = frozenset(farm.listeners)
-            overlay = traffic_policy.contents(farm) | farm_options.contents(farm.spec, name, farm.listeners)
+            overlay = self._overlay(farm) | farm_options.contents(farm.spec, name, farm.listeners)
             return FarmChange(
                 name,
                 farm,
@@ -52,7 +53,7 @@ class Changes:
         if isinstance(decision, Keep) and programmed is not None:
             if known:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
-            farm_, overlay = _as_it_was(name, facts, programmed, restricted=restricted)
+            farm_, overlay = self._as_it_was(name, facts, programmed, restricted=restricted)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
@@ -64,20 +65,19 @@ class Changes:
         family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
         return self._policies.rules(key, name, family, listeners)
 
+    def _as_it_was(
+        self, name: str, facts: Facts, programmed: Programmed, *, restricted: bool
+    ) -> tuple[NodeFarm | None, Contents]:
+        """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
-def _as_it_was(
-    name: str, facts: Facts, programmed: Programmed, *, restricted: bool
-) -> tuple[NodeFarm | None, Contents]:
-    """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
-
-    A restarted agent only knows the current spec, if it can parse it.
-    """
-    refused = layout.refused(programmed.listeners)
-    if facts.farm is None or not facts.readable:
-        return None, refused if restricted or programmed.refuses else Contents()
-    if facts.rules_refused is not None:
-        return None, refused
-    farm = node_farm(facts.farm, facts.node, facts.links)
-    possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
-    overlay = traffic_policy.contents(farm) | farm_options.contents(possible, name, programmed.listeners)
-    return farm, (overlay | refused) if programmed.refuses else overlay
+        A restarted agent only knows the current spec, if it can parse it.
+        """
+        refused = layout.refused(programmed.listeners)
+        if facts.farm is None or not facts.readable:
+            return None, refused if restricted or programmed.refuses else Contents()
+        if facts.rules_refused is not None:
+            return None, refused
+        farm = node_farm(facts.farm, facts.node, facts.links)
+        possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
+        overlay = self._overlay(farm) | farm_options.contents(possible, name, programmed.listeners)
+        return farm, (overlay | refused) if programmed.refuses else overlay

@@ -53,7 +53,7 @@ class Programmer:
         self._links = links
         self._clock = clock
         self._timing = timing
-        self._changes = Changes(inputs.policies)
+        self._changes = Changes(inputs.policies, engine.overlay)
         self.policies = PolicyProgrammer(inputs, engine, table, self._changes)
         self.links_read_at = float("-inf")
         self.changed: set[str] = set()
@@ -63,6 +63,7 @@ class Programmer:
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
         """Program these farms, and with them those that must leave an address first."""
         self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
+        await self._engine.set_node(self._index.node)
         await self._gather(keys)
         while True:
             asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
@@ -94,6 +95,7 @@ class Programmer:
         Return True if a farm is missing that was verified.
         """
         lost = await self._engine.load()
+        await self._engine.set_node(self._index.node)
         await self.read_links(self._index.stateless())
         orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.

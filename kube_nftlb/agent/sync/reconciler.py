@@ -75,6 +75,8 @@ class Reconciler:
 
     async def run(self) -> None:
         """Reconcile until ``stop`` is called."""
+        with suppress(errors.KubeNftlbError):
+            await self._engine.restore()
         while not self._stopping:
             self.progress.began_at = self._clock.now()
             try:

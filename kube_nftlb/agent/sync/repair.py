@@ -4,7 +4,7 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.base import Engine, TransactionCount
 from kube_nftlb.agent.sync.drift import Audit, DriftDetector
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.problems import log_fields
@@ -36,8 +36,12 @@ class Repair:
         self._table = agent_table
         self._reader = reader
         self._clock = clock
-        self._detector = DriftDetector(reader.generation, lambda: engine.transactions)
+        self._detector = DriftDetector(reader.generation, self._ours)
         self._audit = Audit(timing.audit_every_s, timing.audit_batch)
+
+    def _ours(self) -> TransactionCount:
+        requests, transactions = self._engine.transactions
+        return TransactionCount(requests, transactions + self._table.transactions)
 
     @property
     def suspected(self) -> bool:

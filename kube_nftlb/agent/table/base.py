@@ -83,11 +83,6 @@ _SETS = (
 
 _CHAINS = (
     Chain("refuse", ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")),
-    # What nobody has translated by now, nftlb or another proxy, goes to a port or an address without a Service; or
-    # nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
-    # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
-    Chain("unserved", (*_listened_on("drop"), *_UNSERVED), hooks.filter_hook("forward", -5)),
-    Chain("unserved-output", (*_listened_on("return"), *_UNSERVED), hooks.filter_hook("output", -90)),
     Chain("masquerade-always", ("masquerade fully-random",)),
     Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
     Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
@@ -97,6 +92,23 @@ _CHAINS = (
     Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
 )
 
+_UNSERVED_CHAINS = tuple(
+    Chain(f"unserved-nat-{hook}", _UNSERVED, f"type nat hook {hook} priority -90; policy accept;")
+    for hook in ("prerouting", "output")
+)
+"""What nobody has translated by now, an engine or another proxy, goes to a port or an address without a Service.
+
+A chain of the type nat is for first packets alone.
+"""
+
+_UNSERVED_BY_DAEMON = (
+    # Or nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
+    # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
+    Chain("unserved", (*_listened_on("drop"), *_UNSERVED), hooks.filter_hook("forward", -5)),
+    Chain("unserved-output", (*_listened_on("return"), *_UNSERVED), hooks.filter_hook("output", -90)),
+)
+_LISTENER_SETS = frozenset(f"{LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in _ADDRESS_TYPE)
+
 SET_NAMES = frozenset(named.name for named in _SETS)
 """All maps and sets that farms put elements into."""
 
@@ -104,7 +116,15 @@ SET_NAMES = frozenset(named.name for named in _SETS)
 @functools.lru_cache
 def base(used: frozenset[str]) -> Contents:
     """Return what all farms share if these of SET_NAMES have elements."""
-    chains = (*_CHAINS, *hooks.arriving(used), *hooks.queueing(used), *hooks.passing(used), *hooks.translating(used))
+    unserved = _UNSERVED_BY_DAEMON if used & _LISTENER_SETS else _UNSERVED_CHAINS
+    chains = (
+        *_CHAINS,
+        *unserved,
+        *hooks.arriving(used),
+        *hooks.queueing(used),
+        *hooks.passing(used),
+        *hooks.translating(used),
+    )
     return Contents(sets=_SETS, chains=chains)
 
 

@@ -28,10 +28,10 @@ SOURCE_RANGES = "source-ranges"
 
 MASQUERADE = "masquerade"
 """The maps from a listener to the clients to masquerade: ALWAYS, FROM_OUTSIDE or FROM_ITSELF."""
-ALWAYS = "goto masquerade-always"
-FROM_OUTSIDE = "goto masquerade-from-outside"
+ALWAYS = "masquerade-always"
+FROM_OUTSIDE = "masquerade-from-outside"
 """All but this node's pods: those whose answers would take another route."""
-FROM_ITSELF = "goto masquerade-from-itself"
+FROM_ITSELF = "masquerade-from-itself"
 """The node's own processes."""
 
 HAIRPIN = "hairpin"

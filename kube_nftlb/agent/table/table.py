@@ -25,6 +25,11 @@ class AgentTable:
         self.expect({})
 
     @property
+    def transactions(self) -> int:
+        """The number of transactions through libnftables, whoever shares it."""
+        return self._nft.runs
+
+    @property
     def state(self) -> State:
         """The desired state, with a chain whose name is a digest of it.
 

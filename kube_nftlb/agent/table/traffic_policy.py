@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import layout, source_ranges
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element
 
 
@@ -20,7 +21,7 @@ def contents(farm: NodeFarm) -> Contents:
     if farm.refuses:
         # The engine would let connections run into a timeout.
         return common | layout.refused(farm.listeners)
-    return common | Contents(frozenset(_masqueraded(farm))) | _without_local_endpoints(farm)
+    return common | Contents(frozenset(_masquerading(farm))) | _without_local_endpoints(farm)
 
 
 def _without_local_endpoints(farm: NodeFarm) -> Contents:
@@ -41,8 +42,11 @@ def _without_local_endpoints(farm: NodeFarm) -> Contents:
     return Contents(frozenset(elements), (chain,) if outside else ())
 
 
-def _masqueraded(farm: NodeFarm) -> Iterator[Element]:
-    """Yield the connections to masquerade, as kube-proxy does, if the mode does not do it."""
+def masqueraded(farm: NodeFarm) -> Iterator[tuple[Listener, str]]:
+    """Yield the listeners whose clients are masqueraded as kube-proxy does, with the chain that says which clients.
+
+    That is only where the mode does not masquerade anyway.
+    """
     if farm.spec.mode != "dnat" or farm.spec.masquerade == "Never":
         return
     for address in farm.addresses:
@@ -50,6 +54,16 @@ def _masqueraded(farm: NodeFarm) -> Iterator[Element]:
             clients = layout.FROM_OUTSIDE
         else:
             clients = layout.ALWAYS if farm.spec.traffic_policy == "Cluster" else layout.FROM_ITSELF
-        yield from (layout.listener(layout.MASQUERADE, listener, clients) for listener in address.listeners())
-    for ip in farm.local_ips:
+        yield from ((listener, clients) for listener in address.listeners())
+
+
+def hairpins(farm: NodeFarm) -> tuple[str, ...]:
+    """Return the addresses of backends on this node that are masqueraded when they are their own clients."""
+    return farm.local_ips if farm.spec.mode == "dnat" and farm.spec.masquerade != "Never" else ()
+
+
+def _masquerading(farm: NodeFarm) -> Iterator[Element]:
+    for listener, clients in masqueraded(farm):
+        yield layout.listener(layout.MASQUERADE, listener, f"goto {clients}")
+    for ip in hairpins(farm):
         yield layout.hairpin(ip)

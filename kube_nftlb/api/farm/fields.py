@@ -8,6 +8,7 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Annotation, Family, IpAddress, Model, Nftlb
 from kube_nftlb.api.farm.address import POLICIES_MAX, Address
 from kube_nftlb.api.farm.backends_from import BackendsFrom
+from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
 from kube_nftlb.api.limits import Limits
 from kube_nftlb.api.policy import PolicyName
@@ -69,6 +70,15 @@ class FarmFields(Model):
             "backends are ignored; use it for limits and policies."
         ),
     ] = "snat"
+    engine: Annotated[
+        Engine,
+        Annotation("engine"),
+        Field(
+            description="What programs the farm on every node. nftlb: the daemon nftlb, for all that a farm can have. "
+            "nftables: elements of nftables maps, which change in milliseconds with any number of Services; for the "
+            "modes snat and dnat, and persistence none or srcip. A farm can change its engine while it serves."
+        ),
+    ] = "nftlb"
     traffic_policy: Annotated[
         TrafficPolicy,
         Field(

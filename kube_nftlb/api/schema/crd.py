@@ -62,6 +62,7 @@ _DEFINITIONS = [
             _Column("Backends", ".status.backendsReady"),
             _Column("Nodes", ".status.nodes"),
             _Column("Ready", _condition("Programmed")),
+            _Column("Engine", ".spec.engine", priority=1),
             _Column("Family", ".spec.family", priority=1),
             _Column("Persistence", ".spec.persistence", priority=1),
             _Column("Policy", ".spec.trafficPolicy", priority=1),

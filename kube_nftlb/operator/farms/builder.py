@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.farm import OVERRIDES_MAX
+from kube_nftlb.api.farm import OVERRIDES_MAX, engines
+from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.values import Mode
 from kube_nftlb.environment import IpNetwork
@@ -21,6 +22,7 @@ from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, farm_ports
 from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Incompatible, fit, instead, problem
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.settings import DefaultEngine
 
 Pods = Callable[[str], Given]
 """Returns the options in a Pod's annotations, by the Pod's name."""
@@ -34,10 +36,20 @@ class Profile(NamedTuple):
 
     mode: Mode = "snat"
     """The default mode of Services; dnat behaves as kube-proxy does."""
+    engine: DefaultEngine = "nftlb"
+    """The default engine; auto: nftables for what it can serve, nftlb for the rest."""
     external_ips: tuple[IpNetwork, ...] = ALL_IPS
     """The ranges of spec.externalIPs that are served."""
     source_addresses: tuple[IpNetwork, ...] = ALL_IPS
     """The ranges that annotations may choose source addresses from."""
+
+    def engine_of(self, fields: Fields) -> Engine:
+        """Return the engine of a farm with these fields."""
+        if chosen := fields.get("engine"):
+            return "nftables" if chosen == "nftables" else "nftlb"
+        if self.engine == "auto":
+            return "nftables" if engines.lacking(fields) is None else "nftlb"
+        return self.engine
 
     def objection(self, fields: Fields) -> str | None:
         """Return why the settings forbid fields of a farm or a backend, or None."""
@@ -98,6 +110,7 @@ def build(
         spec = complete(
             {
                 **kind.fields,
+                "engine": profile.engine_of(kind.fields),
                 "family": key.family,
                 "protocol": protocol,
                 "addresses": listened,

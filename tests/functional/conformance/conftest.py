@@ -1,4 +1,4 @@
-"""A lab for all conformance tests, with the proxy of KUBE_NFTLB_TEST_PROXY."""
+"""A lab for all conformance tests: the proxy is KUBE_NFTLB_TEST_PROXY, its engine KUBE_NFTLB_TEST_ENGINE."""
 
 import contextlib
 import os
@@ -21,6 +21,7 @@ from tests.functional.conformance.testbed import (
 
 NAME = f"conformance-{os.getpid()}"
 PROXY = os.environ.get("KUBE_NFTLB_TEST_PROXY") or "kube-nftlb"
+ENGINE = os.environ.get("KUBE_NFTLB_TEST_ENGINE") or "nftlb"
 HOST_PORT = 8080
 
 
@@ -47,7 +48,8 @@ class Pods(NamedTuple):
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Testbed]:
     assert PROXY in PROXIES, f"KUBE_NFTLB_TEST_PROXY is one of {', '.join(PROXIES)}"
-    lab = Lab.up(NAME, nodes=3, zones=["a", "a", "b"], proxy=PROXY, settings=SETTINGS)
+    settings = {**SETTINGS, "operator": {**SETTINGS["operator"], "KUBE_NFTLB_DEFAULT_ENGINE": ENGINE}}
+    lab = Lab.up(NAME, nodes=3, zones=["a", "a", "b"], proxy=PROXY, settings=settings)
     try:
         bed = Testbed(lab)
         for node in bed.nodes:

@@ -22,7 +22,8 @@ from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.nftlb.wanted import Target, Wanted, incomplete
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
-from kube_nftlb.agent.table import layout, policies
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table import layout, policies, traffic_policy
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.conntrack import Connections
@@ -54,7 +55,6 @@ class NftlbEngine:
         clock: Clock,
     ) -> None:
         self._client = client
-        self._nft = nft
         self._table = table
         self._clock = clock
         self.mirror = Mirror(client, reader, nft)
@@ -79,7 +79,7 @@ class NftlbEngine:
     @property
     def transactions(self) -> TransactionCount:
         """See ``Engine``."""
-        return TransactionCount(self.mirror.requests, self._nft.runs)
+        return TransactionCount(self.mirror.requests, 0)
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""
@@ -96,6 +96,16 @@ class NftlbEngine:
     def restarted(self) -> bool:
         """See ``Engine``."""
         return self.mirror.restarted()
+
+    def overlay(self, farm: NodeFarm) -> Contents:
+        """See ``Engine``."""
+        return traffic_policy.contents(farm)
+
+    async def restore(self) -> None:
+        """See ``Engine``. nftlb loads its start-up file itself."""
+
+    async def set_node(self, node: NodeFacts) -> None:
+        """See ``Engine``. It is the agent table that depends on the node."""
 
     async def load(self) -> bool:
         """See ``Engine``."""
@@ -150,10 +160,11 @@ class NftlbEngine:
         return Applied(refused, rules_refused, incomplete=incomplete(changes, targets), changed=changed)
 
     async def _bring(
-        self, targets: dict[str, Target], changes: Iterable[FarmChange]
+        self, targets: dict[str, Target], changes: Sequence[FarmChange]
     ) -> tuple[dict[str, str], set[str]]:
         """Bring nftlb to the targets. Return what it refused and why, and the farms for which it was sent anything."""
-        refused, changed = await self._carry_out(targets)
+        handed_over = {each.name for each in changes if each.handed_over}
+        refused, changed = await self._carry_out(targets, handed_over)
         cut = {each.name: cut_off(each.farm.spec) for each in changes if each.farm is not None and not each.keep}
         await self._stale.clean({name: ips for name, ips in cut.items() if ips}, self._clock.now())
         for name, farm in targets.items():
@@ -164,9 +175,12 @@ class NftlbEngine:
                 self._targets[name] = farm
         return refused, changed
 
-    async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
+    async def _carry_out(
+        self, targets: Mapping[str, Target], handed_over: Collection[str]
+    ) -> tuple[dict[str, str], set[str]]:
         steps = self._plan(targets)
-        self._stale.expect(stale_after(steps, targets, self.mirror.present))
+        leaving = [step for step in steps if step.name not in handed_over]
+        self._stale.expect(stale_after(leaving, targets, self.mirror.present))
         return await self.mirror.apply(steps), {step.name for step in steps}
 
     def _plan(self, targets: Mapping[str, Target]) -> list[Step]:

@@ -10,6 +10,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.translate import listeners, programmed
+from kube_nftlb.agent.engine.owners import ListenerOwners
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.libnftables import Nftables
@@ -40,7 +41,7 @@ class Mirror:
         self.present: dict[str, objects.Farm] = {}
         self.programmed: dict[str, Programmed] = {}
         self.sessions = Sessions(self.present, reader, nft)
-        self._owners: dict[Listener, str] = {}
+        self._owners = ListenerOwners()
 
     @property
     def requests(self) -> int:
@@ -67,11 +68,8 @@ class Mirror:
             await self._client.send(Request("GET", "/farms/-"))
 
     def owners(self, wanted: Collection[Listener]) -> set[str]:
-        """Return the farms in nftlb that are on any of these listeners, or on all ports of one of their addresses."""
-        found = {self._owners.get(each) for listener in wanted for each in (listener, listener.whole_address)}
-        if whole := {listener.ip for listener in wanted if listener.protocol == "All"}:
-            found.update(name for listener, name in self._owners.items() if listener.ip in whole)
-        return {name for name in found if name is not None}
+        """Return the farms in nftlb that are on any of these listeners (see ``ListenerOwners``)."""
+        return self._owners.of(wanted)
 
     async def apply(self, steps: Iterable[Step]) -> dict[str, str]:
         """Carry out steps in their order. Return what failed, by the farm's name. Raises NftlbUnreachableError.
@@ -132,13 +130,12 @@ class Mirror:
         self.present[farm.name] = farm
         if farm.name != KEEPER:
             self.programmed[farm.name] = programmed(farm)
-        self._owners.update(dict.fromkeys(listeners(farm), farm.name))
+        self._owners.add(farm.name, listeners(farm))
 
     def _drop(self, name: str) -> None:
         if (before := self.present.pop(name, None)) is not None:
             self.programmed.pop(name, None)
-            for listener in listeners(before):
-                self._owners.pop(listener, None)
+            self._owners.remove(name, listeners(before))
 
     async def rebuild(self) -> None:
         """Make nftlb write all its rules anew; sessions are kept."""

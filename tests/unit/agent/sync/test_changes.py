@@ -8,7 +8,7 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw
-from kube_nftlb.agent.table import policy_references, policy_sets
+from kube_nftlb.agent.table import policy_references, policy_sets, traffic_policy
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
@@ -29,7 +29,7 @@ def changes() -> Changes:
     known.put(raw_policy())
     known.turn({key: policy_sets.policy(raw) for key, raw in known.take().items() if raw is not None})
     known.refer(WEB, policy_references.references(LIMITED))
-    return Changes(known)
+    return Changes(known, traffic_policy.contents)
 
 
 def make(

@@ -10,8 +10,8 @@ from kube_nftlb.agent.table.base import SET_NAMES, base
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.netfilter.transaction import Chain, Contents
 
-ALWAYS = {f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6")}
-"""The sets that are looked into with each new connection, used or not."""
+LISTENERS = frozenset(f"listeners{scope}-{family}" for scope in ("", "-all") for family in ("ip", "ip6"))
+"""The sets that are looked into with each new connection while one of them is used: while nftlb serves a farm."""
 
 
 def looked_into(used: frozenset[str]) -> set[str]:
@@ -19,10 +19,11 @@ def looked_into(used: frozenset[str]) -> set[str]:
     return {name for rule in rules for name in re.findall(r"@([a-z0-9-]+)", rule)} & SET_NAMES
 
 
-@pytest.mark.parametrize("name", sorted(SET_NAMES - ALWAYS))
+@pytest.mark.parametrize("name", sorted(SET_NAMES - LISTENERS))
 def test_what_is_used_is_looked_into_and_nothing_else(name: str) -> None:
-    assert looked_into(frozenset()) == ALWAYS
-    assert looked_into(frozenset({name})) == ALWAYS | {name}
+    assert looked_into(frozenset()) == set()
+    assert looked_into(frozenset({name})) == {name}
+    assert looked_into(LISTENERS | {name}) == LISTENERS | {name}
 
 
 def test_every_chain_that_a_rule_leads_to_is_there() -> None:
@@ -49,7 +50,8 @@ def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest
     assert seals() != ours
 
 
-def test_a_plain_farm_costs_a_packet_of_an_open_connection_one_rule() -> None:
-    hooked = [chain for chain in base(frozenset(ALWAYS)).chains if "type filter" in chain.hook]
+def test_a_packet_of_an_open_connection_meets_no_chain_without_nftlb_s_farms_and_one_rule_with_them() -> None:
+    assert not [chain for chain in base(frozenset()).chains if "type filter" in chain.hook]
+    hooked = [chain for chain in base(LISTENERS).chains if "type filter" in chain.hook]
     assert {chain.name for chain in hooked} == {"unserved", "unserved-output"}
     assert {chain.rules[0] for chain in hooked} == {"ct state != new return"}

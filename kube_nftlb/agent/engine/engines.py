@@ -1,0 +1,171 @@
+"""All engines of a node as one: each farm is served by the one that its spec names, and can move between them.
+
+The engine nftables translates packets before nftlb does. So a farm that moves to it is added there first, then removed
+from nftlb; one that moves away is added to nftlb first.
+"""
+
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange, TransactionCount
+from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.transaction import Contents
+
+
+class Engines:
+    """See ``Engine``."""
+
+    name: ClassVar[str] = "the engine"
+
+    def __init__(self, nftables: Engine, nftlb: Engine) -> None:
+        self._nftables = nftables
+        self._nftlb = nftlb
+        self._all = (nftables, nftlb)
+
+    def _of(self, farm: NodeFarm) -> Engine:
+        return self._nftables if farm.spec.engine == "nftables" else self._nftlb
+
+    def _having(self, name: str) -> list[Engine]:
+        return [engine for engine in self._all if name in engine.programmed]
+
+    @property
+    def programmed(self) -> Mapping[str, Programmed]:
+        """See ``Engine``."""
+        return ChainMap(*(dict_of(engine.programmed) for engine in self._all))
+
+    def served_by(self) -> dict[str, int]:
+        """Return how many farms each engine has, by its name."""
+        return {engine.name: len(engine.programmed) for engine in self._all}
+
+    @property
+    def transactions(self) -> TransactionCount:
+        """See ``Engine``."""
+        counts = [engine.transactions for engine in self._all]
+        return TransactionCount(sum(each.requests for each in counts), sum(each.transactions for each in counts))
+
+    def unsupported(self, farm: NodeFarm) -> Blocker | None:
+        """See ``Engine``."""
+        return self._of(farm).unsupported(farm)
+
+    def owners(self, listeners: Collection[Listener]) -> set[str]:
+        """See ``Engine``."""
+        return set().union(*(engine.owners(listeners) for engine in self._all))
+
+    def overlay(self, farm: NodeFarm) -> Contents:
+        """See ``Engine``."""
+        return self._of(farm).overlay(farm)
+
+    def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
+        """See ``Engine``."""
+        rules: dict[str, Contents] = {}
+        for engine in self._all:
+            rules |= engine.rules([each for each in changes if engine in self._targets(each)])
+        return rules
+
+    def _targets(self, change: FarmChange) -> list[Engine]:
+        """Return the engines that a change is for; a farm that is unknown is nobody's."""
+        if change.farm is not None and not change.keep:
+            return [self._of(change.farm)]
+        return self._having(change.name) or [self._nftables]
+
+    def restarted(self) -> bool:
+        """See ``Engine``."""
+        return any(engine.restarted() for engine in self._all)
+
+    async def restore(self) -> None:
+        """See ``Engine``."""
+        for engine in self._all:
+            await engine.restore()
+
+    async def set_node(self, node: NodeFacts) -> None:
+        """See ``Engine``."""
+        for engine in self._all:
+            await engine.set_node(node)
+
+    async def load(self) -> bool:
+        """See ``Engine``."""
+        return any([await engine.load() for engine in self._all])
+
+    async def apply(self, changes: Sequence[FarmChange]) -> Applied:
+        """See ``Engine``."""
+        away = [each for each in changes if self._leaves(each, self._nftables)]
+        to_nftables = [each for each in changes if self._nftables in self._targets(each)]
+        first = await self._nftables.apply(to_nftables) if to_nftables else Applied()
+        if first.nothing_done:
+            return first
+        # Those that the engine nftables has refused stay where they are.
+        handed = [
+            _handed_over(each)
+            for each in to_nftables
+            if self._leaves(each, self._nftlb) and each.name in self._nftables.programmed
+        ]
+        to_nftlb = [each for each in changes if self._nftlb in self._targets(each)] + handed
+        second = await self._nftlb.apply(to_nftlb) if to_nftlb else Applied()
+        handed = [_handed_over(each) for each in away if each.name in self._nftlb.programmed]
+        third = await self._nftables.apply(handed) if handed and not second.nothing_done else Applied()
+        return _together((first, second, third))
+
+    def _leaves(self, change: FarmChange, engine: Engine) -> bool:
+        return (
+            change.farm is not None
+            and not change.keep
+            and self._of(change.farm) is not engine
+            and change.name in engine.programmed
+        )
+
+    async def drift(self, name: str | None = None) -> str | None:
+        """See ``Engine``."""
+        for engine in self._all if name is None else self._having(name):
+            if (drift := await engine.drift(name)) is not None:
+                return drift
+        return None if name is None or name in self.programmed else "no engine has it"
+
+    async def repair(self, name: str | None = None) -> None:
+        """See ``Engine``."""
+        for engine in self._all if name is None else self._having(name):
+            if await engine.drift(name) is not None:
+                await engine.repair(name)
+
+    async def forget_stale(self, name: str) -> None:
+        """See ``Engine``."""
+        for engine in self._having(name):
+            await engine.forget_stale(name)
+
+    async def maintain(self, *, busy: bool) -> str | None:
+        """See ``Engine``."""
+        problems = [problem for engine in self._all if (problem := await engine.maintain(busy=busy))]
+        return "; ".join(problems) or None
+
+    async def aclose(self) -> str | None:
+        """See ``Engine``."""
+        problems = [problem for engine in self._all if (problem := await engine.aclose())]
+        return "; ".join(problems) or None
+
+
+def dict_of(programmed: Mapping[str, Programmed]) -> dict[str, Programmed]:
+    """Return a mapping as the type that ChainMap asks for, which it only reads."""
+    return programmed  # type: ignore[return-value] # ChainMap takes MutableMapping, for its first alone
+
+
+def _handed_over(change: FarmChange) -> FarmChange:
+    """Return what removes a farm from the engine that it leaves, once the other serves it."""
+    return replace(change, farm=None, overlay=None, policies=change.policies_after, handed_over=True)
+
+
+def _together(outcomes: Iterable[Applied]) -> Applied:
+    refused: dict[str, str] = {}
+    rules_refused: dict[str, str] = {}
+    incomplete: set[str] = set()
+    changed: set[str] = set()
+    nothing_done = False
+    for each in outcomes:
+        refused |= each.refused
+        rules_refused |= each.rules_refused
+        incomplete |= set(each.incomplete)
+        changed |= set(each.changed)
+        nothing_done = nothing_done or each.nothing_done
+    return Applied(refused, rules_refused, nothing_done, incomplete, changed)

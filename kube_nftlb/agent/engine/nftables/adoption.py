@@ -1,0 +1,146 @@
+"""Read placements off what the kernel has, for an agent that starts. Pure: no I/O."""
+
+from collections.abc import Iterator, Mapping
+
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.layout import NUMBER, TableFamily, Target
+from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.netfilter import netlink
+
+_DATA, _USERDATA = 2, 6
+_VALUE, _VERDICT, _VERDICT_CHAIN = 1, 2, 2
+
+Dump = Mapping[str, Mapping[bytes, bytes]]
+"""The elements of each map and set, by name: data as attributes, by key."""
+
+
+def placements(dump: Dump) -> dict[str, Placement]:
+    """Return the farms in the table, by name.
+
+    What does not fit together is left out: the caller compares the elements of the result with those that there are.
+    """
+    found: dict[str, Placement] = {}
+    for family in layout.FAMILIES:
+        farms: dict[str, list[Entry]] = {}
+        for all_ports in (False, True):
+            for name, entry in _entries(dump, family, all_ports=all_ports):
+                farms.setdefault(name, []).append(entry)
+        numbered = _Numbered(dump, family)
+        for name, entries in farms.items():
+            found[name] = numbered.placement(name, entries)
+    return found
+
+
+def _entries(dump: Dump, family: TableFamily, *, all_ports: bool) -> Iterator[tuple[str, Entry]]:
+    def of(map_: str) -> Mapping[bytes, bytes]:
+        return dump.get(layout.name(map_, family, all_ports=all_ports), {})
+
+    inside, outside, masquerade = of(layout.INSIDE), of(layout.OUTSIDE), of(layout.MASQUERADE)
+    not_from_node = of(layout.NOT_FROM_NODE)
+    for key, data in of(layout.SERVICES).items():
+        entry = Entry(
+            key,
+            0 if all_ports else layout.listener(family, key).port,
+            _chain(data),
+            _chain(inside.get(key, b"")),
+            _chain(outside.get(key, b"")),
+            _chain(masquerade.get(key, b"")),
+            key not in not_from_node,
+        )
+        yield _comment(data), entry
+
+
+class _Numbered:
+    """The elements of a family that belong to a listener and a number."""
+
+    def __init__(self, dump: Dump, family: TableFamily) -> None:
+        self._dump = dump
+        self._family = family
+        self._sessions: dict[int, list[tuple[bytes, int]]] = {}
+        for key, data in dump.get(layout.name(layout.SESSIONS, family), {}).items():
+            farm = _number(key[: NUMBER.size])
+            self._sessions.setdefault(farm, []).append((key[NUMBER.size :], _number(_value(data))))
+
+    def placement(self, name: str, entries: list[Entry]) -> Placement:
+        entries.sort()
+        first = entries[0]
+        farm = self._of(layout.STICKY, first).get(first.key)
+        sticky = self._sticky(_number(_value(farm)), first) if farm is not None else None
+        return Placement(
+            name,
+            self._family,
+            tuple(entries),
+            tuple(self._endpoints(first, 0)),
+            tuple(self._endpoints(first, layout.INSIDE_FIRST)),
+            sticky=sticky,
+        )
+
+    def _of(self, map_: str, entry: Entry) -> Mapping[bytes, bytes]:
+        return self._dump.get(layout.name(map_, self._family, all_ports=entry.all_ports), {})
+
+    def _endpoints(self, entry: Entry, first: int) -> Iterator[Target]:
+        for data in self._counted(layout.ENDPOINTS, entry, first):
+            yield layout.shared_target(layout.read_endpoint(self._family, _value(data)))
+
+    def _counted(self, map_: str, entry: Entry, number: int) -> Iterator[bytes]:
+        elements = self._of(map_, entry)
+        while (data := elements.get(entry.key + NUMBER.pack(number))) is not None:
+            yield data
+            number += 1
+
+    def _sticky(self, farm: int, entry: Entry) -> Sticky:
+        def picks(first: int) -> Iterator[tuple[int, int]]:
+            for data in self._counted(layout.PICKS, entry, first):
+                yield _remembered(_chain(data))
+
+        main, inside = list(picks(0)), list(picks(layout.INSIDE_FIRST))
+        ttl_s = (main or inside or [(0, 0)])[0][1]
+        return Sticky(
+            farm,
+            tuple(self._sticky_endpoints(entry)),
+            tuple(number for number, _ in main),
+            tuple(number for number, _ in inside),
+            ttl_s,
+            tuple(sorted(self._sessions.get(farm, ()))),
+        )
+
+    def _sticky_endpoints(self, entry: Entry) -> Iterator[tuple[int, Target]]:
+        elements = self._of(layout.STICKY_ENDPOINTS, entry)
+        # Numbers are given lowest first, so there are no large gaps.
+        for number in range(1, len(elements) + 1):
+            if (data := elements.get(entry.key + NUMBER.pack(number))) is not None:
+                yield number, layout.read_endpoint(self._family, _value(data))
+
+
+def highest_farm(dump: Dump, remembered: Mapping[TableFamily, set[int]]) -> int:
+    """Return the highest number of a farm that the table or a client that it remembers has."""
+    found = {layout.FARM_FIRST}
+    for family in layout.FAMILIES:
+        found |= remembered[family]
+        for all_ports in (False, True):
+            sticky = dump.get(layout.name(layout.STICKY, family, all_ports=all_ports), {})
+            found |= {_number(_value(data)) for data in sticky.values()}
+    return max(found)
+
+
+def _remembered(chain: str) -> tuple[int, int]:
+    """Return the number and the time in the name of a chain (see ``scheduling.Remember``)."""
+    _, number, ttl_s, *_ = chain.split("-")
+    return int(number), int(ttl_s)
+
+
+def _value(data: bytes) -> bytes:
+    return netlink.find(data, _DATA, _VALUE) or b""
+
+
+def _number(value: bytes) -> int:
+    number: int = NUMBER.unpack(value)[0]
+    return number
+
+
+def _chain(data: bytes) -> str:
+    return netlink.name(netlink.find(data, _DATA, _VERDICT, _VERDICT_CHAIN))
+
+
+def _comment(data: bytes) -> str:
+    return netlink.name((netlink.find(data, _USERDATA) or b"\0\0")[2:])

@@ -1,0 +1,85 @@
+"""The elements of a placement, and what they tell of one. Pure: no I/O."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.layout import NUMBER, Target
+from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.scheduling import Remember
+from kube_nftlb.netfilter.nftables import messages
+
+
+class Element(NamedTuple):
+    """An element: its map or set, its key, and its data as attributes (see ``messages``), which are empty in a set."""
+
+    map: str
+    key: bytes
+    data: bytes = b""
+
+
+def elements(placement: Placement) -> Iterator[Element]:
+    """Yield all elements of a farm, except those that it shares with others (``shared``)."""
+    for entry in placement.entries:
+        yield from _entry(placement, entry)
+        yield from _endpoints(placement, entry, placement.endpoints, 0)
+        yield from _endpoints(placement, entry, placement.inside, layout.INSIDE_FIRST)
+        if placement.sticky is not None:
+            yield from _sticky(placement, entry, placement.sticky)
+    if placement.sticky is not None:
+        for client, number in placement.sticky.sessions:
+            key = NUMBER.pack(placement.sticky.farm) + client
+            yield Element(f"{layout.SESSIONS}-{placement.family}", key, messages.value(NUMBER.pack(number)))
+
+
+def shared(placement: Placement) -> Iterator[Element]:
+    """Yield the elements that other farms may have too."""
+    for ip in placement.hairpin:
+        yield Element(f"{layout.HAIRPIN}-{placement.family}", ip + ip)
+
+
+def _entry(placement: Placement, entry: Entry) -> Iterator[Element]:
+    def of(map_: str, chain: str, comment: str = "") -> Element:
+        name = layout.name(map_, placement.family, all_ports=entry.all_ports)
+        return Element(name, entry.key, messages.leads_to(chain, comment))
+
+    yield of(layout.SERVICES, entry.chain, placement.name)
+    if entry.inside:
+        yield of(layout.INSIDE, entry.inside)
+        yield of(layout.OUTSIDE, entry.outside)
+    if entry.masquerade:
+        yield of(layout.MASQUERADE, entry.masquerade)
+    if not entry.from_node:
+        yield Element(layout.name(layout.NOT_FROM_NODE, placement.family, all_ports=entry.all_ports), entry.key)
+
+
+def _endpoints(placement: Placement, entry: Entry, endpoints: tuple[Target, ...], first: int) -> Iterator[Element]:
+    name = layout.name(layout.ENDPOINTS, placement.family, all_ports=entry.all_ports)
+    for number, to in enumerate(endpoints, first):
+        yield Element(name, entry.key + NUMBER.pack(number), layout.endpoint_value(placement.family, to, entry.port))
+
+
+def _sticky(placement: Placement, entry: Entry, sticky: Sticky) -> Iterator[Element]:
+    def name(map_: str) -> str:
+        return layout.name(map_, placement.family, all_ports=entry.all_ports)
+
+    yield Element(name(layout.STICKY), entry.key, messages.value(NUMBER.pack(sticky.farm)))
+    for number, to in sticky.endpoints:
+        key = entry.key + NUMBER.pack(number)
+        yield Element(name(layout.STICKY_ENDPOINTS), key, layout.endpoint_value(placement.family, to, entry.port))
+    for first, picks in ((0, sticky.picks), (layout.INSIDE_FIRST, sticky.inside_picks)):
+        for position, number in enumerate(picks, first):
+            chain = Remember(placement.family, entry.all_ports, sticky.ttl_s, number)
+            yield Element(name(layout.PICKS), entry.key + NUMBER.pack(position), messages.leads_to(chain.name))
+
+
+def chains(placement: Placement) -> set[str]:
+    """Return the names of the chains that the elements of a farm lead to, but for those that are always there."""
+    names = {chain for entry in placement.entries for chain in (entry.chain, entry.inside, entry.outside)}
+    if placement.sticky is not None:
+        for number in {*placement.sticky.picks, *placement.sticky.inside_picks}:
+            for all_ports in {entry.all_ports for entry in placement.entries}:
+                names.add(Remember(placement.family, all_ports, placement.sticky.ttl_s, number).name)
+    return {
+        name for name in names if name not in (layout.DROP, layout.REFUSE) and not name.startswith(layout.BY_CLIENT)
+    }

@@ -1,0 +1,230 @@
+"""The engine of nftables maps. Everything that a farm needs is elements, and a batch of changes is one transaction.
+
+See docs/dataplane.md.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import structlog
+
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.flows import Flows
+from kube_nftlb.agent.engine.nftables.placement import Placement, place
+from kube_nftlb.agent.engine.nftables.reading import ElementReader
+from kube_nftlb.agent.engine.nftables.state_file import StateFile
+from kube_nftlb.agent.engine.nftables.store import Store
+from kube_nftlb.agent.engine.nftables.support import unsupported
+from kube_nftlb.agent.engine.owners import ListenerOwners
+from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table import policies, source_ranges
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.conntrack import Connections
+from kube_nftlb.netfilter.libnftables import Nftables
+from kube_nftlb.netfilter.nftables.transaction import Transactions
+from kube_nftlb.netfilter.transaction import Contents
+
+_log = structlog.get_logger()
+
+
+class NftablesEngine:
+    """See ``Engine``."""
+
+    name: ClassVar[str] = "nftables"
+
+    def __init__(
+        self,
+        nft: Nftables,
+        netfilter: Transactions,
+        reader: ElementReader,
+        connections: Connections,
+        table: AgentTable,
+        state_file: Path,
+        clock: Clock,
+    ) -> None:
+        self._netfilter = netfilter
+        self._table = table
+        self._clock = clock
+        self._store = Store(nft, netfilter, reader)
+        self._flows = Flows(connections)
+        self._state_file = StateFile(state_file)
+        self._programmed: dict[str, Programmed] = {}
+        self._owners = ListenerOwners()
+        self._next_farm = layout.FARM_FIRST
+
+    @property
+    def programmed(self) -> Mapping[str, Programmed]:
+        """See ``Engine``."""
+        return self._programmed
+
+    @property
+    def transactions(self) -> TransactionCount:
+        """See ``Engine``."""
+        return TransactionCount(0, self._netfilter.runs)
+
+    def unsupported(self, farm: NodeFarm) -> Blocker | None:
+        """See ``Engine``."""
+        return unsupported(farm)
+
+    def owners(self, listeners: Collection[Listener]) -> set[str]:
+        """See ``Engine``."""
+        return self._owners.of(listeners)
+
+    def overlay(self, farm: NodeFarm) -> Contents:
+        """See ``Engine``."""
+        return source_ranges.contents(farm)
+
+    def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
+        """See ``Engine``."""
+        rules = {each.name: each.overlay for each in changes if each.overlay is not None}
+        return rules | {policies.rules_owner(each.name): each.policies for each in changes}
+
+    def restarted(self) -> bool:
+        """See ``Engine``."""
+        return False
+
+    async def restore(self) -> None:
+        """See ``Engine``."""
+        self._next_farm = await self._store.load() + 1
+        if not self._store.placements and (placed := self._state_file.read()):
+            refused = await self._put(placed)
+            _log.info("restored farms", farms=len(placed) - len(refused))
+
+    async def set_node(self, node: NodeFacts) -> None:
+        """See ``Engine``."""
+        ranges = {"ip": node.pod_cidrs.get("ipv4", ()), "ip6": node.pod_cidrs.get("ipv6", ())}
+        await self._store.set_local_pods({family: tuple(ranges[family]) for family in layout.FAMILIES})
+
+    async def load(self) -> bool:
+        """See ``Engine``."""
+        verified = set(self._programmed)
+        self._next_farm = await self._store.load() + 1
+        self._programmed.clear()
+        self._owners.clear()
+        for placement in self._store.placements.values():
+            self._note(placement)
+        return not verified <= self._programmed.keys()
+
+    async def apply(self, changes: Sequence[FarmChange]) -> Applied:
+        """See ``Engine``.
+
+        Rules that keep clients out are added to the agent table before elements change, and removed afterwards.
+        """
+        overlays = {each.name: each.overlay for each in changes if each.overlay is not None}
+        before = overlays | {policies.rules_owner(each.name): each.policies for each in changes}
+        before = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
+        if rules_refused := await self._table.update(before):
+            return Applied(rules_refused=rules_refused, nothing_done=True)
+        served = {each.name: self._programmed.get(each.name) for each in changes}
+        refused, changed = await self._apply(changes)
+        after = {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
+        rules_refused = await self._table.update(overlays | after)
+        for each in changes:
+            if not (each.keep or each.handed_over or each.name in refused):
+                was = served[each.name]
+                listeners = was.listeners if was is not None else frozenset()
+                served_before = was is not None and not was.refuses
+                await self._flows.changed(each, listeners, self._clock.now(), served=served_before)
+        return Applied(refused, rules_refused, changed=changed)
+
+    async def _apply(self, changes: Sequence[FarmChange]) -> tuple[dict[str, str], set[str]]:
+        placed: dict[str, Placement | None] = {}
+        refused: dict[str, str] = {}
+        for change in changes:
+            if change.keep:
+                continue
+            try:
+                placed[change.name] = self._place(change.farm) if change.farm is not None else None
+            except Exception as error:
+                # One unexpected farm must not end the service of all others.
+                _log.exception("cannot place a farm", farm=change.name)
+                refused[change.name] = f"unexpected error: {error!r}"
+        before = {name: self._store.placements.get(name) for name in placed}
+        refused |= await self._put(placed)
+        changed = {name for name in placed if before[name] != self._store.placements.get(name)}
+        return refused, changed
+
+    def _place(self, farm: NodeFarm) -> Placement:
+        placement = place(farm, self._store.placements.get(farm.name), self._next_farm)
+        if placement.sticky is not None and placement.sticky.farm == self._next_farm:
+            self._next_farm += 1
+        return placement
+
+    async def _put(self, placed: Mapping[str, Placement | None]) -> dict[str, str]:
+        refused = await self._store.put(placed)
+        for name, placement in placed.items():
+            if name not in refused:
+                self._forget(name)
+                if placement is not None:
+                    self._note(placement)
+        return refused
+
+    def _note(self, placement: Placement) -> None:
+        listeners = frozenset(layout.listener(placement.family, entry.key) for entry in placement.entries)
+        reachable = placement.sticky.endpoints if placement.sticky is not None else placement.endpoints
+        refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)
+        self._programmed[placement.name] = Programmed(
+            listeners, len(reachable), 0 if refuses else max(1, len(reachable))
+        )
+        self._owners.add(placement.name, listeners)
+
+    def _forget(self, name: str) -> None:
+        if (before := self._programmed.pop(name, None)) is not None:
+            self._owners.remove(name, before.listeners)
+
+    async def drift(self, name: str | None = None) -> str | None:
+        """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
+        if name is None:
+            return await self._store.drift()
+        if name not in self._store.placements:
+            return "the table does not have it"
+        return None if await self._store.has(name) else "the kernel lacks a listener of it"
+
+    async def repair(self, name: str | None = None) -> None:
+        """See ``Engine``."""
+        del name
+        await self._store.repair()
+
+    async def forget_stale(self, name: str) -> None:
+        """See ``Engine``."""
+        if (programmed := self._programmed.get(name)) is not None:
+            await self._flows.forget_stale(name, programmed.listeners)
+
+    async def maintain(self, *, busy: bool) -> str | None:
+        """See ``Engine``."""
+        now = self._clock.now()
+        await self._flows.again(now)
+        if not busy:
+            await self._store.sweep()
+        try:
+            self._state_file.save_if_due(self._savable(), now, busy=busy)
+        except OSError as error:
+            return _cannot_save(error)
+        return None
+
+    def _savable(self) -> dict[str, Placement]:
+        """Return the farms that need nothing of the agent table, which is not there when a node boots."""
+        return {
+            name: placement
+            for name, placement in self._store.placements.items()
+            if not (self._table.owned(name) or self._table.owned(policies.rules_owner(name)))
+        }
+
+    async def aclose(self) -> str | None:
+        """See ``Engine``."""
+        await self._flows.again(self._clock.now())
+        try:
+            self._state_file.save(self._savable())
+        except OSError as error:
+            return _cannot_save(error)
+        return None
+
+
+def _cannot_save(error: OSError) -> str:
+    _log.warning("cannot write the state file of nftables", error=str(error))
+    return f"cannot write the state file of the engine nftables: {error}"

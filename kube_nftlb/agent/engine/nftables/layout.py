@@ -1,0 +1,125 @@
+"""The names in the table ``inet kube-nftlb-services``, and the keys and data of its elements. Pure: no I/O."""
+
+import functools
+import ipaddress
+import struct
+from typing import Literal, NamedTuple
+
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
+from kube_nftlb.netfilter.nftables import messages
+
+TABLE = "kube-nftlb-services"
+
+TableFamily = Literal["ip", "ip6"]
+FAMILIES: tuple[TableFamily, ...] = ("ip", "ip6")
+
+SERVICES = "services"
+"""The maps from a listener to the chain that chooses among its endpoints, refuses or drops.
+
+Each map of listeners exists four times: for a protocol and port, or for all of an address (``-all``), in both families.
+"""
+INSIDE, OUTSIDE = "inside", "outside"
+"""The same for listeners that serve clients of this node otherwise than others."""
+ENDPOINTS = "endpoints"
+"""The maps from a listener and a number to an endpoint."""
+STICKY = "sticky"
+"""The maps from a listener to the number of its farm, which remembers clients."""
+STICKY_ENDPOINTS = "sticky-endpoints"
+"""The maps from a listener and the number of an endpoint, which it keeps for life, to the endpoint."""
+PICKS = "picks"
+"""The maps from a listener and a number to the chain that remembers an endpoint for a client."""
+AFFINITY = "affinity"
+"""The maps from the number of a farm and a client to the number of its endpoint; packets fill them."""
+SESSIONS = "sessions"
+"""The same for the fixed sessions of farms."""
+MASQUERADE = "masquerade"
+"""The maps from a listener to the chain that decides who is masqueraded."""
+HAIRPIN = "hairpin"
+"""The sets of a backend's address twice, as client and as backend."""
+NOT_FROM_NODE = "not-from-node"
+"""The sets of listeners that do not serve the node itself."""
+LOCAL_PODS = "local-pods"
+"""The sets of the ranges of this node's pods."""
+
+REFUSE = "refuse"
+DROP = ""
+"""Stands for the verdict, where others name a chain."""
+BY_CLIENT = "by-client"
+
+INSIDE_FIRST = 1 << 24
+"""The first number of the endpoints for clients of this node, where these get others."""
+FARM_FIRST = 1 << 25
+"""The first number of a farm; those of endpoints are below."""
+
+AFFINITY_MAX = 1 << 18
+"""The maximum number of clients that are remembered, in each family."""
+
+_PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
+_PROTOCOL_NAMES: dict[int, Literal["TCP", "UDP", "SCTP"]] = {6: "TCP", 17: "UDP", 132: "SCTP"}
+_LISTENER = {"ip": struct.Struct(">B3x4sH2x"), "ip6": struct.Struct(">B3x16sH2x")}
+_ENDPOINT = {"ip": struct.Struct(">4sH2x"), "ip6": struct.Struct(">16sH2x")}
+NUMBER = struct.Struct("=I")
+ADDRESS_BYTES = {"ip": 4, "ip6": 16}
+
+
+class Target(NamedTuple):
+    """Where an endpoint is: its address, and its port or 0 if connections keep theirs."""
+
+    ip: bytes
+    port: int
+
+
+def key_bytes(family: TableFamily, *, all_ports: bool) -> int:
+    """Return the length of a listener's key."""
+    return ADDRESS_BYTES[family] if all_ports else _LISTENER[family].size
+
+
+@functools.lru_cache(maxsize=65536)
+def packed(ip: str) -> bytes:
+    """Return an address as the kernel has it."""
+    return ipaddress.ip_address(ip).packed
+
+
+def target(ip: str, port: int | None) -> Target:
+    """Return where an endpoint is. Farms with the same endpoints share it."""
+    return shared_target(Target(packed(ip), port or 0))
+
+
+@functools.lru_cache(maxsize=65536)
+def shared_target(to: Target) -> Target:
+    """Return an endpoint that equals this one, and is the same object for all farms that have it."""
+    return to
+
+
+def listener_key(listener: Listener) -> bytes:
+    """Return the key of a listener: protocol, address and port, or the address alone."""
+    ip = packed(listener.ip)
+    if listener.protocol == "All":
+        return ip
+    family = "ip" if len(ip) == ADDRESS_BYTES["ip"] else "ip6"
+    return _LISTENER[family].pack(_PROTOCOLS[listener.protocol], ip, listener.port)
+
+
+def listener(family: TableFamily, key: bytes) -> Listener:
+    """Return the listener that a key stands for."""
+    if len(key) == ADDRESS_BYTES[family]:
+        return Listener(str(ipaddress.ip_address(key)), "All", ALL_PORTS)
+    protocol, ip, port = _LISTENER[family].unpack(key)
+    return Listener(str(ipaddress.ip_address(ip)), _PROTOCOL_NAMES[protocol], port)
+
+
+def endpoint_value(family: TableFamily, to: Target, port: int) -> bytes:
+    """Return the data of an endpoint for a listener on a port, or on all with 0."""
+    return messages.value(_ENDPOINT[family].pack(to.ip, to.port or port) if port else to.ip)
+
+
+def read_endpoint(family: TableFamily, value: bytes) -> Target:
+    """Return the endpoint in the data of an element."""
+    if len(value) == ADDRESS_BYTES[family]:
+        return Target(value, 0)
+    return Target(*_ENDPOINT[family].unpack(value))
+
+
+def name(map_: str, family: TableFamily, *, all_ports: bool = False) -> str:
+    """Return the name of a map or set for one family."""
+    return f"{map_}-all-{family}" if all_ports else f"{map_}-{family}"

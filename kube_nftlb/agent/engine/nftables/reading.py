@@ -1,0 +1,95 @@
+"""Read the table's elements: quickly, as there may be hundreds of thousands."""
+
+import struct
+from collections import Counter
+from typing import Protocol
+
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.layout import TABLE
+from kube_nftlb.netfilter import netlink, readback
+from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables import messages
+
+_LENGTH = struct.Struct("=H")
+_KEY_OFFSET = 12
+"""The headers of the element, its key and the key's value, of four bytes each."""
+
+
+class ElementReader(Protocol):
+    """Reads the table."""
+
+    async def rule_counts(self) -> Counter[str]:
+        """Return how many rules each chain has; chains without rules are left out."""
+
+    async def has_chain(self, name: str) -> bool:
+        """Return True if the table has a chain."""
+
+    async def dump(self, name: str, key_bytes: int) -> list[tuple[bytes, bytes]]:
+        """Return the elements of a map or set: keys, and data as attributes."""
+
+    async def has_element(self, name: str, key: bytes) -> bool:
+        """Return True if a map or set has this key."""
+
+
+class TableElements:
+    """See ``ElementReader``."""
+
+    def __init__(self, netfilter: NetfilterSocket) -> None:
+        self._netfilter = netfilter
+
+    async def rule_counts(self) -> Counter[str]:
+        """See ``ElementReader``."""
+        return await readback.RulesetReader(self._netfilter).rule_counts(TABLE)
+
+    async def has_chain(self, name: str) -> bool:
+        """See ``ElementReader``."""
+        return bool(await self._netfilter.ask("inet", netlink.GET_CHAIN, messages.chain_names(TABLE, name)))
+
+    async def dump(self, name: str, key_bytes: int) -> list[tuple[bytes, bytes]]:
+        """See ``ElementReader``."""
+        payload = readback.set_payload(TABLE, name)
+        found: list[tuple[bytes, bytes]] = []
+        for answer in await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True):
+            found.extend(_elements(netlink.find(answer, readback.ELEMENTS_LIST) or b"", key_bytes))
+        return found
+
+    async def has_element(self, name: str, key: bytes) -> bool:
+        """See ``ElementReader``."""
+        payload = messages.element_list(TABLE, name, [messages.element(key)])
+        return bool(await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload))
+
+
+def _elements(data: bytes, key_bytes: int) -> list[tuple[bytes, bytes]]:
+    found = []
+    position, end, after_key = 0, len(data), _KEY_OFFSET + key_bytes
+    while position < end:
+        (length,) = _LENGTH.unpack_from(data, position)
+        if length < after_key:
+            break
+        key = data[position + _KEY_OFFSET : position + after_key]
+        found.append((key, data[position + after_key : position + length]))
+        position += (length + 3) & ~3
+    return found
+
+
+def key_bytes() -> dict[str, int]:
+    """Return the length of the keys of each map and set, by name."""
+    lengths = {}
+    for family in layout.FAMILIES:
+        for all_ports in (False, True):
+            listener = layout.key_bytes(family, all_ports=all_ports)
+            for map_ in (
+                layout.SERVICES,
+                layout.INSIDE,
+                layout.OUTSIDE,
+                layout.MASQUERADE,
+                layout.NOT_FROM_NODE,
+                layout.STICKY,
+            ):
+                lengths[layout.name(map_, family, all_ports=all_ports)] = listener
+            for map_ in (layout.ENDPOINTS, layout.STICKY_ENDPOINTS, layout.PICKS):
+                lengths[layout.name(map_, family, all_ports=all_ports)] = listener + layout.NUMBER.size
+        address = layout.ADDRESS_BYTES[family]
+        lengths[layout.name(layout.SESSIONS, family)] = layout.NUMBER.size + address
+        lengths[layout.name(layout.HAIRPIN, family)] = 2 * address
+    return lengths

@@ -1,0 +1,168 @@
+"""What the table has without any farm: maps, sets, and the chains that are hooked in. Pure: no I/O.
+
+Written as text, unlike what depends on farms: it is programmed once, and types such as ``typeof numgen`` are not
+worth encoding by hand.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+
+from kube_nftlb.agent.engine.nftables.layout import (
+    AFFINITY,
+    AFFINITY_MAX,
+    BY_CLIENT,
+    ENDPOINTS,
+    FAMILIES,
+    HAIRPIN,
+    INSIDE,
+    LOCAL_PODS,
+    MASQUERADE,
+    NOT_FROM_NODE,
+    OUTSIDE,
+    PICKS,
+    SERVICES,
+    SESSIONS,
+    STICKY,
+    STICKY_ENDPOINTS,
+    TABLE,
+    TableFamily,
+)
+
+_ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+_PORTS = "meta l4proto { tcp, udp, sctp }"
+
+_PRIORITY = -105
+"""Before nftlb translates (-100): a farm that moves between the engines is served by this one while both have it."""
+_MASQUERADE_PRIORITY = 95
+"""After source addresses of farms (90), before nftlb masquerades (100)."""
+
+
+def creation() -> str:
+    """Return the commands that create the table, whatever there was."""
+    lines = [*_sets(), *_chains(), f"chain {seal()} {{ }}"]
+    body = "\n".join(f"\t{line}" for line in lines)
+    return f"table inet {TABLE} {{}}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n{body}\n}}\n"
+
+
+def local_pods(ranges: Mapping[TableFamily, Iterable[str]]) -> str:
+    """Return the commands that set the ranges of this node's pods."""
+    commands = []
+    for family in FAMILIES:
+        name = f"inet {TABLE} {LOCAL_PODS}-{family}"
+        commands.append(f"flush set {name}\n")
+        if elements := ", ".join(ranges.get(family, ())):
+            commands.append(f"add element {name} {{ {elements} }}\n")
+    return "".join(commands)
+
+
+def seal() -> str:
+    """Return the name of an empty chain by which an agent recognizes a table that it knows how to use."""
+    text = "\n".join((*_sets(), *_chains()))
+    return f"layout-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+
+def map_names() -> list[str]:
+    """Return the names of all maps and sets whose elements are those of farms."""
+    return [name for family in FAMILIES for name, _ in _maps(family)]
+
+
+def rule_counts() -> dict[str, int]:
+    """Return how many rules each chain has."""
+    return {name: len(rules) for name, _, rules in _all_chains() if rules}
+
+
+def _key(family: TableFamily) -> str:
+    return f"inet_proto . {_ADDRESS[family]} . inet_service"
+
+
+def _key_expression(family: TableFamily) -> str:
+    return f"meta l4proto . {family} daddr . th dport"
+
+
+def _maps(family: TableFamily) -> Iterator[tuple[str, str]]:
+    """Yield the names and declarations of what farms put elements into."""
+    address, number = _ADDRESS[family], "numgen random mod 2"
+    for part, key, expression, endpoint in (
+        ("", _key(family), _key_expression(family), f"{family} daddr . th dport"),
+        ("-all", address, f"{family} daddr", f"{family} daddr"),
+    ):
+        suffix = f"{part}-{family}"
+        for name in (SERVICES, INSIDE, OUTSIDE, MASQUERADE):
+            yield name + suffix, f"map {name}{suffix} {{ type {key} : verdict; }}"
+        yield NOT_FROM_NODE + suffix, f"set {NOT_FROM_NODE}{suffix} {{ type {key}; }}"
+        yield ENDPOINTS + suffix, f"map {ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
+        yield STICKY + suffix, f"map {STICKY}{suffix} {{ type {key} : classid; }}"
+        yield PICKS + suffix, f"map {PICKS}{suffix} {{ typeof {expression} . {number} : verdict; }}"
+        value = f"{address} . inet_service" if not part else address
+        yield STICKY_ENDPOINTS + suffix, f"map {STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
+    yield f"{SESSIONS}-{family}", f"map {SESSIONS}-{family} {{ type classid . {address} : classid; }}"
+    yield f"{HAIRPIN}-{family}", f"set {HAIRPIN}-{family} {{ type {address} . {address}; }}"
+
+
+def _sets() -> Iterator[str]:
+    for family in FAMILIES:
+        yield from (declaration for _, declaration in _maps(family))
+        yield (
+            f"map {AFFINITY}-{family} {{ type classid . {_ADDRESS[family]} : classid; flags dynamic,timeout; "
+            f"size {AFFINITY_MAX}; }}"
+        )
+        yield f"set {LOCAL_PODS}-{family} {{ type {_ADDRESS[family]}; flags interval; auto-merge; }}"
+
+
+def _chains() -> Iterator[str]:
+    for name, hook, rules in _all_chains():
+        yield f"chain {name} {{ {'; '.join((*((hook,) if hook else ()), *rules))}; }}"
+
+
+def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield names, hooks and rules. A chain comes after those that it leads to."""
+    refuse = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
+    yield "refuse", "", refuse
+    hairpin = tuple(
+        f"{family} saddr . {family} daddr @{HAIRPIN}-{family} masquerade fully-random" for family in FAMILIES
+    )
+    ours = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in FAMILIES)
+    yield "masquerade-always", "", ("masquerade fully-random",)
+    yield "masquerade-from-outside", "", (*hairpin, *ours, "masquerade fully-random")
+    yield "masquerade-from-itself", "", (*hairpin, "fib saddr type local masquerade fully-random")
+    for family in FAMILIES:
+        for part, key in (("", _key_expression(family)), ("-all", f"{family} daddr")):
+            inside = f"{key} vmap @{INSIDE}{part}-{family}"
+            rules = (
+                f"{family} saddr @{LOCAL_PODS}-{family} {inside}",
+                f"fib saddr type local {inside}",
+                f"{key} vmap @{OUTSIDE}{part}-{family}",
+            )
+            yield f"{BY_CLIENT}{part}-{family}", "", rules
+    services = tuple(
+        rule
+        for family in FAMILIES
+        for rule in (
+            f"{_key_expression(family)} vmap @{SERVICES}-{family}",
+            f"{_PORTS} {family} daddr vmap @{SERVICES}-all-{family}",
+        )
+    )
+    not_from_node = tuple(
+        rule
+        for family in FAMILIES
+        for rule in (
+            f"{_key_expression(family)} @{NOT_FROM_NODE}-{family} return",
+            f"{family} daddr @{NOT_FROM_NODE}-all-{family} return",
+        )
+    )
+    yield "prerouting", _hook("prerouting", _PRIORITY), services
+    yield "output", _hook("output", _PRIORITY), (*not_from_node, *services)
+    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), tuple(_masquerading())
+
+
+def _masquerading() -> Iterator[str]:
+    # In a table of the family inet the status makes the kernel track connections of both families.
+    for family in FAMILIES:
+        for protocol in ("tcp", "udp", "sctp"):
+            key = f"meta l4proto . ct original {family} daddr . ct original proto-dst"
+            yield f"ct status dnat meta l4proto {protocol} {key} vmap @{MASQUERADE}-{family}"
+        yield f"ct status dnat ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
+
+
+def _hook(hook: str, priority: int) -> str:
+    return f"type nat hook {hook} priority {priority}; policy accept"

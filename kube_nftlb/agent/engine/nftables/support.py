@@ -1,0 +1,24 @@
+"""What the engine of nftables maps cannot serve, and why. Pure: no I/O."""
+
+from kube_nftlb.agent.model import Blocker, NodeFarm
+from kube_nftlb.api.farm import engines
+
+ELEMENTS_MAX = 1 << 18
+"""The maximum number of elements of a farm: each listener has one for each endpoint, times its weight."""
+
+
+def unsupported(farm: NodeFarm) -> Blocker | None:
+    """Return why this engine cannot serve a farm, or None if it can."""
+    spec = farm.spec
+    if why := engines.lacking({"mode": spec.mode, "persistence": spec.persistence, "mark": spec.mark}):
+        return Blocker("Unsupported", f"{why}; use the engine nftlb")
+    if any(each.mark is not None for each in spec.backend_options):
+        return Blocker("Unsupported", "the engine nftables does not set marks of backends; use the engine nftlb")
+    if spec.flow_offload:
+        return Blocker("Unsupported", "the engine nftables does not use flow tables; unset flowOffload")
+    listeners = sum(1 for _ in farm.listeners)
+    weights = sum(each.backend.weight for each in farm.endpoints)
+    if (elements := listeners * weights) > ELEMENTS_MAX:
+        message = f"{listeners} listeners with endpoints of a total weight of {weights} make {elements} elements"
+        return Blocker("Unsupported", f"{message}; the engine nftables allows {ELEMENTS_MAX}")
+    return None

@@ -1,0 +1,96 @@
+"""The messages of a transaction: what to add to a table, and what to delete. No I/O."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from kube_nftlb.netfilter.netlink import attribute, text
+from kube_nftlb.netfilter.nftables.expressions import Verdict, verdict_data
+
+_NEW_CHAIN, _DELETE_CHAIN, _NEW_RULE, _NEW_ELEMENTS, _DELETE_ELEMENTS = 3, 5, 6, 12, 14
+_CREATE, _APPEND = 0x400, 0x800
+_CHAIN_TABLE, _CHAIN_NAME = 1, 3
+_RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
+_ELEMENTS_TABLE, _ELEMENTS_SET, _ELEMENTS_LIST = 1, 2, 3
+_LIST_ELEMENT = 1
+_VALUE = 1
+_KEY, _DATA, _USERDATA = 1, 2, 6
+_COMMENT = 0
+_COMMENT_MAX = 126
+_LIST_BYTES = 48 << 10
+"""The list of elements in a message is one attribute, of at most 64 KiB."""
+
+
+class Message(NamedTuple):
+    """A message: its type, the flags that it needs, and its attributes."""
+
+    kind: int
+    flags: int
+    attributes: bytes
+
+
+def new_chain(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message]:
+    """Yield what adds a chain with these rules, each given as its expressions."""
+    yield Message(_NEW_CHAIN, _CREATE, chain_names(table, name))
+    for rule in rules:
+        attributes = text(_RULE_TABLE, table) + text(_RULE_CHAIN, name) + attribute(_RULE_EXPRESSIONS, rule)
+        yield Message(_NEW_RULE, _CREATE | _APPEND, attributes)
+
+
+def delete_chain(table: str, name: str) -> Message:
+    """Return what deletes a chain with its rules."""
+    return Message(_DELETE_CHAIN, 0, chain_names(table, name))
+
+
+def chain_names(table: str, name: str) -> bytes:
+    """Return the attributes that name a chain."""
+    return text(_CHAIN_TABLE, table) + text(_CHAIN_NAME, name)
+
+
+def value(data: bytes) -> bytes:
+    """Return the data of an element of a map."""
+    return attribute(_DATA, attribute(_VALUE, data))
+
+
+def leads_to(chain: str, comment: str = "") -> bytes:
+    """Return the data of an element that leads to a chain, or drops packets if there is none; with a comment."""
+    data = verdict_data(Verdict.GOTO, chain) if chain else verdict_data(Verdict.DROP)
+    return attribute(_DATA, data) + (_comment(comment) if comment else b"")
+
+
+def _comment(comment: str) -> bytes:
+    told = comment.encode()[:_COMMENT_MAX] + b"\0"
+    return attribute(_USERDATA, bytes((_COMMENT, len(told))) + told)
+
+
+def new_elements(table: str, name: str, elements: Iterable[tuple[bytes, bytes]]) -> Iterator[Message]:
+    """Yield what adds elements to a set or map: their keys, and their data as attributes, which are empty in a set."""
+    return _elements(_NEW_ELEMENTS, table, name, (element(key, data) for key, data in elements))
+
+
+def delete_elements(table: str, name: str, keys: Iterable[bytes]) -> Iterator[Message]:
+    """Yield what deletes elements from a set or map."""
+    return _elements(_DELETE_ELEMENTS, table, name, (element(key) for key in keys))
+
+
+def element(key: bytes, data: bytes = b"") -> bytes:
+    """Return an element of a list of elements."""
+    return attribute(_LIST_ELEMENT, attribute(_KEY, attribute(_VALUE, key)) + data)
+
+
+def element_list(table: str, name: str, elements: Iterable[bytes]) -> bytes:
+    """Return the attributes of a message about elements."""
+    listed = attribute(_ELEMENTS_LIST, b"".join(elements))
+    return text(_ELEMENTS_TABLE, table) + text(_ELEMENTS_SET, name) + listed
+
+
+def _elements(kind: int, table: str, name: str, elements: Iterable[bytes]) -> Iterator[Message]:
+    parts: list[bytes] = []
+    size = 0
+    for each in elements:
+        parts.append(each)
+        size += len(each)
+        if size > _LIST_BYTES:
+            yield Message(kind, _CREATE, element_list(table, name, parts))
+            parts, size = [], 0
+    if parts:
+        yield Message(kind, _CREATE, element_list(table, name, parts))

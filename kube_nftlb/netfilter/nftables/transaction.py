@@ -1,0 +1,149 @@
+"""Transactions of nftables over netlink: all of it takes effect, or nothing."""
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, Self
+
+from kube_nftlb import errors
+from kube_nftlb.netfilter.nftables.messages import Message
+
+_NETLINK_NETFILTER = 12
+_NFTABLES = 10
+_BEGIN, _END = 0x10, 0x11
+_REQUEST, _ACKNOWLEDGE = 0x1, 0x4
+_ERROR = 2
+_INET = 1
+_HEADER = struct.Struct("=IHHIIBB")
+_RESOURCE = struct.Struct(">H")
+_HEADER_BYTES = _HEADER.size + _RESOURCE.size
+_ANSWER = struct.Struct("=IHHIIi")
+_READ_BYTES = 1 << 17
+_SEND_BYTES = 64 << 20
+_SO_SNDBUFFORCE = 32
+"""See socket(7); the module ``socket`` lacks it."""
+_IN_THREAD_BYTES = 64 << 10
+"""The kernel works on a transaction while it is sent: a large one must not keep the event loop."""
+_TIMEOUT_S = 30
+_ATTEMPTS = 5
+_RETRY_S = 0.01
+_TRANSIENT = (errno.EBUSY, errno.EAGAIN, errno.EINTR)
+"""A table of elements is being resized."""
+
+
+class _Refusal(NamedTuple):
+    """An errno, and the position of the message that it is about, from 1; 0: all of the transaction."""
+
+    code: int
+    position: int
+
+
+class Transactions(Protocol):
+    """Commits transactions on tables of the family inet."""
+
+    runs: int
+    """The number of transactions that were tried."""
+
+    async def commit(self, messages: Sequence[Message]) -> None:
+        """Commit all messages in one transaction. Raises KernelError if the kernel refuses any; nothing changes."""
+
+
+class NftSocket:
+    """Commits transactions in this network namespace. Use ``open``."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self._lock = asyncio.Lock()
+        self._sequence = 0
+        self._room = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
+        self.runs = 0
+
+    @classmethod
+    def open(cls) -> Self:
+        """Open the socket. Raises OSError."""
+        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
+        opened.settimeout(_TIMEOUT_S)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BYTES)
+        except PermissionError:
+            # In a user namespace only up to net.core.wmem_max.
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        opened.bind((0, 0))
+        return cls(opened)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    async def commit(self, messages: Sequence[Message]) -> None:
+        """See ``Transactions``. One that is larger than the socket's buffer is divided."""
+        async with self._lock:
+            for part in self._parts(messages):
+                await self._commit(part)
+
+    def _parts(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
+        part: list[Message] = []
+        size = 0
+        for message in messages:
+            length = _HEADER_BYTES + len(message.attributes)
+            if part and size + length > self._room:
+                yield part
+                part, size = [], 0
+            part.append(message)
+            size += length
+        if part:
+            yield part
+
+    async def _commit(self, messages: Sequence[Message]) -> None:
+        for left in reversed(range(_ATTEMPTS)):
+            self.runs += 1
+            if (refusal := await self._try(messages)) is None:
+                return
+            if not left or refusal.code not in _TRANSIENT:
+                where = f"message {refusal.position} of {len(messages)}" if refusal.position else "all of it"
+                raise errors.KernelError(f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}")
+            await asyncio.sleep(_RETRY_S)
+
+    async def _try(self, messages: Sequence[Message]) -> _Refusal | None:
+        first = self._sequence + 1
+        data = b"".join(self._encoded(messages))
+        last = self._sequence - 1
+        try:
+            if len(data) > _IN_THREAD_BYTES:
+                return await asyncio.to_thread(self._send, data, first, last)
+            return self._send(data, first, last)
+        except OSError as error:
+            raise errors.KernelError(f"nftables does not answer: {error!r}") from error
+
+    def _encoded(self, messages: Sequence[Message]) -> Iterator[bytes]:
+        yield self._head(_HEADER_BYTES, _BEGIN, _REQUEST, 0, _NFTABLES)
+        for position, message in enumerate(messages, 1):
+            flags = message.flags | _REQUEST | (_ACKNOWLEDGE if position == len(messages) else 0)
+            yield self._head(_HEADER_BYTES + len(message.attributes), _NFTABLES << 8 | message.kind, flags, _INET, 0)
+            yield message.attributes
+        yield self._head(_HEADER_BYTES, _END, _REQUEST, 0, _NFTABLES)
+
+    def _head(self, length: int, kind: int, flags: int, family: int, resource: int) -> bytes:
+        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
+        return _HEADER.pack(length, kind, flags, self._sequence, 0, family, 0) + _RESOURCE.pack(resource)
+
+    def _send(self, data: bytes, first: int, last: int) -> _Refusal | None:
+        """Send a transaction. Return the first error in the kernel's answer, or None."""
+        self._socket.sendall(data)
+        refused = None
+        while True:
+            received = self._socket.recv(_READ_BYTES)
+            position = 0
+            while position + _ANSWER.size <= len(received):
+                length, kind, _, of, _, code = _ANSWER.unpack_from(received, position)
+                position += max((length + 3) & ~3, _ANSWER.size)
+                if kind != _ERROR or not first <= of <= last:
+                    continue
+                if code and refused is None:
+                    refused = _Refusal(-code, of - first)
+                # Where the transaction as a whole fails, only its beginning is answered.
+                if of == last or (of == first and code):
+                    return refused
