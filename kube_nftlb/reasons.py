@@ -36,6 +36,7 @@ FailureReason = Literal[
     "Refused",
     "Unsupported",
     "NftlbDefect",
+    "NftlbUnreachable",
     "PortsDiffer",
     "AddressInUse",
     "NoLocalBackend",

@@ -10,6 +10,7 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
+from kube_nftlb.agent.engine.nftables.layout import TABLE as SERVICES_TABLE
 from kube_nftlb.agent.table.layout import TABLE
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb import layout
@@ -27,7 +28,8 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
     The agent must not be running: it would restore them. Raises KernelError if a table cannot be removed.
     """
     failures = []
-    for table in (*(f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev")), f"inet {TABLE}"):
+    nftlb_tables = (f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev"))
+    for table in (*nftlb_tables, f"inet {SERVICES_TABLE}", f"inet {TABLE}"):
         try:
             await nft.run(f"delete table {table}")
         except errors.KernelError as error:
@@ -37,5 +39,6 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
             _log.info("table removed", table=table)
     await PodAddresses(settings.pods_file).tidy()
     settings.startup_file.unlink(missing_ok=True)
+    settings.nftables_file.unlink(missing_ok=True)
     if failures:
         raise errors.KernelError("; ".join(failures))

@@ -10,6 +10,7 @@ from kube_nftlb.agent.endpoints.topology import Endpoints
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import AddressType, Protocol, expand_ports
 from kube_nftlb.reasons import FailureReason
@@ -104,6 +105,7 @@ class NodeFarm:
 class Programmed(NamedTuple):
     """A farm in an engine."""
 
+    engine: Engine
     listeners: frozenset[Listener]
     endpoints: int
     scheduled: int

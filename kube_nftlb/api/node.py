@@ -26,6 +26,13 @@ class NodeVersions(Model):
     kernel: str = ""
 
 
+class NodeEngines(Model):
+    """How many farms each engine serves on the node."""
+
+    nftlb: Annotated[int, Field(ge=0)] = 0
+    nftables: Annotated[int, Field(ge=0)] = 0
+
+
 class NodeStatus(Model):
     """The observed state of a node."""
 
@@ -50,6 +57,7 @@ class NodeStatus(Model):
     ] = ""
     farms: Annotated[int, Field(description="Number of programmed farms.", ge=0)] = 0
     backends: Annotated[int, Field(description="Number of programmed backends of all farms.", ge=0)] = 0
+    engines: Annotated[NodeEngines, Field(description="Number of programmed farms by engine.")] = NodeEngines()
     failed: Annotated[
         int, Field(description="Number of failed farms, the first of which are in failedFarms.", ge=0)
     ] = 0

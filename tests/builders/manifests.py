@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kube_nftlb import names
+from tests import engine
 
 
 def deployment(name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def farm(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
         "apiVersion": "kube-nftlb.io/v1alpha1",
         "kind": "NftlbFarm",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
+        "spec": {**engine.chosen(spec), **spec},
     }
 
 

@@ -46,9 +46,14 @@ class FakeEngine:
         self._verified: set[str] = set()
 
     @property
+    def unreachable(self) -> str:
+        return ""
+
+    @property
     def programmed(self) -> Mapping[str, Programmed]:
         return {
             name: Programmed(
+                farm.spec.engine,
                 frozenset(farm.listeners),
                 len(farm.endpoints),
                 sum(each.schedulable for each in farm.endpoints),

@@ -1,4 +1,4 @@
-"""A lab for the session, and for each test a namespace with a client pod on the first node.
+"""A lab for the session, with the engine of ``tests.engine``, and for each test a namespace with a client pod.
 
 If a test fails, pytest shows what the labs' programs logged during it.
 """
@@ -12,12 +12,24 @@ import pytest
 
 from lab.lab import Lab
 from lab.state import LabFiles
+from tests import engine
 from tests.builders.manifests import client_pod
 from tests.functional.cluster import Cluster
 
 NAME = f"functional-{os.getpid()}"
 _SIZES = pytest.StashKey[dict[Path, int]]()
 _LINES, _WIDTH = 40, 300
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "engine(name, reason): it is about this engine alone")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("engine"):
+            if mark.args[0] != engine.ENGINE:
+                item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]} only: {mark.args[1]}"))
 
 
 def _logs() -> Iterator[Path]:
@@ -48,7 +60,7 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Two nodes, in two zones, with kube-nftlb."""
-    lab = Lab.up(NAME, nodes=2, zones=["a", "b"])
+    lab = Lab.up(NAME, nodes=2, zones=["a", "b"], settings={"operator": engine.OPERATOR})
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster

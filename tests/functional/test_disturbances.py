@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from tests.builders.manifests import farm, service
+from tests.engine import ENGINE
 from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -134,28 +135,31 @@ def test_traffic_is_back_within_two_seconds_of_a_flushed_ruleset(cluster: Cluste
         assert cluster.get("nftlbnode", node)["status"]["driftRepaired"] > 0
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        ("flush", "chain", "ip", "nftlb", "prerouting"),
-        ("flush", "chain", "ip", "nftlb", "nat-{farm}"),
-        ("delete", "element", "ip", "nftlb", "nat-proto-services", "{{ tcp . {vip} . 80 }}"),
-        ("delete", "table", "ip", "nftlb"),
-    ],
-    ids=["base chain", "farm's chain", "listener", "table"],
-)
-def test_damage_to_the_rules_is_repaired(
-    cluster: Cluster, namespace: str, client: str, web: str, damage: tuple[str, ...]
-) -> None:
-    node = cluster.nodes[0]
-    cluster.nft(node, *(part.format(farm=f"{namespace}.web--http", vip=web) for part in damage))
+DAMAGE = {
+    "nftlb": {
+        "base chain": "flush chain ip nftlb prerouting",
+        "farm's chain": "flush chain ip nftlb nat-{farm}",
+        "listener": "delete element ip nftlb nat-proto-services {{ tcp . {vip} . 80 }}",
+        "table": "delete table ip nftlb",
+    },
+    "nftables": {
+        "base chain": "flush chain inet kube-nftlb-services prerouting",
+        "endpoints": "flush map inet kube-nftlb-services endpoints-ip",
+        "listener": "delete element inet kube-nftlb-services services-ip {{ tcp . {vip} . 80 }}",
+        "table": "delete table inet kube-nftlb-services",
+    },
+}[ENGINE]
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_to_the_rules_is_repaired(cluster: Cluster, namespace: str, client: str, web: str, damage: str) -> None:
+    cluster.nft(cluster.nodes[0], damage.format(farm=f"{namespace}.web--http", vip=web))
     eventually(lambda: len(cluster.answers(client, web, 80, "--timeout", "0.3")) == 3, "all backends answer", 10)
 
 
 def test_damage_beside_a_change_of_ours_is_repaired(cluster: Cluster, namespace: str, client: str, web: str) -> None:
-    node = cluster.nodes[0]
     for scheduler in ("weight", "symhash", "rr"):
-        cluster.nft(node, "flush", "chain", "ip", "nftlb", "prerouting")
+        cluster.nft(cluster.nodes[0], DAMAGE["base chain"])
         cluster.apply(service("web", namespace, {"scheduler": scheduler}))
         eventually(lambda: bool(cluster.answers(client, web, 80, "--timeout", "0.3")), "it answers", 10)
 

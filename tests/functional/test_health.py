@@ -102,13 +102,15 @@ def test_an_agent_without_nftlb_is_unready_but_alive_while_nothing_waits(cluster
     until_status(cluster, node, "/readyz", 200)
 
 
+@pytest.mark.engine("nftlb", "another engine goes on without nftlb (test_engines)")
 def test_an_agent_that_cannot_program_a_pending_change_is_unhealthy(cluster: Cluster, namespace: str) -> None:
     node = cluster.nodes[1]
     with impatient_agent(cluster, node):
         until_status(cluster, node, "/readyz", 200)
         cluster.lab.stop("nftlb", node)
         try:
-            cluster.apply(farm("waits", namespace, addresses=[{"ip": "198.51.100.1", "ports": "80"}]))
+            addresses = [{"ip": "198.51.100.1", "ports": "80"}]
+            cluster.apply(farm("waits", namespace, addresses=addresses, engine="nftlb"))
             told = until_status(cluster, node, "/healthz", 503)
             assert (told.body["nodeEligible"], told.body["healthy"]) == (True, False)
             assert told.body["lastUpdated"] < told.body["currentTime"]

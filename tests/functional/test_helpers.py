@@ -132,7 +132,7 @@ def test_every_helper_is_programmed_or_what_is_missing_is_named(cluster: Cluster
 
 @pytest.mark.parametrize(
     ("spec", "option"),
-    [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "nftlb 1.0.7 removes a farm with flowOffload")],
+    [({"queue": 3}, "CONFIG_NFT_QUEUE"), ({"flowOffload": True}, "unset flowOffload")],
     ids=["queue", "flow offload"],
 )
 def test_a_farm_that_needs_a_missing_feature_says_so_and_hurts_nobody(

@@ -14,6 +14,7 @@ from kube_nftlb import names
 from lab import credentials
 from lab.lab import Lab
 from tests.builders.manifests import farm, policy, service
+from tests.engine import ENGINE
 from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -107,7 +108,7 @@ def test_no_key_token_or_client_is_in_a_log(cluster: Cluster, namespace: str, cl
     cluster.scale("names", 1, namespace)
     cluster.farm_has("web--http", namespace, 1)
     cluster.farm_has("names--dns", namespace, 1)
-    cluster.nft(node, "delete", "table", "ip", "nftlb")
+    cluster.nft(node, "delete", "table", *(("ip", "nftlb") if ENGINE == "nftlb" else ("inet", "kube-nftlb-services")))
     cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("web", namespace))
     keys = [_key(cluster, node)]
     cluster.lab.restart("nftlb", node)

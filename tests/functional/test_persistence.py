@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.engine import ENGINE
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import Front
 
@@ -54,7 +55,7 @@ def test_a_client_is_forgotten_after_the_time(cluster: Cluster, namespace: str, 
 def test_static_sessions_are_kept_changed_repaired_and_removed(cluster: Cluster, namespace: str, client: str) -> None:
     front = Front(cluster, namespace)
     sources = front.more_sources(client, 2)
-    node, name = cluster.nodes[0], f"{namespace}.front"
+    node = cluster.nodes[0]
 
     def session(source: str, pod: str) -> dict[str, str]:
         return {"client": source, "backend": pod}
@@ -69,11 +70,12 @@ def test_static_sessions_are_kept_changed_repaired_and_removed(cluster: Cluster,
     cluster.lab.restart("agent", node)
     time.sleep(3)
     assert len(cluster.changing_requests()) == sent, "nothing is sent again"
-    cluster.nft(node, "flush", "map", "ip", "nftlb", f"static-sessions-{name}")
+    sessions = ("inet", "kube-nftlb-services", "sessions-ip")
+    if ENGINE == "nftlb":
+        sessions = ("ip", "nftlb", f"static-sessions-{namespace}.front")
+    cluster.nft(node, "flush", "map", *sessions)
     eventually(
-        lambda: (
-            sources[0] in cluster.lab.exec(node, "nft", "list", "map", "ip", "nftlb", f"static-sessions-{name}").stdout
-        ),
+        lambda: sources[0] in cluster.lab.exec(node, "nft", "list", "map", *sessions).stdout,
         "the session is repaired",
         seconds=30,
     )

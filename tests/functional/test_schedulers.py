@@ -93,6 +93,7 @@ def test_a_spare_backend_takes_over_while_the_first_is_away(front: Front, client
     assert front.one(client) == third
 
 
+@pytest.mark.engine("nftlb", "the engine nftables does not set marks of backends")
 def test_a_backend_has_the_mark_it_asks_for(front: Front, cluster: Cluster, client: str) -> None:
     front.apply()
     taken, *others = (front.backend(pod, mark=4095 - number) for number, pod in enumerate(front.pods))

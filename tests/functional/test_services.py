@@ -51,7 +51,10 @@ def test_udp_and_tcp_on_one_port_are_two_farms(cluster: Cluster, namespace: str,
     vip, pods = cluster.vip("names", namespace), cluster.pods("names", namespace)
     cluster.reaches(client, pods, vip, 53)
     cluster.reaches(client, pods, vip, 53, "--udp")
-    assert cluster.nftlb_farms(namespace) == [f"{namespace}.names--dns", f"{namespace}.names--dns-tcp"]
+    assert [each["metadata"]["name"] for each in cluster.get("farm", namespace=namespace)["items"]] == [
+        "names--dns",
+        "names--dns-tcp",
+    ]
 
 
 def test_a_port_changes_its_protocol(cluster: Cluster, namespace: str, client: str) -> None:

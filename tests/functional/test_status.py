@@ -60,6 +60,7 @@ def test_all_of_ours_is_one_category(cluster: Cluster) -> None:
     assert "nftlbnode" in told
 
 
+@pytest.mark.engine("nftlb", "the farm is one of nftlb's")
 def test_nftlb_is_asked_beside_the_agent_with_its_key(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace))
     cluster.wait("farm", "web--http", "Programmed", namespace)
@@ -140,7 +141,7 @@ def test_wide_columns_say_why(cluster: Cluster, namespace: str) -> None:
     assert "all nodes (2) have it" in cluster.kubectl("get", "farmpolicy", "-n", namespace, "-o", "wide")
     nodes = cluster.kubectl("get", "farmnodes", "-o", "wide").splitlines()
     assert {"NFTLB", "AGENT", "KERNEL", "MESSAGE"} <= set(nodes[0].split())
-    assert "the agent programs nftlb" in nodes[1]
+    assert "the agent programs farms" in nodes[1]
 
 
 def test_kubectl_waits_for_a_farm_that_is_mended(cluster: Cluster, namespace: str) -> None:

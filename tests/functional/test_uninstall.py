@@ -11,13 +11,16 @@ import pytest
 from lab.lab import Lab
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests.builders.manifests import client_pod, deployment, service
+from tests.engine import ENGINE
 from tests.functional.cluster import Cluster
 from tests.functional.test_modes import loopback
 
 pytestmark = pytest.mark.timeout(240)
 
 NODE = "node-1"
-OURS = {"table ip nftlb", "table ip6 nftlb", "table netdev nftlb", "table inet kube-nftlb"}
+OURS = {"table ip nftlb", "table ip6 nftlb", "table netdev nftlb", "table inet kube-nftlb"} | (
+    {"table inet kube-nftlb-services"} if ENGINE == "nftables" else set()
+)
 FOREIGN = "table inet somebody-elses"
 
 

@@ -65,6 +65,10 @@ class Engine(Protocol):
     name: ClassVar[str]
 
     @property
+    def unreachable(self) -> str:
+        """Why a part of the data plane is away while the rest goes on; empty if all is there."""
+
+    @property
     def programmed(self) -> Mapping[str, Programmed]:
         """The farms that the engine has, by name."""
 

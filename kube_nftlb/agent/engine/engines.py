@@ -2,6 +2,8 @@
 
 The engine nftables translates packets before nftlb does. So a farm that moves to it is added there first, then removed
 from nftlb; one that moves away is added to nftlb first.
+
+While nftlb is away, only its farms wait: they stay as they are.
 """
 
 from collections import ChainMap
@@ -9,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange, TransactionCount
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
@@ -25,6 +28,8 @@ class Engines:
         self._nftables = nftables
         self._nftlb = nftlb
         self._all = (nftables, nftlb)
+        self.unreachable = ""
+        """See ``Engine``: why nftlb is away."""
 
     def _of(self, farm: NodeFarm) -> Engine:
         return self._nftables if farm.spec.engine == "nftables" else self._nftlb
@@ -37,10 +42,6 @@ class Engines:
         """See ``Engine``."""
         return ChainMap(*(dict_of(engine.programmed) for engine in self._all))
 
-    def served_by(self) -> dict[str, int]:
-        """Return how many farms each engine has, by its name."""
-        return {engine.name: len(engine.programmed) for engine in self._all}
-
     @property
     def transactions(self) -> TransactionCount:
         """See ``Engine``."""
@@ -49,7 +50,11 @@ class Engines:
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""
-        return self._of(farm).unsupported(farm)
+        engine = self._of(farm)
+        if engine is self._nftlb and self.unreachable:
+            message = f"nftlb does not answer, so the farm stays as it is on this node: {self.unreachable}"
+            return Blocker("NftlbUnreachable", message)
+        return engine.unsupported(farm)
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """See ``Engine``."""
@@ -74,7 +79,7 @@ class Engines:
 
     def restarted(self) -> bool:
         """See ``Engine``."""
-        return any(engine.restarted() for engine in self._all)
+        return any(engine.restarted() for engine in self._there)
 
     async def restore(self) -> None:
         """See ``Engine``."""
@@ -88,7 +93,24 @@ class Engines:
 
     async def load(self) -> bool:
         """See ``Engine``."""
-        return any([await engine.load() for engine in self._all])
+        lost = await self._nftables.load()
+        try:
+            lost = await self._nftlb.load() or lost
+        except errors.EngineUnreachableError as error:
+            self._leave(error)
+        else:
+            self.unreachable = ""
+        return lost
+
+    @property
+    def _there(self) -> tuple[Engine, ...]:
+        return (self._nftables,) if self.unreachable else self._all
+
+    def _leave(self, error: errors.EngineUnreachableError) -> None:
+        """Go on without nftlb, if another engine serves farms. Raises the error if none does."""
+        if not self._nftables.programmed:
+            raise error
+        self.unreachable = str(error)
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``."""
@@ -104,10 +126,19 @@ class Engines:
             if self._leaves(each, self._nftlb) and each.name in self._nftables.programmed
         ]
         to_nftlb = [each for each in changes if self._nftlb in self._targets(each)] + handed
-        second = await self._nftlb.apply(to_nftlb) if to_nftlb else Applied()
+        second = await self._apply_to_nftlb(to_nftlb)
         handed = [_handed_over(each) for each in away if each.name in self._nftlb.programmed]
         third = await self._nftables.apply(handed) if handed and not second.nothing_done else Applied()
         return _together((first, second, third))
+
+    async def _apply_to_nftlb(self, changes: Sequence[FarmChange]) -> Applied:
+        if not changes or self.unreachable:
+            return Applied()
+        try:
+            return await self._nftlb.apply(changes)
+        except errors.EngineUnreachableError as error:
+            self._leave(error)
+            return Applied(nothing_done=True)
 
     def _leaves(self, change: FarmChange, engine: Engine) -> bool:
         return (
@@ -119,15 +150,15 @@ class Engines:
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""
-        for engine in self._all if name is None else self._having(name):
-            if (drift := await engine.drift(name)) is not None:
+        for engine in self._there if name is None else self._having(name):
+            if engine in self._there and (drift := await engine.drift(name)) is not None:
                 return drift
         return None if name is None or name in self.programmed else "no engine has it"
 
     async def repair(self, name: str | None = None) -> None:
         """See ``Engine``."""
-        for engine in self._all if name is None else self._having(name):
-            if await engine.drift(name) is not None:
+        for engine in self._there if name is None else self._having(name):
+            if engine in self._there and await engine.drift(name) is not None:
                 await engine.repair(name)
 
     async def forget_stale(self, name: str) -> None:
@@ -136,9 +167,17 @@ class Engines:
             await engine.forget_stale(name)
 
     async def maintain(self, *, busy: bool) -> str | None:
-        """See ``Engine``."""
-        problems = [problem for engine in self._all if (problem := await engine.maintain(busy=busy))]
-        return "; ".join(problems) or None
+        """See ``Engine``. Raises EngineUnreachableError also once when nftlb is back, so that everything is loaded."""
+        problems = [await self._nftables.maintain(busy=busy)]
+        was_away = bool(self.unreachable)
+        try:
+            problems.append(await self._nftlb.maintain(busy=busy))
+        except errors.EngineUnreachableError as error:
+            self._leave(error)
+        else:
+            if was_away:
+                raise errors.EngineUnreachableError("nftlb answers again, everything is read anew")
+        return "; ".join(problem for problem in problems if problem) or None
 
     async def aclose(self) -> str | None:
         """See ``Engine``."""

@@ -1,12 +1,13 @@
 """The status of the NftlbNode, from the progress of the loop. No I/O."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.base import Condition
-from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeStatus, NodeVersions
+from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeEngines, NodeStatus, NodeVersions
 from kube_nftlb.kube import timestamps
 from kube_nftlb.reasons import NodeReason
 
@@ -32,7 +33,7 @@ def node_status(
     nftlb: _Said
     in_sync: _Said
     if reachable:
-        ready = ("True", "AgentReady", "the agent programs nftlb")
+        ready = ("True", "AgentReady", "the agent programs farms")
         nftlb = ("True", "Reachable", "nftlb answers")
     else:
         sentence = f"nftlb does not answer, see its logs on this node: {progress.engine_error}"
@@ -53,6 +54,7 @@ def node_status(
         policy_watermark=str(progress.policy_watermark),
         farms=len(programmed),
         backends=sum(farm.endpoints for farm in programmed.values()),
+        engines=_engines(programmed.values()),
         failed=len(progress.problems),
         failed_farms=tuple(
             FailedFarm(
@@ -72,6 +74,11 @@ def node_status(
             for kind, (status, reason, message) in {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}.items()
         ),
     )
+
+
+def _engines(farms: Iterable[Programmed]) -> NodeEngines:
+    counts = Counter(farm.engine for farm in farms)
+    return NodeEngines(nftlb=counts["nftlb"], nftables=counts["nftables"])
 
 
 def _condition(

@@ -81,7 +81,7 @@ class Reconciler:
             self.progress.began_at = self._clock.now()
             try:
                 await self._pass()
-                self.progress.engine_error = ""
+                self.progress.engine_error = self._engine.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
                 await self._pause(f"{self._engine.name} is not reachable: {error}", self._timing.retry_s)

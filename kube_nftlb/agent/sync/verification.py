@@ -83,10 +83,9 @@ class Verification:
         self._inputs.index.back_off(key, self._clock.now() + self._timing.back_off_s)
         self._latency.dropped(key)
         if (farm := self._inputs.index.get(key)) is not None:
-            engine = self._engine.name
             message = (
-                f"{engine} or the kernel refused it: {why}; it is retried in a minute, and the log of {engine} on this "
-                "node has more"
+                f"{farm.spec.engine} or the kernel refused it: {why}; it is retried in a minute, and the logs of the "
+                "agent's pod on this node have more"
             )
             self._inputs.problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
         await self._repair.base()

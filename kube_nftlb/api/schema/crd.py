@@ -103,6 +103,8 @@ _DEFINITIONS = [
             _Column("Farms", ".status.farms", "integer"),
             _Column("Backends", ".status.backends", "integer"),
             _Column("Failed", ".status.failed", "integer"),
+            _Column("By-Nftlb", ".status.engines.nftlb", "integer", 1),
+            _Column("By-Nftables", ".status.engines.nftables", "integer", 1),
             _Column("Repaired", ".status.driftRepaired", "integer", 1),
             _Column("Nftlb", _condition("NftlbReachable"), priority=1),
             _Column("Agent", ".status.versions.agent", priority=1),

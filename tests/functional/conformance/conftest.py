@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from lab.lab import Lab
+from tests import engine
 from tests.functional.cluster import eventually
 from tests.functional.conformance.testbed import (
     NAMESPACE,
@@ -21,7 +22,6 @@ from tests.functional.conformance.testbed import (
 
 NAME = f"conformance-{os.getpid()}"
 PROXY = os.environ.get("KUBE_NFTLB_TEST_PROXY") or "kube-nftlb"
-ENGINE = os.environ.get("KUBE_NFTLB_TEST_ENGINE") or "nftlb"
 HOST_PORT = 8080
 
 
@@ -48,7 +48,7 @@ class Pods(NamedTuple):
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Testbed]:
     assert PROXY in PROXIES, f"KUBE_NFTLB_TEST_PROXY is one of {', '.join(PROXIES)}"
-    settings = {**SETTINGS, "operator": {**SETTINGS["operator"], "KUBE_NFTLB_DEFAULT_ENGINE": ENGINE}}
+    settings = {**SETTINGS, "operator": {**SETTINGS["operator"], "KUBE_NFTLB_DEFAULT_ENGINE": engine.ENGINE}}
     lab = Lab.up(NAME, nodes=3, zones=["a", "a", "b"], proxy=PROXY, settings=settings)
     try:
         bed = Testbed(lab)

@@ -58,6 +58,11 @@ class NftablesEngine:
         self._next_farm = layout.FARM_FIRST
 
     @property
+    def unreachable(self) -> str:
+        """See ``Engine``."""
+        return ""
+
+    @property
     def programmed(self) -> Mapping[str, Programmed]:
         """See ``Engine``."""
         return self._programmed
@@ -169,7 +174,7 @@ class NftablesEngine:
         reachable = placement.sticky.endpoints if placement.sticky is not None else placement.endpoints
         refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)
         self._programmed[placement.name] = Programmed(
-            listeners, len(reachable), 0 if refuses else max(1, len(reachable))
+            "nftables", listeners, len(reachable), 0 if refuses else max(1, len(reachable))
         )
         self._owners.add(placement.name, listeners)
 

@@ -41,7 +41,12 @@ def creation() -> str:
     """Return the commands that create the table, whatever there was."""
     lines = [*_sets(), *_chains(), f"chain {seal()} {{ }}"]
     body = "\n".join(f"\t{line}" for line in lines)
-    return f"table inet {TABLE} {{}}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n{body}\n}}\n"
+    return f"{deletion()}table inet {TABLE} {{\n{body}\n}}\n"
+
+
+def deletion() -> str:
+    """Return the commands that delete the table, if there is one."""
+    return f"table inet {TABLE} {{}}\ndelete table inet {TABLE}\n"
 
 
 def local_pods(ranges: Mapping[TableFamily, Iterable[str]]) -> str:

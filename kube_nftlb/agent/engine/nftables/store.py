@@ -40,12 +40,14 @@ class Store:
         self._sums: dict[str, tuple[int, int]] = {}
         """The number of elements of each map and set, and the sum of their hashes."""
         self._local_pods: dict[TableFamily, tuple[str, ...]] = {}
+        self._created = False
+        """True while there is a table: without a farm, packets should not pay for it."""
 
     async def load(self) -> int:
-        """Read the table; create it if there is none, or it is another version's. Return the highest farm number."""
+        """Read the table, if there is one and it is not another version's. Return the highest farm number."""
         self._forget()
-        if not await self._reader.has_chain(skeleton.seal()):
-            await self._create()
+        self._created = await self._reader.has_chain(skeleton.seal())
+        if not self._created:
             return layout.FARM_FIRST
         dump = await self._dump()
         for placement in adoption.placements(dump).values():
@@ -72,11 +74,13 @@ class Store:
 
     async def _create(self) -> None:
         await self._nft.run(skeleton.creation() + skeleton.local_pods(self._local_pods))
+        self._created = True
 
     async def set_local_pods(self, ranges: Mapping[TableFamily, tuple[str, ...]]) -> None:
         """Set the ranges of this node's pods."""
         if ranges != self._local_pods:
-            await self._nft.run(skeleton.local_pods(ranges))
+            if self._created:
+                await self._nft.run(skeleton.local_pods(ranges))
             self._local_pods = dict(ranges)
 
     async def put(self, wanted: Mapping[str, Placement | None]) -> dict[str, str]:
@@ -100,6 +104,8 @@ class Store:
         changed = {name: placement for name, placement in wanted.items() if placement != before[name]}
         if not changed:
             return
+        if not self._created:
+            await self._create()
         old = _by_key(each for name in changed for each in _elements(before[name]))
         new = _by_key(each for placement in changed.values() for each in _elements(placement))
         gone = [each for key, each in old.items() if new.get(key) != each]
@@ -153,6 +159,12 @@ class Store:
 
     async def sweep(self) -> None:
         """Delete what no farm uses any more."""
+        if not self.placements:
+            if self._created:
+                await self._nft.run(skeleton.deletion())
+                self._created = False
+                self._forget()
+            return
         chains = sorted(name for name in self._chains if self._uses[name] <= 0)
         unused = [each for each, uses in self._shared.items() if not uses]
         await self._netfilter.commit([*_deleted(unused), *(messages.delete_chain(TABLE, name) for name in chains)])
@@ -174,6 +186,8 @@ class Store:
 
     async def drift(self) -> str | None:
         """Return how the kernel deviates from what was written, or None. Rules are counted, elements hashed."""
+        if not self._created:
+            return None
         if not await self._reader.has_chain(skeleton.seal()):
             return f"the table inet {TABLE} was deleted"
         if (name := await self._changed_chain()) is not None:

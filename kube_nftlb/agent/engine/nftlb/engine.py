@@ -72,6 +72,11 @@ class NftlbEngine:
         """Contents of the agent table, by farm, that can wait for a quiet moment."""
 
     @property
+    def unreachable(self) -> str:
+        """See ``Engine``."""
+        return ""
+
+    @property
     def programmed(self) -> Mapping[str, Programmed]:
         """See ``Engine``."""
         return self.mirror.programmed

@@ -66,6 +66,7 @@ def _for_mode(farm: NodeFarm, translated: objects.Farm) -> objects.Farm:
 def programmed(farm: objects.Farm) -> Programmed:
     """Return what nftlb has of a farm, in no engine's words."""
     return Programmed(
+        "nftlb",
         frozenset(listeners(farm)),
         len(farm.backends),
         sum(backend.state == "up" for backend in farm.backends.values()),

@@ -19,8 +19,8 @@ NAME = "web--http"
 OLD, NEW = Listener("10.96.0.9", "TCP", 80), Listener("10.96.0.10", "TCP", 80)
 LIMITED = farm(policies=["list"], limits={"new": "5/second"})
 SERVE = Serve(node_farm(LIMITED, NodeFacts(), None))
-SERVING = Programmed(frozenset({OLD}), 1, 1)
-REFUSING = Programmed(frozenset({OLD}), 1, 0)
+SERVING = Programmed("nftlb", frozenset({OLD}), 1, 1)
+REFUSING = Programmed("nftlb", frozenset({OLD}), 1, 0)
 
 
 @pytest.fixture

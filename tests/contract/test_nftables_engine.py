@@ -1,0 +1,322 @@
+"""The engine of nftables maps against a real kernel: packets go where an independent model says.
+
+Clients and servers are processes of one network namespace: each endpoint is an address of its loopback device, and
+answers with that address.
+"""
+
+import asyncio
+import socket
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
+from kube_nftlb.agent.engine.nftables.layout import TABLE
+from kube_nftlb.agent.engine.nftables.reading import TableElements
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.netfilter.conntrack import Conntrack
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
+from tests.builders import farm, raw_backend
+
+VIPS = [f"10.96.0.{number}" for number in range(1, 5)]
+ENDPOINTS = [f"10.244.0.{number}" for number in range(1, 6)]
+PORT = 8080
+HERE = NodeFacts("here", "a", {"ipv4": ("127.0.0.1",)}, {"ipv4": ("10.244.0.0/24",)})
+
+
+@pytest.fixture(scope="module")
+def servers(private_network: None) -> None:  # noqa: ARG001 - by name
+    """Servers on the endpoints' addresses."""
+    for command in (
+        *(f"ip addr replace {ip}/32 dev lo" for ip in ENDPOINTS),
+        "ip route replace 10.96.0.0/16 dev lo",
+        "sysctl -qw net.ipv4.conf.all.route_localnet=1",
+    ):
+        subprocess.run(command.split(), check=True)
+    server = socket.create_server(("0.0.0.0", PORT), backlog=128)
+    threading.Thread(target=_answer, args=(server,), daemon=True).start()
+
+
+@pytest.fixture
+def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
+    yield
+    nft("flush ruleset")
+
+
+def nft(command: str) -> None:
+    subprocess.run(["nft", command], check=True)
+
+
+def _answer(server: socket.socket) -> None:
+    while True:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(connection.getsockname()[0].encode())
+
+
+class Node:
+    """The engine and all that it needs, as in the agent."""
+
+    def __init__(self, engine: NftablesEngine, table: AgentTable, closing: list[Any]) -> None:
+        self.engine = engine
+        self.table = table
+        self._closing = closing
+
+    @classmethod
+    async def open(cls, folder: Path) -> "Node":
+        nft, netfilter, elements = Nft.open(), NftSocket.open(), NetfilterSocket.open()
+        conntrack, table = await Conntrack.open(0), AgentTable(nft)
+        file = folder / "nftables.json"
+        engine = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, file, MonotonicClock())
+        await engine.restore()
+        await engine.load()
+        await engine.set_node(HERE)
+        await table.create()
+        return cls(engine, table, [netfilter, elements, conntrack])
+
+    def close(self) -> None:
+        for each in self._closing:
+            each.close()
+
+    async def put(self, name: str, spec: dict[str, Any] | None) -> None:
+        change = FarmChange(name)
+        if spec is not None:
+            wanted = node_farm(farm(name=name, **spec), HERE, None)
+            assert self.engine.unsupported(wanted) is None
+            change = FarmChange(name, wanted, overlay=self.engine.overlay(wanted))
+        applied = await self.engine.apply([change])
+        assert not {**applied.refused, **applied.rules_refused}
+
+
+@pytest.fixture
+async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
+    node = await Node.open(tmp_path)
+    yield node
+    node.close()
+
+
+def spec(vip: str, *ips: str, **more: Any) -> dict[str, Any]:
+    backends = [raw_backend(f"pod-{ip.replace('.', '-')}", ip, port=PORT) for ip in ips]
+    return {"addresses": [{"ip": vip, "ports": "80"}], "backends": backends, "engine": "nftables", **more}
+
+
+def ask(vip: str, port: int = 80, source: str = "") -> str:
+    """Return the endpoint that answers, or ``refused``, or ``nothing``."""
+    try:
+        with socket.create_connection((vip, port), timeout=1, source_address=(source, 0) if source else None) as asked:
+            return asked.recv(100).decode()
+    except ConnectionRefusedError:
+        return "refused"
+    except TimeoutError:
+        return "nothing"
+
+
+def reached(vip: str, times: int, source: str = "") -> Counter[str]:
+    return Counter(ask(vip, source=source) for _ in range(times))
+
+
+def listed(what: str = f"table inet {TABLE}") -> str:
+    return subprocess.run(["nft", "list", *what.split()], check=True, capture_output=True, text=True).stdout
+
+
+async def test_round_robin_is_even_and_weights_count(node: Node) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
+    heavy = spec(VIPS[0], *ENDPOINTS[:2])
+    heavy["backends"][0]["weight"] = 3
+    await node.put("web", heavy)
+    assert reached(VIPS[0], 40) == {ENDPOINTS[0]: 30, ENDPOINTS[1]: 10}
+
+
+@pytest.mark.parametrize("scheduler", ["hash", "symhash"])
+async def test_a_hash_is_of_the_client(node: Node, scheduler: str) -> None:
+    wanted = spec(VIPS[0], *ENDPOINTS, scheduler=scheduler, **({"schedParam": "srcip"} if scheduler == "hash" else {}))
+    await node.put("web", wanted)
+    if scheduler == "hash":
+        assert len(reached(VIPS[0], 10, source=ENDPOINTS[0])) == 1
+    assert len({ask(VIPS[0], source=f"127.0.1.{each}") for each in range(1, 60)}) > 2
+
+
+async def test_a_client_is_remembered_until_its_endpoint_goes(node: Node) -> None:
+    sticky = {"persistence": "srcip", "persistTTL": 60, "scheduler": "weight"}
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:4], **sticky))
+    clients = [f"127.0.1.{number}" for number in range(1, 13)]
+    first = {client: ask(VIPS[0], source=client) for client in clients}
+    assert len(set(first.values())) > 1
+    assert {client: ask(VIPS[0], source=client) for client in clients} == first
+    gone = first[clients[0]]
+    left = [ip for ip in ENDPOINTS[:4] if ip != gone]
+    await node.put("web", spec(VIPS[0], *left, ENDPOINTS[4], **sticky))
+    second = {client: ask(VIPS[0], source=client) for client in clients}
+    assert {client: to for client, to in second.items() if first[client] != gone} == {
+        client: to for client, to in first.items() if to != gone
+    }
+    assert gone not in second.values()
+    assert {client: ask(VIPS[0], source=client) for client in clients} == second
+
+
+async def test_a_fixed_session_wins(node: Node) -> None:
+    sessions = [{"client": "127.0.1.9", "backend": "pod-10-244-0-3"}]
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:4], persistence="srcip", sessions=sessions))
+    assert reached(VIPS[0], 5, source="127.0.1.9") == {ENDPOINTS[2]: 5}
+
+
+async def test_chains_and_rules_do_not_grow_with_services(node: Node) -> None:
+    counts = {}
+    for number in range(600):
+        vip = f"10.96.{1 + number // 200}.{number % 200}"
+        kind = {"persistence": "srcip"} if number % 2 else {}
+        await node.put(f"web-{number}", spec(vip, *ENDPOINTS[: 1 + number % 3], **kind))
+        if number in (299, 599):
+            counts[number] = sum(line.lstrip().startswith("chain ") for line in listed().splitlines())
+    # Each number of endpoints, sticky or not, has up to 16 counters of the scheduler rr: nearly all are in use by then.
+    assert counts[599] <= counts[299] + 5
+    assert counts[599] < 90
+    assert reached("10.96.3.199", 6).total() == 6
+
+
+async def test_a_restarted_agent_adopts_and_writes_nothing(node: Node, tmp_path: Path) -> None:
+    farms = {
+        "plain": spec(VIPS[0], *ENDPOINTS[:3]),
+        "sticky": spec(VIPS[1], *ENDPOINTS[:3], persistence="srcip", scheduler="weight"),
+        "refusing": spec(VIPS[2]),
+        "local": spec(VIPS[3], ENDPOINTS[0], trafficPolicy="Local", mode="dnat", masquerade="AsNeeded"),
+    }
+    for name, wanted in farms.items():
+        await node.put(name, wanted)
+    before = listed()
+    again = await Node.open(tmp_path)
+    assert dict(again.engine.programmed) == dict(node.engine.programmed)
+    assert await again.engine.drift() is None
+    for name, wanted in farms.items():
+        await again.put(name, wanted)
+    assert again.engine.transactions.transactions == 0
+    assert sorted(listed().split()) == sorted(before.split())
+    again.close()
+
+
+DAMAGE = [
+    "flush map inet {table} endpoints-ip",
+    "delete element inet {table} services-ip {{ tcp . 10.96.0.1 . 80 }}",
+    "add element inet {table} services-ip {{ tcp . 10.96.0.99 . 80 : goto refuse }}",
+    "delete element inet {table} endpoints-ip {{ tcp . 10.96.0.1 . 80 . 1 }}",
+    "flush chain inet {table} prerouting",
+    "flush chain inet {table} refuse",
+    "delete table inet {table}",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damage_is_found_and_mended(node: Node, damage: str) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    await node.put("sticky", spec(VIPS[1], *ENDPOINTS[:3], persistence="srcip"))
+    assert await node.engine.drift() is None
+    nft(damage.format(table=TABLE))
+    assert await node.engine.drift() is not None
+    await node.engine.repair()
+    assert await node.engine.drift() is None
+    assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
+    assert ask(VIPS[1]) in ENDPOINTS
+
+
+async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: Node, tmp_path: Path) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    await node.put("limited", spec(VIPS[1], ENDPOINTS[0]) | {"addresses": [LIMITED]})
+    await node.engine.aclose()
+    nft("flush ruleset")
+    booted = await Node.open(tmp_path)
+    assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
+    # Nothing would keep clients out of it before the agent knows its ranges.
+    assert booted.engine.programmed.keys() == {"web"}
+    booted.close()
+
+
+LIMITED = {"type": "LoadBalancer", "ip": VIPS[1], "ports": "80", "sourceRanges": ["192.0.2.0/24"]}
+
+
+async def test_more_than_4095_backends(node: Node) -> None:
+    many = spec(VIPS[0], scheduler="weight")
+    many["backends"] = [
+        raw_backend(f"pod-{number}", f"10.{200 + number // 65025}.{number // 255 % 255}.{number % 255 + 1}", port=PORT)
+        for number in range(4094)
+    ]
+    await node.put("web", many)
+    assert listed(f"chain inet {TABLE} random-4094-ip").count("dnat") == 2
+
+
+class Packets(RuleBasedStateMachine):
+    """Random farms and changes; the model knows which endpoints a VIP has, and in which order nothing matters."""
+
+    folder = Path()
+
+    @initialize()
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.node = self.loop.run_until_complete(Node.open(self.folder))
+        for name in list(self.node.engine.programmed):
+            self.loop.run_until_complete(self.node.put(name, None))
+        self.model: dict[int, tuple[str, ...]] = {}
+
+    def teardown(self) -> None:
+        self.node.close()
+        self.loop.close()
+
+    @rule(
+        number=st.integers(0, len(VIPS) - 1),
+        ips=st.lists(st.sampled_from(ENDPOINTS), unique=True, max_size=4),
+        kind=st.sampled_from(
+            [{}, {"scheduler": "weight"}, {"scheduler": "hash"}, {"scheduler": "symhash"}, {"persistence": "srcip"}]
+        ),
+        mode=st.sampled_from(["snat", "dnat"]),
+    )
+    def put(self, number: int, ips: list[str], kind: dict[str, Any], mode: str) -> None:
+        wanted = spec(VIPS[number], *ips, mode=mode, masquerade="AsNeeded", **kind)
+        self.loop.run_until_complete(self.node.put(f"farm-{number}", wanted))
+        self.model[number] = tuple(ips)
+
+    @rule(number=st.integers(0, len(VIPS) - 1))
+    def remove(self, number: int) -> None:
+        self.loop.run_until_complete(self.node.put(f"farm-{number}", None))
+        self.model.pop(number, None)
+
+    @rule()
+    def restart_the_agent(self) -> None:
+        self.node.close()
+        self.node = self.loop.run_until_complete(Node.open(self.folder))
+
+    @rule()
+    def sweep(self) -> None:
+        self.loop.run_until_complete(self.node.engine.maintain(busy=False))
+
+    @invariant()
+    def packets_go_where_the_model_says(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        for number, ips in self.model.items():
+            answers = {ask(VIPS[number], source=f"127.0.1.{client}") for client in range(1, 5)}
+            assert answers <= (set(ips) or {"refused"}), (number, ips, answers)
+        assert self.loop.run_until_complete(self.node.engine.drift()) is None
+
+
+@pytest.mark.timeout(240)
+def test_packets_go_where_a_model_says(endpoints: None, tmp_path: Path) -> None:  # noqa: ARG001 - by name
+    Packets.folder = tmp_path
+    case = Packets.TestCase
+    case.settings = settings(
+        max_examples=15, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    case().runTest()

@@ -1,0 +1,143 @@
+"""Farms become placements: which chain a listener leads to, and which number an endpoint has."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube_nftlb.agent.engine.nftables import elements, layout
+from kube_nftlb.agent.engine.nftables.layout import Target, packed, target
+from kube_nftlb.agent.engine.nftables.placement import Placement, numbered_for_life, place, renumber
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from tests.builders import farm, raw_backend
+
+HERE = NodeFacts("here", "a", {"ipv4": ("172.31.0.11",)}, {"ipv4": ("10.244.1.0/24",)})
+TWO = [raw_backend("a", "10.244.1.2", nodeName="here"), raw_backend("b", "10.244.2.2", nodeName="there")]
+A, B = target("10.244.1.2", 8080), target("10.244.2.2", 8080)
+CLUSTER_IP = {"type": "ClusterIP", "ip": "10.96.0.10", "ports": "80"}
+NODE_PORT = {"type": "NodePort", "ip": "", "ports": "30080"}
+
+
+def placed(before: Placement | None = None, **spec: Any) -> Placement:
+    spec = {"addresses": [CLUSTER_IP], "backends": TWO, **spec}
+    return place(node_farm(farm(**spec), HERE, None), before, layout.FARM_FIRST)
+
+
+def chains(placement: Placement) -> list[str]:
+    return [entry.chain for entry in placement.entries]
+
+
+@pytest.mark.parametrize(
+    ("spec", "chain"),
+    [
+        ({"scheduler": "rr"}, "rr-2-2-ip"),
+        ({"scheduler": "weight"}, "random-2-ip"),
+        ({"scheduler": "hash"}, "hash-srcip-2-ip"),
+        ({"scheduler": "hash", "schedParam": "srcip srcport"}, "hash-srcip.srcport-2-ip"),
+        ({"scheduler": "symhash"}, "symhash-2-ip"),
+        ({"backends": TWO[:1]}, "random-1-ip"),
+        ({"backends": [TWO[0], {**TWO[1], "weight": 3}], "scheduler": "weight"}, "random-4-ip"),
+        ({"backends": [{**each, "weight": 10} for each in TWO], "scheduler": "weight"}, "random-2-ip"),
+        ({"persistence": "srcip", "scheduler": "weight"}, "sticky-60-random-2-ip"),
+        ({"backends": []}, "refuse"),
+        ({"state": "drain"}, "refuse"),
+        ({"state": "off"}, "refuse"),
+        ({"trafficPolicy": "Local"}, "random-1-ip"),
+        ({"trafficPolicy": "Local", "backends": TWO[1:]}, layout.DROP),
+    ],
+)
+def test_the_chain_of_a_cluster_ip(spec: dict[str, Any], chain: str) -> None:
+    assert chains(placed(**spec)) == [chain]
+
+
+def test_clients_of_this_node_get_others_with_the_policy_local() -> None:
+    (entry,) = placed(trafficPolicy="Local", addresses=[NODE_PORT], scheduler="weight").entries
+    assert (entry.chain, entry.outside, entry.inside) == ("by-client-ip", "random-1-ip", "random-2-inside-ip")
+    (entry,) = placed(trafficPolicy="Local", addresses=[NODE_PORT], backends=TWO[1:]).entries
+    assert (entry.chain, entry.outside, entry.inside) == ("by-client-ip", layout.DROP, "random-1-inside-ip")
+
+
+@pytest.mark.parametrize(
+    ("spec", "masquerade"),
+    [
+        ({"mode": "snat"}, "masquerade-always"),
+        ({"mode": "dnat", "masquerade": "AsNeeded"}, "masquerade-from-outside"),
+        ({"mode": "dnat", "masquerade": "Never"}, ""),
+        ({"mode": "dnat", "masquerade": "AsNeeded", "addresses": [NODE_PORT]}, "masquerade-always"),
+        (
+            {"mode": "dnat", "masquerade": "AsNeeded", "addresses": [NODE_PORT], "trafficPolicy": "Local"},
+            "masquerade-from-itself",
+        ),
+    ],
+)
+def test_who_is_masqueraded(spec: dict[str, Any], masquerade: str) -> None:
+    assert [entry.masquerade for entry in placed(**spec).entries] == [masquerade]
+
+
+def test_a_port_that_is_kept_is_the_listener_s() -> None:
+    addresses = [{**CLUSTER_IP, "ports": "8000-8001"}]
+    placement = placed(addresses=addresses, backends=[{"name": "a", "ip": "10.244.1.2"}])
+    values = {each.data[-4:-2] for each in elements.elements(placement) if each.map == "endpoints-ip"}
+    assert values == {(8000).to_bytes(2), (8001).to_bytes(2)}
+
+
+def test_all_ports_of_an_address() -> None:
+    placement = placed(
+        protocol="All",
+        addresses=[{"ip": "10.96.0.10"}],
+        backends=[{"name": "a", "ip": "10.244.1.2"}],
+        engine="nftables",
+    )
+    maps = {each.map: each for each in elements.elements(placement)}
+    assert maps.keys() == {"services-all-ip", "endpoints-all-ip", "masquerade-all-ip"}
+    assert maps["endpoints-all-ip"].data.endswith(packed("10.244.1.2"))
+
+
+def test_remembered_endpoints_keep_their_numbers_and_sessions_go_to_them() -> None:
+    sessions = [{"client": "10.0.0.9", "backend": "b"}]
+    first = placed(persistence="srcip", sessions=sessions)
+    assert first.sticky is not None
+    assert dict(first.sticky.endpoints) == {1: A, 2: B}
+    assert first.sticky.sessions == ((packed("10.0.0.9"), 2),)
+    assert chains(first) == ["sessions-60-rr-2-2-ip"]
+    # The first goes, and another comes: b is still 2.
+    new = raw_backend("c", "10.244.2.3", nodeName="there")
+    second = placed(first, persistence="srcip", sessions=sessions, backends=[TWO[1], new])
+    assert second.sticky is not None
+    assert dict(second.sticky.endpoints) == {2: B, 1: target("10.244.2.3", 8080)}
+    assert second.sticky.farm == first.sticky.farm
+
+
+def test_a_draining_backend_is_remembered_but_not_chosen() -> None:
+    placement = placed(persistence="srcip", backends=[TWO[0], {**TWO[1], "state": "drain"}])
+    assert placement.sticky is not None
+    assert dict(placement.sticky.endpoints) == {1: A, 2: B}
+    assert placement.sticky.picks == (1,)
+
+
+targets = st.lists(st.integers(1, 6), max_size=12)
+
+
+@given(targets, targets)
+def test_renumbering_keeps_what_can_stay(before: list[int], wanted: list[int]) -> None:
+    after = renumber(before, wanted)
+    assert Counter(after) == Counter(wanted)
+    moved = sum(1 for position, each in enumerate(before[: len(after)]) if after[position] != each)
+    both = Counter(before) & Counter(wanted)
+    gone_or_new = len(before) - both.total() + len(wanted) - both.total()
+    assert moved <= gone_or_new
+
+
+@given(st.sets(st.integers(1, 20)), st.sets(st.integers(1, 20)))
+def test_numbers_for_life_are_unique_and_low(before: set[int], wanted: set[int]) -> None:
+    def at(each: int) -> Target:
+        return Target(bytes((10, 0, 0, each)), 80)
+
+    numbers = numbered_for_life(enumerate(map(at, before), 1), map(at, wanted))
+    assert numbers.keys() == set(map(at, wanted))
+    assert len(set(numbers.values())) == len(numbers)
+    assert all(numbers[at(each)] == number for number, each in enumerate(before, 1) if each in wanted)
+    assert max(numbers.values(), default=0) <= len(before | wanted)

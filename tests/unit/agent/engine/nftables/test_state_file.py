@@ -1,0 +1,46 @@
+"""The state file gives back what was written, and nothing that is damaged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.engine.nftables.placement import Placement
+from kube_nftlb.agent.engine.nftables.state_file import SAVE_EVERY_S, SAVE_WITHIN_S, StateFile
+from tests.unit.agent.engine.nftables.test_placement import CLUSTER_IP, NODE_PORT, placed
+
+SESSION: dict[str, Any] = {"persistence": "srcip", "sessions": [{"client": "10.0.0.9", "backend": "b"}]}
+FARMS = {
+    "web--http": placed(mode="dnat", masquerade="AsNeeded", addresses=[CLUSTER_IP, NODE_PORT], trafficPolicy="Local"),
+    "sticky": placed(**SESSION)._replace(name="sticky"),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "nftables.json"
+
+
+def test_what_is_written_is_read(path: Path) -> None:
+    StateFile(path).save(FARMS)
+    assert StateFile(path).read() == FARMS
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_file_and_a_damaged_one_give_nothing(path: Path) -> None:
+    assert StateFile(path).read() == {}
+    for text in ("{", "[1, 2]", '["a", "ip", [["zz", 1]], [], [], [], null]', "\0"):
+        path.write_text(text)
+        assert StateFile(path).read() == {}
+
+
+def test_it_is_written_when_something_changed_and_a_while_has_passed(path: Path) -> None:
+    file = StateFile(path)
+    empty: dict[str, Placement] = {}
+    file.save_if_due(FARMS, 0.0, busy=False)
+    file.save_if_due(empty, SAVE_EVERY_S - 1, busy=False)
+    assert StateFile(path).read() == FARMS
+    file.save_if_due(empty, SAVE_EVERY_S, busy=True)
+    assert StateFile(path).read() == FARMS
+    file.save_if_due(empty, SAVE_WITHIN_S, busy=True)
+    assert StateFile(path).read() == {}
