@@ -20,12 +20,14 @@ from benchmarks import cluster, cost, series
 from benchmarks.processes import PEAK, programs_of, usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
 from lab.lab import Lab
 
 SCENARIO = "scale"
-PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+_FAST = (Subject(NFTABLES), Subject(KUBE_PROXY))
+_ALL = (Subject(NFTLB), *_FAST)
 
 _WRITERS = 16
 _UNRELATED = 3
@@ -41,13 +43,20 @@ _TRIED_BEFORE_S = 1.0
 class _Size(NamedTuple):
     services: int
     endpoints: tuple[int, ...]
+    subjects: tuple[Subject, ...] = _ALL
+    """With nftlb, 8,000 Services take hours."""
     cost_with: int = 0
     """The number of endpoints at which the programs are measured as in the scenario ``cost``, which has fewer Services.
     """
 
 
 _SHORT = (_Size(1000, (10,)),)
-_FULL = (_Size(1000, (1, 10)), _Size(2000, (1, 20)), _Size(8000, (1, 5, 30), cost_with=1))
+_FULL = (
+    _Size(1000, (1, 10)),
+    _Size(2000, (1, 20)),
+    _Size(8000, (1, 5, 30), _FAST, cost_with=1),
+    _Size(20_000, (10,), _FAST),
+)
 _STEP_WITHIN_S = 10_800
 _LOOK_EVERY_S = 0.25
 _SETTLED_S = 3
@@ -64,25 +73,25 @@ def run(records: Records, scope: Scope) -> None:
     broken: Exception | None = None
     wanted = scope.select(sizes(scope.full))
     for size in (size for size in (_FULL if scope.full else _SHORT) if size.services in wanted):
-        for proxy in PROXIES:
+        for subject in size.subjects:
             try:
-                asyncio.run(_measure(records, proxy, size))
+                asyncio.run(_measure(records, subject, size))
             except Exception as error:
                 traceback.print_exc()
-                records.skip(SCENARIO, proxy, f"failed: {error!r}", services=size.services)
+                records.skip(SCENARIO, subject.name, f"failed: {error!r}", services=size.services)
                 broken = error
     if broken is not None:
         raise broken
 
 
-async def _measure(records: Records, proxy: str, size: _Size) -> None:
-    lab = await asyncio.to_thread(Lab.up, f"bench-scale-{proxy}", nodes=1, proxy=proxy)
+async def _measure(records: Records, subject: Subject, size: _Size) -> None:
+    lab = await asyncio.to_thread(subject.lab, SCENARIO)
     try:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.run_pods(kube, {_APP: 1})
             (pod,) = (await cluster.pods_of(kube, _APP)).values()
             await kube.create(NAMESPACES, {"metadata": {"name": _SINGLES}})
-            steps = _Steps(records, lab, kube, size.services, pod)
+            steps = _Steps(records, subject, lab, kube, size.services, pod)
             for number, endpoints in enumerate(size.endpoints):
                 if not await steps.step(endpoints, create=number == 0):
                     break
@@ -95,8 +104,9 @@ async def _measure(records: Records, proxy: str, size: _Size) -> None:
 class _Steps:
     """One cluster, step by step; ``pod`` is the address of the backend of single Services."""
 
-    def __init__(self, records: Records, lab: Lab, kube: Kube, services: int, pod: str) -> None:
+    def __init__(self, records: Records, subject: Subject, lab: Lab, kube: Kube, services: int, pod: str) -> None:
         self._records = records
+        self._subject = subject
         self._lab = lab
         self._kube = kube
         self._services = services
@@ -121,7 +131,7 @@ class _Steps:
         last, single = await after_all, await meanwhile
         if last is None or not await self._is_all_there(endpoints, written + _STEP_WITHIN_S):
             reason = f"not all was in the kernel {_STEP_WITHIN_S} s after the last was written"
-            self._records.skip(SCENARIO, self._lab.proxy, reason, services=self._services, endpoints=endpoints)
+            self._records.skip(SCENARIO, self._subject.name, reason, services=self._services, endpoints=endpoints)
             return False
         self._endpoints = endpoints
         self._add(endpoints, "written at the API", "s", written - began)
@@ -153,7 +163,7 @@ class _Steps:
 
     async def _is_all_there(self, endpoints: int, until: float) -> bool:
         """Wait until all backends are in the kernel. Return False on timeout."""
-        if self._lab.proxy != "kube-nftlb":
+        if not self._subject.ours:
             return True
         wanted = self._services * endpoints + self._others + self._singles
         while (there := await asyncio.to_thread(cluster.backends_in_kernel, self._lab)) < wanted:
@@ -166,7 +176,7 @@ class _Steps:
 
     def _add(self, endpoints: int, metric: str, unit: str, value: float, **more: str | int) -> None:
         parameters = {"services": self._services, "endpoints": endpoints, **more}
-        self._records.add(SCENARIO, self._lab.proxy, metric, unit, value, **parameters)
+        self._records.add(SCENARIO, self._subject.name, metric, unit, value, **parameters)
 
     async def _write_all(self, endpoints: int, *, create: bool) -> None:
         todo = iter(range(self._services))

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
+from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
 _REJECTED = 3
 
@@ -192,12 +192,16 @@ def render(
         str | None,
         typer.Option(help="Render for this node, whose Node must be in the manifests (for -o nftlb and nft)."),
     ] = None,
+    engine: Annotated[
+        DefaultEngine,
+        typer.Option(help="The default engine of Services, as defaults.engine of the chart."),
+    ] = "nftlb",
 ) -> None:
     """Show what Services, farms and policies in manifests result in, without a cluster."""
     from kube_nftlb.commands import manifests
     from kube_nftlb.commands import render as command
 
-    rendered = command.render(manifests.read(files), node)
+    rendered = command.render(manifests.read(files), node, engine)
     problems = rendered.problems
     if output is Output.FARMS:
         text = command.farms_yaml(rendered)

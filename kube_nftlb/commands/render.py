@@ -26,11 +26,12 @@ from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.builder import Profile, build
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.operator.model.pods import parse_pod, pod_key, slim
 from kube_nftlb.operator.status.farm_status import accept
 from kube_nftlb.operator.sync.diff import diff
+from kube_nftlb.settings import DefaultEngine
 
 _UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
 """Metadata that only the API server can set."""
@@ -51,15 +52,15 @@ class Rendered(NamedTuple):
     """The node to render for; by default, one without backends."""
 
 
-def render(manifests: Manifests, node: str | None = None) -> Rendered:
+def render(manifests: Manifests, node: str | None = None, engine: DefaultEngine = "nftlb") -> Rendered:
     """Return the farms of the Services and those in the manifests, for ``node``, which must be among them.
 
-    Raises UsageError if there is no such Node.
+    ``engine`` is the operator's default. Raises UsageError if there is no such Node.
     """
     raw_nodes = {raw["metadata"]["name"]: raw for resource, raw in manifests.objects if resource == NODES}
     policies = tuple(raw for resource, raw in manifests.objects if resource == POLICIES)
     facts = _facts(node, raw_nodes) if node else NodeFacts()
-    return _farms(manifests)._replace(policies=policies, facts=facts)
+    return _farms(manifests, Profile(engine=engine))._replace(policies=policies, facts=facts)
 
 
 def _facts(name: str, raws: dict[str, JsonObject]) -> NodeFacts:
@@ -71,7 +72,7 @@ def _facts(name: str, raws: dict[str, JsonObject]) -> NodeFacts:
     return gather(name, CoreNode.model_validate(raws[name]))
 
 
-def _farms(manifests: Manifests) -> Rendered:
+def _farms(manifests: Manifests, profile: Profile) -> Rendered:
     cache = Cache()
     writer = CacheWriter(cache)
     raws: dict[FarmKey, JsonObject] = {}
@@ -94,7 +95,7 @@ def _farms(manifests: Manifests) -> Rendered:
     for key, service in sorted(cache.services.items()):
         todo = diff(
             service,
-            build(service, cache.annotated_pods(key), partial(cache.options_of_pod, key.namespace)),
+            build(service, cache.annotated_pods(key), partial(cache.options_of_pod, key.namespace), profile),
             cache.farms_of(key),
             contenders=cache.contenders,
             farm_at=cache.farms.get,
@@ -128,8 +129,9 @@ def farms_yaml(rendered: Rendered) -> str:
 
 
 def nftlb_document(rendered: Rendered) -> JsonObject:
-    """Return what an agent would send to an empty nftlb."""
-    return objects.document(translate(node_farm(farm, rendered.facts, None), None) for farm in rendered.accepted)
+    """Return what an agent would send to an empty nftlb, for the farms that nftlb serves."""
+    farms = (farm for farm in rendered.accepted if farm.spec.engine == "nftlb")
+    return objects.document(translate(node_farm(farm, rendered.facts, None), None) for farm in farms)
 
 
 def _judged(cache: Cache, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:

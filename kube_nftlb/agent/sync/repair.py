@@ -1,5 +1,8 @@
 """Detect changes of nftables by others, and repair them."""
 
+import asyncio
+from collections.abc import Coroutine
+
 import structlog
 
 from kube_nftlb import metrics
@@ -37,7 +40,10 @@ class Repair:
         self._reader = reader
         self._clock = clock
         self._detector = DriftDetector(reader.generation, self._ours)
+        self._timing = timing
         self._audit = Audit(timing.audit_every_s, timing.audit_batch)
+        self._put_off_since = float("inf")
+        """When the comparison was first put off that has not been made yet."""
 
     def _ours(self) -> TransactionCount:
         requests, transactions = self._engine.transactions
@@ -73,9 +79,8 @@ class Repair:
             if self._detector.table_suspected:
                 self._detector.table_suspected = False
                 await self.table()
-            if self._at_rest:
+            if self._at_rest and await self.base():
                 self._detector.suspected = False
-                await self.base()
                 self._audit.begin(now)
         if self._at_rest:
             await self._audit_some(now)
@@ -99,20 +104,46 @@ class Repair:
     async def _table_drift(self) -> str | None:
         return await confirmed(self._reader, lambda: verify.drift(self._reader, self._table.state), self._clock.sleep)
 
-    async def base(self) -> None:
-        """Compare what all farms share, and repair it."""
+    async def base(self) -> bool:
+        """Compare what all farms share, and repair it. Return False if work came before all was compared."""
         await self.table()
-        if await self._engine.drift() is None:
-            return
+        compared, drift = await self._unless_work_comes(self._engine.drift())
+        if not compared:
+            return False
+        if drift is None:
+            return True
         if await self._engine.load():
             self._inputs.add(self._inputs.index, self._inputs.seen_version)
         if (drift := await self._engine.drift()) is not None:
             self._log_repair(drift)
             await self._engine.repair()
+        return True
+
+    async def _unless_work_comes(self, comparing: Coroutine[object, object, str | None]) -> tuple[bool, str | None]:
+        """Return True and the outcome of a comparison; False if work came meanwhile, which should not wait for it.
+
+        With many farms it takes a second. If it was put off for a while, work waits.
+        """
+        comparison = asyncio.create_task(comparing, name="compare")
+        now = self._clock.now()
+        self._put_off_since = min(self._put_off_since, now)
+        while now - self._put_off_since < self._timing.put_off_s and not comparison.done():
+            self._inputs.wake.clear()
+            if self._inputs.has_work:
+                comparison.cancel()
+                await asyncio.wait([comparison])
+                return False, None
+            woken = asyncio.create_task(self._inputs.wake.wait(), name="woken")
+            await asyncio.wait([comparison, woken], return_when=asyncio.FIRST_COMPLETED)
+            woken.cancel()
+        outcome = await comparison
+        self._put_off_since = float("inf")
+        return True, outcome
 
     async def _audit_some(self, now: float) -> None:
         if self._audit.due(now):
-            await self.base()
+            if not await self.base():
+                return
             self._audit.start(self._engine.programmed)
         for name in self._audit.take():
             if name not in self._engine.programmed:

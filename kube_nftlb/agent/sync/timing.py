@@ -16,6 +16,8 @@ class Timing:
     """The interval of checks for foreign transactions while there is nothing else to do."""
     maintain_every_s: float = 1
     """The maximum interval of these checks, and of the engine's maintenance."""
+    put_off_s: float = 2
+    """A comparison of all that farms share is put off for work for this time at most."""
     audit_every_s: float = 60
     """An audit of all farms starts this long after a change."""
     audit_batch: int = 4

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from kube_nftlb.agent.table import hooks
 from kube_nftlb.agent.table.layout import (
+    BACKEND_MARKS,
     BACKEND_SOURCES,
     CONNECTIONS,
     FORWARDED,
@@ -13,6 +14,8 @@ from kube_nftlb.agent.table.layout import (
     LEAVING,
     LISTENERS,
     LOCAL_PODS,
+    MARKED,
+    MARKS,
     MASQUERADE,
     NO_ENDPOINTS,
     POLICY,
@@ -69,6 +72,8 @@ _SETS = (
             *((name, " : verdict") for name in _VERDICT_MAPS),
             (SOURCES, f" : {_ADDRESS_TYPE[family]}"),
             (BACKEND_SOURCES, f" . {_ADDRESS_TYPE[family]} : {_ADDRESS_TYPE[family]}"),
+            (MARKS, " : mark"),
+            (BACKEND_MARKS, f" . {_ADDRESS_TYPE[family]} : mark"),
         )
     )
     + tuple(
@@ -76,7 +81,11 @@ _SETS = (
         for name in (SOURCE_RANGES, POLICY, NO_ENDPOINTS, QUEUES, MASQUERADE)
         for family, key in _ADDRESS_TYPE.items()
     )
-    + tuple(NamedSet(f"{LISTENERS}-{family}", f"type {key};") for family, key in _LISTENER_KEY.items())
+    + tuple(
+        NamedSet(f"{name}-{family}", f"type {key};")
+        for name in (LISTENERS, MARKED)
+        for family, key in _LISTENER_KEY.items()
+    )
     + tuple(NamedSet(f"{LISTENERS}-all-{family}", f"type {key};") for family, key in _ADDRESS_TYPE.items())
     + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items())
 )
@@ -124,6 +133,7 @@ def base(used: frozenset[str]) -> Contents:
         *hooks.queueing(used),
         *hooks.passing(used),
         *hooks.translating(used),
+        *hooks.marking(used),
     )
     return Contents(sets=_SETS, chains=chains)
 

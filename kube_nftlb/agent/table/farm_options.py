@@ -61,7 +61,7 @@ class _Options:
         }
         named = {map_: Chain(f"{map_}-{self._name}", rules) for map_, rules in chains.items() if rules}
         return Contents(
-            frozenset((*self._jumps(named), *self._sources())),
+            frozenset((*self._jumps(named), *self._sources(), *self._marks())),
             (*named.values(), *(limit.over for limit in limits)),
             (*(limit.clients for limit in limits if limit.clients is not None), *((helper,) if helper else ())),
         )
@@ -77,6 +77,21 @@ class _Options:
                 yield layout.listener(layout.SOURCES, listener, self._spec.source_address)
             for ip, source in {b.ip: b.source_address for b in self._spec.backends if b.source_address}.items():
                 entry = layout.listener(layout.BACKEND_SOURCES, listener, source)
+                yield entry._replace(key=f"{entry.key} . {ip}")
+
+    def _marks(self) -> Iterator[Element]:
+        # nftlb sets marks itself: it tells backends apart by them.
+        if self._spec.engine == "nftlb":
+            return
+        own = int(self._spec.mark or "0", 16)
+        backends = {each.ip: own | each.mark for each in self._spec.backends if each.mark is not None}
+        for listener in self._listeners:
+            if own or backends:
+                yield layout.listener(layout.MARKED, listener)
+            if own:
+                yield layout.listener(layout.MARKS, listener, f"{own:#x}")
+            for ip, mark in backends.items():
+                entry = layout.listener(layout.BACKEND_MARKS, listener, f"{mark:#x}")
                 yield entry._replace(key=f"{entry.key} . {ip}")
 
     def _log(self, where: str, kind: str) -> tuple[str, ...]:

@@ -6,12 +6,15 @@ Pure: no I/O.
 from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb.agent.table.layout import (
+    BACKEND_MARKS,
     BACKEND_SOURCES,
     CONNECTIONS,
     FORWARDED,
     HAIRPIN,
     INVALIDS,
     LEAVING,
+    MARKED,
+    MARKS,
     MASQUERADE,
     NO_ENDPOINTS,
     POLICY,
@@ -27,6 +30,9 @@ _PRIORITY = -160
 
 _QUEUE_PRIORITY = -140
 """After these, and before nftlb translates (-100): from a queue a packet goes on to the next hook, no further rule."""
+
+_MARK_PRIORITY = -150
+"""Before the routing decision, which may depend on the mark."""
 
 _SOURCE_PRIORITY = 90
 _MASQUERADE_PRIORITY = 95
@@ -146,3 +152,25 @@ def translating(used: Collection[str]) -> Iterator[Chain]:
     ):
         if rules:
             yield Chain(name, rules, f"type nat hook postrouting priority {priority}; policy accept;")
+
+
+def marking(used: Collection[str]) -> Iterator[Chain]:
+    """Yield the chains that mark connections, and the packets of these that nobody has marked.
+
+    The backend of a connection is known once its first packet leaves.
+    """
+    connection = _by_origin(f"ct mark set {{key}} map @{MARKS}-{{family}}", _in_use(used, MARKS))
+    packets = _by_origin(f"{{key}} @{MARKED}-{{family}} meta mark set ct mark", _in_use(used, MARKED))
+    backend = f"ct mark set {{key}} . {{family}} daddr map @{BACKEND_MARKS}-{{family}}"
+    backends = _by_origin(backend, _in_use(used, BACKEND_MARKS))
+    if connection:
+        yield Chain("mark-connection", connection)
+    if packets:
+        first = ("ct state new ct mark 0x0 jump mark-connection",) if connection else ()
+        yield Chain("mark-packet", packets)
+        rules = (*first, "meta mark 0x0 ct mark != 0x0 jump mark-packet")
+        yield Chain("marking", rules, filter_hook("prerouting", _MARK_PRIORITY))
+    if backends:
+        yield Chain("mark-backend", backends)
+        rules = ("ct state new ct status dnat jump mark-backend",)
+        yield Chain("marking-backend", rules, filter_hook("postrouting", 0))

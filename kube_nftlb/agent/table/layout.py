@@ -61,6 +61,13 @@ SOURCES = "sources"
 BACKEND_SOURCES = "backend-sources"
 """The same for a listener and the address of a backend."""
 
+MARKS = "marks"
+"""The maps from a listener to the mark of its connections, for engines that do not set it."""
+BACKEND_MARKS = "backend-marks"
+"""The same for a listener and the address of a backend."""
+MARKED = "marked"
+"""The sets of listeners whose packets get the mark of their connection."""
+
 ENVIRONMENT = "environment"
 """The owner of the sets about the node and the cluster; no farm's name on a node is a single word."""
 

@@ -10,6 +10,8 @@ from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Chain, Contents, State, changes, combined, creation
 
+_NOTHING = Contents()
+
 
 class AgentTable:
     """The table in the kernel, and the contents of each owner."""
@@ -23,6 +25,11 @@ class AgentTable:
         self._present: dict[tuple[str, str], dict[str, str]] = {}
         self._elements: Counter[str] = Counter()
         self.expect({})
+
+    @property
+    def digest(self) -> int:
+        """A digest of the desired state."""
+        return self._digest
 
     @property
     def transactions(self) -> int:
@@ -45,7 +52,7 @@ class AgentTable:
 
     def owned(self, owner: str) -> Contents:
         """Return the contents of an owner."""
-        return self._owners.get(owner, Contents())
+        return self._owners.get(owner, _NOTHING)
 
     async def create(self) -> dict[str, str]:
         """Recreate the table, with all contents, in one transaction.

@@ -16,6 +16,6 @@ def lacking(fields: Mapping[str, Any]) -> str | None:
         return f"the engine nftables serves the modes snat and dnat, not {mode}"
     if persistence not in _PERSISTENCE:
         return f"the engine nftables remembers clients by srcip, not by {persistence}"
-    if fields.get("mark") is not None:
-        return "the engine nftables does not set marks of connections"
+    if fields.get("mark") is not None and fields.get("protocol") == "All":
+        return "the engine nftables does not set marks with protocol All"
     return None

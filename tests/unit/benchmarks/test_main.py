@@ -20,7 +20,7 @@ def of(*services: int, full: bool = True) -> Scope:
         ("scale", of(8000), None),
         ("scale", of(), None),
         ("latency", of(), None),
-        ("scale", of(7), "--services: scale supports 1000, 2000, 8000"),
+        ("scale", of(7), "--services: scale supports 1000, 2000, 8000, 20000"),
         ("scale", of(8000, full=False), "--services: scale supports 1000"),
         ("latency", of(1000), "--services: latency has only one number of Services"),
     ],

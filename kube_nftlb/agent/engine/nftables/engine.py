@@ -56,6 +56,8 @@ class NftablesEngine:
         self._programmed: dict[str, Programmed] = {}
         self._owners = ListenerOwners()
         self._next_farm = layout.FARM_FIRST
+        self._swept = -1
+        """The revision of the store after which it was last swept."""
 
     @property
     def unreachable(self) -> str:
@@ -204,32 +206,32 @@ class NftablesEngine:
         """See ``Engine``."""
         now = self._clock.now()
         await self._flows.again(now)
-        if not busy:
+        if not busy and self._store.revision != self._swept:
             await self._store.sweep()
-        try:
-            self._state_file.save_if_due(self._savable(), now, busy=busy)
-        except OSError as error:
-            return _cannot_save(error)
-        return None
+            self._swept = self._store.revision
+        return self._save(now) if self._state_file.due(self._revision, now, busy=busy) else None
 
-    def _savable(self) -> dict[str, Placement]:
-        """Return the farms that need nothing of the agent table, which is not there when a node boots."""
-        return {
-            name: placement
+    @property
+    def _revision(self) -> tuple[int, int]:
+        """What differs if the state file should."""
+        return self._store.revision, self._table.digest
+
+    def _save(self, now: float) -> str | None:
+        # Those that need nothing of the agent table, which is not there when a node boots.
+        savable = (
+            placement
             for name, placement in self._store.placements.items()
             if not (self._table.owned(name) or self._table.owned(policies.rules_owner(name)))
-        }
+        )
+        try:
+            self._state_file.save(savable, self._revision, now)
+        except OSError as error:
+            _log.warning("cannot write the state file of nftables", error=str(error))
+            return f"cannot write the state file of the engine nftables: {error}"
+        return None
 
     async def aclose(self) -> str | None:
         """See ``Engine``."""
-        await self._flows.again(self._clock.now())
-        try:
-            self._state_file.save(self._savable())
-        except OSError as error:
-            return _cannot_save(error)
-        return None
-
-
-def _cannot_save(error: OSError) -> str:
-    _log.warning("cannot write the state file of nftables", error=str(error))
-    return f"cannot write the state file of the engine nftables: {error}"
+        now = self._clock.now()
+        await self._flows.again(now)
+        return self._save(now)

@@ -1,5 +1,6 @@
 """Read the table's elements: quickly, as there may be hundreds of thousands."""
 
+import asyncio
 import struct
 from collections import Counter
 from typing import Protocol
@@ -51,6 +52,8 @@ class TableElements:
         found: list[tuple[bytes, bytes]] = []
         for answer in await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True):
             found.extend(_elements(netlink.find(answer, readback.ELEMENTS_LIST) or b"", key_bytes))
+            # Hundreds of thousands of elements must not keep all others waiting.
+            await asyncio.sleep(0)
         return found
 
     async def has_element(self, name: str, key: bytes) -> bool:

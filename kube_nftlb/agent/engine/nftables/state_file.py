@@ -1,7 +1,7 @@
 """The state file: with it a node that boots has its farms before the API server answers."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ class StateFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._saved: Mapping[str, Placement] = {}
+        self._saved: object = None
+        self._lines: dict[str, tuple[Placement, str]] = {}
+        """The line of each farm, with the placement that it is of: making lines is most of the work."""
         self._saved_at = float("-inf")
 
     def read(self) -> dict[str, Placement]:
@@ -37,23 +39,28 @@ class StateFile:
             _log.warning("cannot read the state file", path=str(self._path), error=repr(error))
             return {}
 
-    def save_if_due(self, placements: Mapping[str, Placement], now: float, *, busy: bool) -> None:
-        """Write the file if it is due at ``now``, in seconds of a monotonic clock. Raises OSError."""
-        if now - self._saved_at >= (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
-            # Also if writing fails, so that it is not tried at every call.
-            self._saved_at = now
-            self.save(placements)
+    def due(self, revision: object, now: float, *, busy: bool) -> bool:
+        """Return True if the file is to be written at ``now``, in seconds of a monotonic clock.
 
-    def save(self, placements: Mapping[str, Placement]) -> None:
-        """Write the file now if anything has changed. Raises OSError."""
-        if placements == self._saved:
-            return
+        ``revision`` differs from the one that was saved if anything has changed.
+        """
+        return revision != self._saved and now - self._saved_at >= (SAVE_WITHIN_S if busy else SAVE_EVERY_S)
+
+    def save(self, placements: Iterable[Placement], revision: object, now: float) -> None:
+        """Write the file. Raises OSError."""
+        # Also if writing fails, so that it is not tried at every call.
+        self._saved_at = now
+        lines = {}
+        for each in placements:
+            known = self._lines.get(each.name)
+            lines[each.name] = known if known and known[0] is each else (each, f"{json.dumps(_json(each))}\n")
+        self._lines = lines
         temporary = self._path.with_suffix(".new")
         with temporary.open("w") as file:
             temporary.chmod(0o600)
-            file.writelines(f"{json.dumps(_json(each))}\n" for each in placements.values())
+            file.writelines(line for _, line in lines.values())
         temporary.replace(self._path)
-        self._saved = dict(placements)
+        self._saved = revision
 
 
 def _json(value: Any) -> Any:

@@ -40,6 +40,8 @@ class Store:
         self._sums: dict[str, tuple[int, int]] = {}
         """The number of elements of each map and set, and the sum of their hashes."""
         self._local_pods: dict[TableFamily, tuple[str, ...]] = {}
+        self.revision = 0
+        """Higher after each change of a placement."""
         self._created = False
         """True while there is a table: without a farm, packets should not pay for it."""
 
@@ -141,6 +143,7 @@ class Store:
             yield from messages.new_chain(TABLE, name, scheduling.parse(name).rules())
 
     def _replace(self, name: str, before: Placement | None, after: Placement | None) -> None:
+        self.revision += 1
         if before is not None:
             self._uses.subtract(elements.chains(before))
             del self.placements[name]

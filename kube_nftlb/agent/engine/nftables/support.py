@@ -10,10 +10,12 @@ ELEMENTS_MAX = 1 << 18
 def unsupported(farm: NodeFarm) -> Blocker | None:
     """Return why this engine cannot serve a farm, or None if it can."""
     spec = farm.spec
-    if why := engines.lacking({"mode": spec.mode, "persistence": spec.persistence, "mark": spec.mark}):
+    fields = {name: getattr(spec, name) for name in ("mode", "persistence", "mark", "protocol")}
+    if why := engines.lacking(fields):
         return Blocker("Unsupported", f"{why}; use the engine nftlb")
-    if any(each.mark is not None for each in spec.backend_options):
-        return Blocker("Unsupported", "the engine nftables does not set marks of backends; use the engine nftlb")
+    if spec.protocol == "All" and any(each.mark is not None for each in spec.backend_options):
+        message = "the engine nftables does not set marks of backends with protocol All; use the engine nftlb"
+        return Blocker("Unsupported", message)
     if spec.flow_offload:
         return Blocker("Unsupported", "the engine nftables does not use flow tables; unset flowOffload")
     listeners = sum(1 for _ in farm.listeners)

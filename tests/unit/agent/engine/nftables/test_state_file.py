@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftables.placement import Placement
 from kube_nftlb.agent.engine.nftables.state_file import SAVE_EVERY_S, SAVE_WITHIN_S, StateFile
 from tests.unit.agent.engine.nftables.test_placement import CLUSTER_IP, NODE_PORT, placed
 
@@ -22,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read(path: Path) -> None:
-    StateFile(path).save(FARMS)
+    StateFile(path).save(FARMS.values(), 1, 0.0)
     assert StateFile(path).read() == FARMS
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -34,13 +33,19 @@ def test_no_file_and_a_damaged_one_give_nothing(path: Path) -> None:
         assert StateFile(path).read() == {}
 
 
-def test_it_is_written_when_something_changed_and_a_while_has_passed(path: Path) -> None:
+def test_it_is_due_when_something_changed_and_a_while_has_passed(path: Path) -> None:
     file = StateFile(path)
-    empty: dict[str, Placement] = {}
-    file.save_if_due(FARMS, 0.0, busy=False)
-    file.save_if_due(empty, SAVE_EVERY_S - 1, busy=False)
-    assert StateFile(path).read() == FARMS
-    file.save_if_due(empty, SAVE_EVERY_S, busy=True)
-    assert StateFile(path).read() == FARMS
-    file.save_if_due(empty, SAVE_WITHIN_S, busy=True)
-    assert StateFile(path).read() == {}
+    assert file.due(1, 0.0, busy=True)
+    file.save((), 1, 0.0)
+    assert not file.due(1, 1000.0, busy=False)
+    assert not file.due(2, SAVE_EVERY_S - 1, busy=False)
+    assert file.due(2, SAVE_EVERY_S, busy=False)
+    assert not file.due(2, SAVE_EVERY_S, busy=True)
+    assert file.due(2, SAVE_WITHIN_S, busy=True)
+
+
+def test_a_file_that_cannot_be_written_is_not_tried_at_every_call(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "missing" / "nftables.json")
+    with pytest.raises(OSError, match="missing"):
+        file.save((), 1, 0.0)
+    assert not file.due(1, 1.0, busy=False)

@@ -1,0 +1,39 @@
+"""What is measured: a service proxy and, for kube-nftlb, an engine."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from lab.lab import Lab
+
+NFTLB: Final = "kube-nftlb"
+NFTABLES: Final = "kube-nftlb nftables"
+KUBE_PROXY: Final = "kube-proxy-nftables"
+
+_ENGINES: Final[Mapping[str, str]] = {NFTLB: "nftlb", NFTABLES: "nftables"}
+
+
+class Subject(NamedTuple):
+    """A name in the records, with the proxy and the settings of its lab."""
+
+    name: str
+
+    @property
+    def proxy(self) -> str:
+        """The proxy of the lab."""
+        return NFTLB if self.name in _ENGINES else self.name
+
+    @property
+    def ours(self) -> bool:
+        """True for kube-nftlb."""
+        return self.name in _ENGINES
+
+    @property
+    def settings(self) -> dict[str, dict[str, str]]:
+        """The additional settings of the lab's programs."""
+        engine = _ENGINES.get(self.name)
+        return {"operator": {"KUBE_NFTLB_DEFAULT_ENGINE": engine}} if engine else {}
+
+    def lab(self, scenario: str, nodes: int = 1) -> Lab:
+        """Start a lab."""
+        name = f"bench-{scenario}-{self.name.replace(' ', '-')}"
+        return Lab.up(name, nodes=nodes, proxy=self.proxy, settings=self.settings)

@@ -1,0 +1,125 @@
+"""Two engines as one: who serves a farm, in which order it moves, and what goes on without nftlb."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.engine.engines import Engines
+from kube_nftlb.agent.model import Blocker, NodeFarm
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.table.table import AgentTable
+from tests.builders import farm
+from tests.fakes.engine import FakeEngine
+from tests.fakes.nft import FakeNft
+
+
+class Both:
+    def __init__(self) -> None:
+        nft = FakeNft()
+        table = AgentTable(nft)
+        self.nftables, self.nftlb = FakeEngine(table, nft), FakeEngine(table, nft)
+        self.engines = Engines(self.nftables, self.nftlb)
+        self.sent: list[tuple[str, str, bool]] = []
+        """The engine, the farm, and True if the engine gets it."""
+        for name, engine in (("nftables", self.nftables), ("nftlb", self.nftlb)):
+            self._record(name, engine)
+
+    def _record(self, name: str, engine: FakeEngine) -> None:
+        apply = engine.apply
+
+        async def recorded(changes: Any) -> Any:
+            self.sent += [(name, each.name, each.farm is not None) for each in changes]
+            return await apply(changes)
+
+        engine.apply = recorded  # type: ignore[method-assign] # a fake that tells more
+
+    async def put(self, served: NodeFarm) -> None:
+        await self.engines.apply([FarmChange(served.name, served, overlay=self.engines.overlay(served))])
+
+
+def served(engine: str, name: str = "web--http", ip: str = "10.96.0.10") -> NodeFarm:
+    wanted = farm(name, addresses=[{"ip": ip, "ports": "80"}], engine=engine)
+    return node_farm(wanted, NodeFacts("here"), None)
+
+
+@pytest.fixture
+def both() -> Both:
+    return Both()
+
+
+@pytest.mark.parametrize("engine", ["nftlb", "nftables"])
+async def test_a_farm_is_served_by_the_engine_that_it_names(both: Both, engine: str) -> None:
+    await both.put(served(engine))
+    assert both.sent == [(engine, "web--http", True)]
+    assert both.engines.programmed["web--http"].engine == engine
+    assert both.engines.owners(list(served(engine).listeners)) == {"web--http"}
+    await both.engines.apply([FarmChange("web--http")])
+    assert not both.engines.programmed
+
+
+@pytest.mark.parametrize(("before", "after"), [("nftlb", "nftables"), ("nftables", "nftlb")])
+async def test_a_farm_that_moves_is_added_before_it_is_removed(both: Both, before: str, after: str) -> None:
+    await both.put(served(before))
+    both.sent.clear()
+    await both.put(served(after))
+    assert both.sent == [(after, "web--http", True), (before, "web--http", False)]
+    left = both.nftlb if before == "nftlb" else both.nftables
+    assert not left.farms
+    assert left.changes[-1].handed_over
+
+
+async def test_a_farm_that_the_other_engine_cannot_serve_stays(both: Both) -> None:
+    both.nftables.blockers["web--http"] = Blocker("Unsupported", "no")
+    assert both.engines.unsupported(served("nftables")) is not None
+    assert both.engines.unsupported(served("nftlb")) is None
+
+
+async def test_without_nftlb_its_farms_wait_and_others_go_on(both: Both) -> None:
+    await both.put(served("nftables"))
+    both.nftlb.reachable = False
+    await both.engines.load()
+    assert both.engines.unreachable
+    blocked = both.engines.unsupported(served("nftlb"))
+    assert blocked is not None
+    assert blocked.reason == "NftlbUnreachable"
+    await both.put(served("nftables", "other", "10.96.0.11"))
+    assert both.engines.programmed.keys() == {"web--http", "other"}
+    assert await both.engines.maintain(busy=False) is None
+    both.nftlb.reachable = True
+    with pytest.raises(errors.EngineUnreachableError, match="answers again"):
+        await both.engines.maintain(busy=False)
+    await both.engines.load()
+    assert not both.engines.unreachable
+
+
+async def test_a_change_for_nftlb_that_goes_meanwhile_is_decided_again(both: Both) -> None:
+    await both.put(served("nftables"))
+    both.nftlb.reachable = False
+    change = served("nftlb", "other", "10.96.0.11")
+    applied = await both.engines.apply([FarmChange(change.name, change)])
+    assert applied.nothing_done
+    assert both.engines.unsupported(change) is not None
+
+
+async def test_where_only_nftlb_serves_its_absence_is_everybody_s(both: Both) -> None:
+    await both.put(served("nftlb"))
+    both.nftlb.reachable = False
+    with pytest.raises(errors.EngineUnreachableError):
+        await both.engines.load()
+
+
+async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) -> None:
+    await both.put(served("nftables"))
+    await both.put(served("nftlb", "other", "10.96.0.11"))
+    both.nftlb.deviations[None] = "a chain was changed"
+    assert await both.engines.drift() == "a chain was changed"
+    await both.engines.repair()
+    assert (both.nftables.repaired, both.nftlb.repaired) == ([], [None])
+    both.nftables.deviations["web--http"] = "a listener is gone"
+    assert await both.engines.drift("web--http") == "a listener is gone"
+    await both.engines.repair("web--http")
+    assert both.nftables.repaired == ["web--http"]
+    assert await both.engines.drift("nobody") == "no engine has it"
