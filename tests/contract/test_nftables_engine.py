@@ -233,6 +233,18 @@ async def test_damage_is_found_and_mended(node: Node, damage: str) -> None:
     assert ask(VIPS[1]) in ENDPOINTS
 
 
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_change_beside_damage_is_made(node: Node, damage: str) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    nft(damage.format(table=TABLE))
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[1:4]))
+    await node.put("other", spec(VIPS[1], *ENDPOINTS[:1]))
+    if await node.engine.drift() is not None:
+        await node.engine.repair()
+    assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[1:4], 10)
+    assert ask(VIPS[1]) == ENDPOINTS[0]
+
+
 async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: Node, tmp_path: Path) -> None:
     await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
     await node.put("limited", spec(VIPS[1], ENDPOINTS[0]) | {"addresses": [LIMITED]})

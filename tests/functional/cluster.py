@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -233,19 +234,21 @@ class Cluster:
         return done.stdout
 
     def has_forgotten(self, prefix: str) -> bool:
-        """Return True if no nftlb has a farm with this prefix; False also if one is starting."""
+        """Return True if no engine has a farm with this prefix; False also if nftlb is starting."""
         try:
-            return self.nftlb_farms(prefix) == []
+            return self.node_farms(prefix) == []
         except ConnectionError:
             return False
 
-    def nftlb_farms(self, prefix: str = "") -> list[str]:
-        """The nftlb farms with this prefix on any node."""
+    def node_farms(self, prefix: str = "") -> list[str]:
+        """The farms with this prefix that an engine has on any node."""
         found: set[str] = set()
         for node in self.nodes:
-            farms = json.loads(self.nftlb(node, "GET", "/farms"))["farms"]
-            found.update(farm["name"] for farm in farms if farm["name"].startswith(prefix))
-        return sorted(found)
+            found.update(farm["name"] for farm in json.loads(self.nftlb(node, "GET", "/farms"))["farms"])
+            # There is no such table while no farm needs it.
+            listed = self.lab.exec(node, "nft", "list", "table", "inet", "kube-nftlb-services").stdout
+            found.update(re.findall(r'comment "([^"]+)"', listed))
+        return sorted(name for name in found if name.startswith(prefix))
 
     def nftlb(self, node: str, method: str, path: str) -> str:
         settings = NftlbSettings.from_environment(self.lab.environment(node))

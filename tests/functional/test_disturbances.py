@@ -206,7 +206,7 @@ def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
         cluster.lab.start("operator")
         cluster.lab.start("agent")
     eventually(lambda: cluster.farm("web--http", namespace) is None, "the farm is gone")
-    eventually(lambda: f"{namespace}.web--http" not in cluster.nftlb_farms(namespace), "nftlb has forgotten it")
+    eventually(lambda: f"{namespace}.web--http" not in cluster.node_farms(namespace), "nftlb has forgotten it")
     cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("stays", namespace))
 
 
@@ -235,13 +235,13 @@ def test_hundreds_of_new_services_delay_nobody_in_another_namespace(cluster: Clu
 
 
 def test_nothing_is_deleted_while_the_api_server_is_away(cluster: Cluster, client: str, web: str) -> None:
-    farms = cluster.nftlb_farms()
+    farms = cluster.node_farms()
     node = cluster.nodes[0]
     with cluster.hammer(client, web) as hammered:
         cluster.lab.stop("apiserver")
         try:
             time.sleep(3)
-            assert cluster.nftlb_farms() == farms
+            assert cluster.node_farms() == farms
         finally:
             cluster.lab.start("apiserver")
     assert hammered["failures"] == []

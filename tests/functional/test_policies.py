@@ -293,7 +293,7 @@ def test_a_restart_lets_nobody_in(cluster: Cluster, namespace: str, near_and_far
         cluster.delete("farm", "web", namespace)
         cluster.delete("nftlbpolicy", "list", namespace)
         cluster.lab.start("agent")
-        eventually(lambda: cluster.nftlb_farms(f"{namespace}.") == [], "the farm is gone")
+        eventually(lambda: cluster.node_farms(f"{namespace}.") == [], "the farm is gone")
     assert denied["attempts"] > 1000
     assert denied["answers"] == {}
 

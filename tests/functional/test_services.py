@@ -239,7 +239,7 @@ def test_a_service_is_deleted_and_made_again(cluster: Cluster, namespace: str, c
     first = cluster.vip("web", namespace)
     cluster.reaches(client, pods, first)
     cluster.delete("service", "web", namespace)
-    eventually(lambda: cluster.nftlb_farms(namespace) == [], "nftlb has no farm of it")
+    eventually(lambda: cluster.node_farms(namespace) == [], "nftlb has no farm of it")
     for node in cluster.nodes:
         assert first not in cluster.nft(node, "list", "ruleset")
         assert f"{namespace}.web" not in cluster.nft(node, "list", "ruleset")

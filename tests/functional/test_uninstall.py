@@ -10,8 +10,8 @@ import pytest
 
 from lab.lab import Lab
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
+from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
-from tests.engine import ENGINE
 from tests.functional.cluster import Cluster
 from tests.functional.test_modes import loopback
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(240)
 
 NODE = "node-1"
 OURS = {"table ip nftlb", "table ip6 nftlb", "table netdev nftlb", "table inet kube-nftlb"} | (
-    {"table inet kube-nftlb-services"} if ENGINE == "nftables" else set()
+    {"table inet kube-nftlb-services"} if engine.ENGINE == "nftables" else set()
 )
 FOREIGN = "table inet somebody-elses"
 
@@ -27,7 +27,7 @@ FOREIGN = "table inet somebody-elses"
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Cluster]:
     """A cluster of one node whose agent knows its DaemonSet, and a table of somebody else's."""
-    settings = {"agent": {"KUBE_NFTLB_DAEMON_SET": "kube-nftlb-agent"}}
+    settings = {"agent": {"KUBE_NFTLB_DAEMON_SET": "kube-nftlb-agent"}, "operator": engine.OPERATOR}
     lab = Lab.up(f"uninstall-{os.getpid()}", nodes=1, settings=settings)
     try:
         with contextlib.closing(Cluster(lab)) as cluster:

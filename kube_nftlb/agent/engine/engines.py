@@ -171,6 +171,9 @@ class Engines:
         problems = [await self._nftables.maintain(busy=busy)]
         was_away = bool(self.unreachable)
         try:
+            if self._nftlb.restarted() and not self._nftlb.programmed:
+                # Otherwise its rules tell, which it writes as it starts.
+                await self._nftlb.load()
             problems.append(await self._nftlb.maintain(busy=busy))
         except errors.EngineUnreachableError as error:
             self._leave(error)

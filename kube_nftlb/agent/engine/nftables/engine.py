@@ -56,6 +56,7 @@ class NftablesEngine:
         self._programmed: dict[str, Programmed] = {}
         self._owners = ListenerOwners()
         self._next_farm = layout.FARM_FIRST
+        self._loaded = False
         self._swept = -1
         """The revision of the store after which it was last swept."""
 
@@ -97,7 +98,7 @@ class NftablesEngine:
 
     async def restore(self) -> None:
         """See ``Engine``."""
-        self._next_farm = await self._store.load() + 1
+        await self.load()
         if not self._store.placements and (placed := self._state_file.read()):
             refused = await self._put(placed)
             _log.info("restored farms", farms=len(placed) - len(refused))
@@ -108,14 +109,13 @@ class NftablesEngine:
         await self._store.set_local_pods({family: tuple(ranges[family]) for family in layout.FAMILIES})
 
     async def load(self) -> bool:
-        """See ``Engine``."""
-        verified = set(self._programmed)
-        self._next_farm = await self._store.load() + 1
-        self._programmed.clear()
-        self._owners.clear()
-        for placement in self._store.placements.values():
-            self._note(placement)
-        return not verified <= self._programmed.keys()
+        """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
+        if not self._loaded:
+            self._loaded = True
+            self._next_farm = await self._store.load() + 1
+            for placement in self._store.placements.values():
+                self._note(placement)
+        return False
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``.

@@ -92,14 +92,20 @@ class Store:
         """
         try:
             await self._commit(wanted)
-        except errors.KernelError as error:
-            if len(wanted) == 1:
-                return dict.fromkeys(wanted, str(error))
-            refused: dict[str, str] = {}
-            for name, placement in wanted.items():
-                refused |= await self.put({name: placement})
-            return refused
+        except errors.KernelError:
+            # Somebody has changed the table: it is not as the differences take it to be.
+            await self.repair()
+            return await self._put_one_by_one(wanted)
         return {}
+
+    async def _put_one_by_one(self, wanted: Mapping[str, Placement | None]) -> dict[str, str]:
+        refused = {}
+        for name, placement in wanted.items():
+            try:
+                await self._commit({name: placement})
+            except errors.KernelError as error:
+                refused[name] = str(error)
+        return refused
 
     async def _commit(self, wanted: Mapping[str, Placement | None]) -> None:
         before = {name: self.placements.get(name) for name in wanted}
