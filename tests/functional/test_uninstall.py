@@ -18,8 +18,8 @@ from tests.functional.test_modes import loopback
 pytestmark = pytest.mark.timeout(240)
 
 NODE = "node-1"
-OURS = {"table ip nftlb", "table ip6 nftlb", "table netdev nftlb", "table inet kube-nftlb"} | (
-    {"table inet kube-nftlb-services"} if engine.ENGINE == "nftables" else set()
+OURS = {"table netdev nftlb", "table inet kube-nftlb"} | (
+    {"table inet kube-nftlb-services"} if engine.ENGINE == "nftables" else {"table ip nftlb", "table ip6 nftlb"}
 )
 FOREIGN = "table inet somebody-elses"
 
