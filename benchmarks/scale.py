@@ -16,8 +16,9 @@ import time
 import traceback
 from typing import NamedTuple
 
-from benchmarks import cluster, cost, series
-from benchmarks.processes import PEAK, programs_of, usages
+from benchmarks import cluster, series
+from benchmarks.cost import RESTARTED
+from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
@@ -45,16 +46,13 @@ class _Size(NamedTuple):
     endpoints: tuple[int, ...]
     subjects: tuple[Subject, ...] = _ALL
     """With nftlb, 8,000 Services take hours."""
-    cost_with: int = 0
-    """The number of endpoints at which the programs are measured as in the scenario ``cost``, which has fewer Services.
-    """
 
 
 _SHORT = (_Size(1000, (10,)),)
 _FULL = (
     _Size(1000, (1, 10)),
     _Size(2000, (1, 20)),
-    _Size(8000, (1, 5, 30), _FAST, cost_with=1),
+    _Size(8000, (1, 5, 30), _FAST),
     _Size(20_000, (10,), _FAST),
 )
 _STEP_WITHIN_S = 10_800
@@ -95,8 +93,8 @@ async def _measure(records: Records, subject: Subject, size: _Size) -> None:
             for number, endpoints in enumerate(size.endpoints):
                 if not await steps.step(endpoints, create=number == 0):
                     break
-                if endpoints == size.cost_with:
-                    await steps.look()
+            else:
+                await steps.restart()
     finally:
         await asyncio.to_thread(lab.down)
 
@@ -149,17 +147,17 @@ class _Steps:
                 self._add(endpoints, series.SINGLE_CHANGE, "ms", seconds * 1000, repetition=repetition)
         return True
 
-    async def look(self) -> None:
-        """Measure the cost of the programs with this many Services."""
-        slices = {_name(number): _addresses(self._endpoints) for number in range(self._services)}
-        place = cost.Place(self._lab, self._kube, self._pod, slices)
-        # Restarting nftlb would take as long as the first step.
-        programs = [program for program in programs_of(self._lab) if program != "nftlb"]
-        await cost.look(self._records, place)
-        await self._settled()
-        await cost.restarts(self._records, place, programs)
-        self._others += len(programs)
-        await self._settled()
+    async def restart(self) -> None:
+        """Restart what programs the kernel, and measure the time until a Service that is created then answers.
+
+        Neither program serves it before it has compared all others with the kernel.
+        """
+        program = "agent" if self._subject.ours else "kube-proxy"
+        began = time.monotonic()
+        await asyncio.to_thread(self._lab.restart, program, cluster.NODE)
+        restarted = time.monotonic() - began
+        if (seconds := await self._single()) is not None:
+            self._add(self._endpoints, RESTARTED, "s", restarted + _TRIED_BEFORE_S + seconds, process=program)
 
     async def _is_all_there(self, endpoints: int, until: float) -> bool:
         """Wait until all backends are in the kernel. Return False on timeout."""

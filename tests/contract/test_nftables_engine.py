@@ -140,6 +140,7 @@ async def test_round_robin_is_even_and_weights_count(node: Node) -> None:
     heavy["backends"][0]["weight"] = 3
     await node.put("web", heavy)
     assert reached(VIPS[0], 40) == {ENDPOINTS[0]: 30, ENDPOINTS[1]: 10}
+    assert node.engine.programmed["web"].endpoints == 2
 
 
 @pytest.mark.parametrize("scheduler", ["hash", "symhash"])

@@ -95,6 +95,15 @@ def test_example_clusterip(cluster: Cluster, where: str) -> None:
     reaches(cluster, where, "clusterip", cluster.vip("clusterip", "default"))
 
 
+def test_example_engine(cluster: Cluster) -> None:
+    vip = cluster.vip("engine", "default")
+    reaches(cluster, POD, "engine", vip)
+    listed = cluster.nft(cluster.nodes[0], "list", "table", "inet", "kube-nftlb-services")
+    assert f'{vip} . 80 comment "engine--http"' in listed
+    assert "chain engine" not in listed
+    assert vip not in cluster.nft(cluster.nodes[0], "list", "table", "ip", "nftlb")
+
+
 def test_example_my_service(cluster: Cluster) -> None:
     reaches(cluster, OUTSIDE, "front", cluster.vip("my-service", "default"), 8080)
 

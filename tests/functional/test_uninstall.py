@@ -12,7 +12,7 @@ from lab.lab import Lab
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
-from tests.functional.cluster import Cluster
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.test_modes import loopback
 
 pytestmark = pytest.mark.timeout(240)
@@ -92,10 +92,11 @@ def look(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("daemon_set")
 def test_an_agent_that_stops_while_its_daemonset_exists_leaves_its_state(alone: Cluster, served: str) -> None:
+    # nftlb's start-up file is written a while after the change.
+    eventually(lambda: {"nftlb.json", "dsr.json"} <= state(alone), "the state is saved")
     before = look(alone, served)
     assert before["tables"] == OURS | {FOREIGN}
     assert len(before["pods"]) == 2
-    assert {"nftlb.json", "dsr.json"} <= before["state"]
     alone.lab.stop("agent")
     try:
         assert look(alone, served) == before

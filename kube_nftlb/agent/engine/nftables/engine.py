@@ -173,11 +173,13 @@ class NftablesEngine:
 
     def _note(self, placement: Placement) -> None:
         listeners = frozenset(layout.listener(placement.family, entry.key) for entry in placement.entries)
-        reachable = placement.sticky.endpoints if placement.sticky is not None else placement.endpoints
+        # A weight of three is three numbers of one endpoint.
+        reachable = {*placement.endpoints, *placement.inside}
+        if placement.sticky is not None:
+            reachable.update(to for _, to in placement.sticky.endpoints)
         refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)
-        self._programmed[placement.name] = Programmed(
-            "nftables", listeners, len(reachable), 0 if refuses else max(1, len(reachable))
-        )
+        scheduled = 0 if refuses else max(1, len(reachable))
+        self._programmed[placement.name] = Programmed("nftables", listeners, len(reachable), scheduled)
         self._owners.add(placement.name, listeners)
 
     def _forget(self, name: str) -> None:
