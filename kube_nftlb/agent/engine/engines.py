@@ -9,7 +9,7 @@ While nftlb is away, only its farms wait: they stay as they are.
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange, TransactionCount
@@ -40,7 +40,8 @@ class Engines:
     @property
     def programmed(self) -> Mapping[str, Programmed]:
         """See ``Engine``."""
-        return ChainMap(*(dict_of(engine.programmed) for engine in self._all))
+        # ChainMap takes MutableMapping because it writes to the first; this one is only read.
+        return ChainMap(*(cast("dict[str, Programmed]", engine.programmed) for engine in self._all))
 
     @property
     def transactions(self) -> TransactionCount:
@@ -186,11 +187,6 @@ class Engines:
         """See ``Engine``."""
         problems = [problem for engine in self._all if (problem := await engine.aclose())]
         return "; ".join(problems) or None
-
-
-def dict_of(programmed: Mapping[str, Programmed]) -> dict[str, Programmed]:
-    """Return a mapping as the type that ChainMap asks for, which it only reads."""
-    return programmed  # type: ignore[return-value] # ChainMap takes MutableMapping, for its first alone
 
 
 def _handed_over(change: FarmChange) -> FarmChange:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TableFamily, Target
 from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
+from kube_nftlb.agent.engine.nftables.scheduling import Remember, parse
 from kube_nftlb.netfilter import netlink
 
 _DATA, _USERDATA = 2, 6
@@ -89,17 +90,18 @@ class _Numbered:
             number += 1
 
     def _sticky(self, farm: int, entry: Entry) -> Sticky:
-        def picks(first: int) -> Iterator[tuple[int, int]]:
+        def picks(first: int) -> Iterator[Remember]:
             for data in self._counted(layout.PICKS, entry, first):
-                yield _remembered(_chain(data))
+                if isinstance(chain := parse(_chain(data)), Remember):
+                    yield chain
 
         main, inside = list(picks(0)), list(picks(layout.INSIDE_FIRST))
-        ttl_s = (main or inside or [(0, 0)])[0][1]
+        ttl_s = next((chain.ttl_s for chain in (*main, *inside)), 0)
         return Sticky(
             farm,
             tuple(self._sticky_endpoints(entry)),
-            tuple(number for number, _ in main),
-            tuple(number for number, _ in inside),
+            tuple(chain.number for chain in main),
+            tuple(chain.number for chain in inside),
             ttl_s,
             tuple(sorted(self._sessions.get(farm, ()))),
         )
@@ -121,12 +123,6 @@ def highest_farm(dump: Dump, remembered: Mapping[TableFamily, set[int]]) -> int:
             sticky = dump.get(layout.name(layout.STICKY, family, all_ports=all_ports), {})
             found |= {_number(_value(data)) for data in sticky.values()}
     return max(found)
-
-
-def _remembered(chain: str) -> tuple[int, int]:
-    """Return the number and the time in the name of a chain (see ``scheduling.Remember``)."""
-    _, number, ttl_s, *_ = chain.split("-")
-    return int(number), int(ttl_s)
 
 
 def _value(data: bytes) -> bytes:

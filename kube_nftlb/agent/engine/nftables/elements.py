@@ -1,4 +1,4 @@
-"""The elements of a placement, and what they tell of one. Pure: no I/O."""
+"""The elements of a placement, and the chains that they lead to. Pure: no I/O."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

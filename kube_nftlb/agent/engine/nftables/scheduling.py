@@ -86,9 +86,11 @@ class Choice(NamedTuple):
             return expressions.counted(to, self.modulus, first)
         return expressions.random(to, self.modulus, first)
 
-    def any(self) -> "Choice":
-        """Return what chooses the first number, which exists while there is any."""
-        return Choice("random", 1, inside=self.inside)
+    def attempts(self) -> "Iterator[Choice]":
+        """Yield this choice, and what chooses the first number, which exists while there is any."""
+        yield self
+        if self.modulus > 1:
+            yield Choice("random", 1, inside=self.inside)
 
 
 class Schedule(NamedTuple):
@@ -106,8 +108,7 @@ class Schedule(NamedTuple):
     def rules(self) -> Iterator[bytes]:
         """See ``Rules``. The last endpoint may go between two lookups of a packet: it gets the first then."""
         endpoints = layout.name(layout.ENDPOINTS, self.family, all_ports=self.all_ports)
-        choices = (self.choice, self.choice.any()) if self.choice.modulus > 1 else (self.choice,)
-        for choice in choices:
+        for choice in self.choice.attempts():
             yield _translate(self.family, endpoints, choice.number, all_ports=self.all_ports)
 
 
@@ -166,7 +167,7 @@ class Affinity(NamedTuple):
             yield _to_sticky_endpoint(self.family, all_ports=self.all_ports)
         yield self._farm()
         picks = layout.name(layout.PICKS, self.family, all_ports=self.all_ports)
-        for choice in (self.choice, self.choice.any()) if self.choice.modulus > 1 else (self.choice,):
+        for choice in self.choice.attempts():
             to = _key_registers(self.family, all_ports=self.all_ports)
             number = choice.number(self.family, to)
             key = _listener(self.family, all_ports=self.all_ports)

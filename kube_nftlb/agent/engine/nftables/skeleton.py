@@ -66,11 +66,6 @@ def seal() -> str:
     return f"layout-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
 
-def map_names() -> list[str]:
-    """Return the names of all maps and sets whose elements are those of farms."""
-    return [name for family in FAMILIES for name, _ in _maps(family)]
-
-
 def rule_counts() -> dict[str, int]:
     """Return how many rules each chain has."""
     return {name: len(rules) for name, _, rules in _all_chains() if rules}
@@ -84,8 +79,8 @@ def _key_expression(family: TableFamily) -> str:
     return f"meta l4proto . {family} daddr . th dport"
 
 
-def _maps(family: TableFamily) -> Iterator[tuple[str, str]]:
-    """Yield the names and declarations of what farms put elements into."""
+def _maps(family: TableFamily) -> Iterator[str]:
+    """Yield the declarations of what farms put elements into (``reading.key_bytes`` has the lengths of the keys)."""
     address, number = _ADDRESS[family], "numgen random mod 2"
     for part, key, expression, endpoint in (
         ("", _key(family), _key_expression(family), f"{family} daddr . th dport"),
@@ -93,20 +88,20 @@ def _maps(family: TableFamily) -> Iterator[tuple[str, str]]:
     ):
         suffix = f"{part}-{family}"
         for name in (SERVICES, INSIDE, OUTSIDE, MASQUERADE):
-            yield name + suffix, f"map {name}{suffix} {{ type {key} : verdict; }}"
-        yield NOT_FROM_NODE + suffix, f"set {NOT_FROM_NODE}{suffix} {{ type {key}; }}"
-        yield ENDPOINTS + suffix, f"map {ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
-        yield STICKY + suffix, f"map {STICKY}{suffix} {{ type {key} : classid; }}"
-        yield PICKS + suffix, f"map {PICKS}{suffix} {{ typeof {expression} . {number} : verdict; }}"
+            yield f"map {name}{suffix} {{ type {key} : verdict; }}"
+        yield f"set {NOT_FROM_NODE}{suffix} {{ type {key}; }}"
+        yield f"map {ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
+        yield f"map {STICKY}{suffix} {{ type {key} : classid; }}"
+        yield f"map {PICKS}{suffix} {{ typeof {expression} . {number} : verdict; }}"
         value = f"{address} . inet_service" if not part else address
-        yield STICKY_ENDPOINTS + suffix, f"map {STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
-    yield f"{SESSIONS}-{family}", f"map {SESSIONS}-{family} {{ type classid . {address} : classid; }}"
-    yield f"{HAIRPIN}-{family}", f"set {HAIRPIN}-{family} {{ type {address} . {address}; }}"
+        yield f"map {STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
+    yield f"map {SESSIONS}-{family} {{ type classid . {address} : classid; }}"
+    yield f"set {HAIRPIN}-{family} {{ type {address} . {address}; }}"
 
 
 def _sets() -> Iterator[str]:
     for family in FAMILIES:
-        yield from (declaration for _, declaration in _maps(family))
+        yield from _maps(family)
         yield (
             f"map {AFFINITY}-{family} {{ type classid . {_ADDRESS[family]} : classid; flags dynamic,timeout; "
             f"size {AFFINITY_MAX}; }}"

@@ -53,7 +53,8 @@ class Store:
             return layout.FARM_FIRST
         dump = await self._dump()
         for placement in adoption.placements(dump).values():
-            self._account(None, placement)
+            self._replace(placement.name, None, placement)
+            self._count(elements.elements(placement), 1)
         self._chains = set(await self._reader.rule_counts()) - skeleton.rule_counts().keys()
         for name in (layout.name(layout.HAIRPIN, family) for family in layout.FAMILIES):
             self._shared.update({Element(name, key): 0 for key in dump[name]})
@@ -156,10 +157,6 @@ class Store:
         if after is not None:
             self._uses.update(elements.chains(after))
             self.placements[name] = after
-
-    def _account(self, before: Placement | None, after: Placement) -> None:
-        self._replace(after.name, before, after)
-        self._count(elements.elements(after), 1)
 
     def _count(self, changed: Iterable[Element], sign: int) -> None:
         for each in changed:
