@@ -28,7 +28,8 @@ lint: .venv/ready ## Lint, types, import rules, generated files
 	$(BIN)/kube-nftlb reference --check
 	$(BIN)/kube-nftlb chart --check
 
-e2e: .venv/ready ## Install the chart on real nodes: kubelet, containerd, runc (root; minutes)
+e2e: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
+e2e: .venv/ready ## Install the chart on real nodes of an older Kubernetes: kubelet, containerd, runc (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries --proxy none --runtime containerd
 	$(BIN)/pytest tests/e2e
 

@@ -30,7 +30,10 @@ LABEL_SLICE_SERVICE = "kubernetes.io/service-name"
 LABEL_PROXY_NAME = "service.kubernetes.io/service-proxy-name"
 """On a Service: another proxy serves it (Service API)."""
 LABEL_HEADLESS = "service.kubernetes.io/headless"
-"""On a Service: treat it as headless even if it has an address (Service API)."""
+"""On an EndpointSlice: its Service is headless, and no proxy serves it (Service API).
+
+On a Service with a cluster IP it means nothing since Kubernetes 1.36: its slices do not get it.
+"""
 
 FIELD_MANAGER_FARMS = "kube-nftlb-operator"
 FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"

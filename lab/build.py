@@ -11,24 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kube_nftlb import errors
-from lab import debian, go
-
-VERSION = "v1.34.4"
-MINOR_VERSION = (1, 34)
+from lab import debian, go, versions
+from lab.versions import Version
 
 PAUSE = "pause"
-
-_MODULE = Path(__file__).parent / "kubernetes"
-_STAMP = {
-    "gitVersion": VERSION,
-    "gitMajor": MINOR_VERSION[0],
-    "gitMinor": MINOR_VERSION[1],
-    "gitTreeState": "clean",
-    "gitCommit": VERSION,
-}
-_LINKER_FLAGS = " ".join(
-    ["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in _STAMP.items())]
-)
 
 HELM = "helm"
 HELM_VERSION = "v3.19.5"
@@ -39,7 +25,7 @@ _HELM_STAMP = {
     **{
         f"{package}.k8sVersion{part}": number
         for package in ("pkg/chartutil", "pkg/lint/rules")
-        for part, number in zip(("Major", "Minor"), MINOR_VERSION, strict=True)
+        for part, number in zip(("Major", "Minor"), versions.newest()[:2], strict=True)
     },
 }
 _HELM_LINKER_FLAGS = " ".join(
@@ -58,27 +44,39 @@ _NFTLB_NEEDS = {
 }
 
 
-def kubernetes(programs: list[str], cache: Path, report: Callable[[str], None]) -> None:
-    """Build programs into ``cache/bin``. Raises LabError with the end of Go's output if a build fails.
+def kubernetes(programs: list[str], version: Version, target: Path, cache: Path, report: Callable[[str], None]) -> None:
+    """Build programs into ``target``. Raises LabError with the end of Go's output if a build fails.
 
     Concurrent builds of the same programs wait for each other. A program is moved into place only when it is complete.
     """
-    target = cache / "bin"
     target.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "build.lock", report):
-        programs = [program for program in programs if not has_right_version(target / program)]
+        programs = [program for program in programs if not has_version(target / program, version)]
         if not programs:
             return
         toolchain = go.find(cache, report)
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
             # Go writes beside go.mod, and this folder may be read-only.
             source = Path(folder, "source")
-            shutil.copytree(_MODULE, source)
+            shutil.copytree(version.module, source)
+            shutil.copy(versions.MODULES / "programs.go", source)
+            shutil.copytree(versions.MODULES / PAUSE, source / PAUSE)
             for number, program in enumerate(programs, 1):
-                report(f"building {program} {VERSION} with Go ({number} of {len(programs)}; takes minutes, once)")
+                report(f"building {program} {version.full} with Go ({number} of {len(programs)}; takes minutes, once)")
                 package = "./pause" if program == PAUSE else f"k8s.io/kubernetes/cmd/{program}"
-                go.build(toolchain, source, Path(folder, program), cache, package, _LINKER_FLAGS)
+                go.build(toolchain, source, Path(folder, program), cache, package, _linker_flags(version))
                 Path(folder, program).rename(target / program)
+
+
+def _linker_flags(version: Version) -> str:
+    stamp = {
+        "gitVersion": version.full,
+        "gitMajor": version.major,
+        "gitMinor": version.minor,
+        "gitTreeState": "clean",
+        "gitCommit": version.full,
+    }
+    return " ".join(["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())])
 
 
 def helm(cache: Path, report: Callable[[str], None]) -> None:
@@ -124,8 +122,8 @@ def has_helm_version(program: Path) -> bool:
     return answer.stdout.startswith(HELM_VERSION)
 
 
-def has_right_version(program: Path) -> bool:
-    """Return True if the program is a Kubernetes program of the lab's minor version."""
+def has_version(program: Path, version: Version) -> bool:
+    """Return True if the program is a Kubernetes program of the same minor version."""
     if program.name == PAUSE:
         # Our own, without a version.
         return program.exists()
@@ -134,7 +132,7 @@ def has_right_version(program: Path) -> bool:
         answer = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=30)
     except OSError:
         return False
-    return kubernetes_version(answer.stdout) == MINOR_VERSION
+    return kubernetes_version(answer.stdout) == version[:2]
 
 
 def kubernetes_version(output: str) -> tuple[int, int] | None:

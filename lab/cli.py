@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
-from lab import components, programs
+from lab import components, programs, versions
 from lab.lab import Lab
 
 app = typer.Typer(
@@ -28,6 +28,13 @@ Proxy = Enum("Proxy", {name: name for name in programs.PROXIES}, type=str)  # ty
 Runtime = Enum("Runtime", {name: name for name in components.RUNTIMES}, type=str)  # type: ignore[misc]
 
 Node = Annotated[str | None, typer.Argument(help="For example node-1. Default: all nodes.")]
+Kubernetes = Annotated[
+    str | None,
+    typer.Option(
+        envvar=versions.VARIABLE,
+        help=f"Minor version of Kubernetes: {', '.join(each.name for each in versions.supported())}.",
+    ),
+]
 ComponentName = Annotated[
     str,
     typer.Argument(
@@ -62,11 +69,21 @@ def up(
         ),
     ] = Runtime("namespaces"),  # noqa: B008
     operators: Annotated[int, typer.Option(min=1, help="Number of operators; one of them is the leader.")] = 1,
+    kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
     with _progress() as report:
         named = [zone for zone in zones.split(",") if zone] or None
-        lab = Lab.up(context.obj, nodes, named, proxy.value, report, operators=operators, runtime=runtime.value)
+        lab = Lab.up(
+            context.obj,
+            nodes,
+            named,
+            proxy.value,
+            report,
+            operators=operators,
+            runtime=runtime.value,
+            kubernetes=kubernetes,
+        )
         report("ready")
     option = "" if lab.name == "default" else f" --name {lab.name}"
     typer.echo(f"\nexport KUBECONFIG=$(kube-nftlb lab{option} kubeconfig)")
@@ -180,10 +197,11 @@ def logs(
 def binaries(
     proxy: Annotated[Proxy, typer.Option(help="Service proxy of the lab.")] = Proxy("kube-nftlb"),  # noqa: B008
     runtime: Annotated[Runtime, typer.Option(help="How its pods run.")] = Runtime("namespaces"),  # noqa: B008
+    kubernetes: Kubernetes = None,
 ) -> None:
     """Find, install or build all programs a lab needs, and print their paths."""
     with _progress() as report:
-        found = programs.ensure(proxy.value, report, runtime.value)
+        found = programs.ensure(proxy.value, report, runtime.value, versions.of(kubernetes))
     typer.echo(json.dumps({name: str(path) for name, path in sorted(found.items())}, indent=2))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
-from lab import addresses, components, control, launch, programs
+from lab import addresses, components, control, launch, programs, versions
 from lab.addresses import NodePlan
 from lab.containers import images, probe
 from lab.places import Places, host_pids, split_pod
@@ -38,17 +38,19 @@ class Lab:
         settings: Mapping[str, Mapping[str, str]] | None = None,
         runtime: str = components.NAMESPACES,
         operators: int = 1,
+        kubernetes: str | None = None,
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
         ``settings`` has additional environment variables of operator, nftlb and agent, or flags of kube-proxy, by
         component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
         ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
-        are named ``operator``, ``operator-2`` and so on.
+        are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
         """
         files = LabFiles.of(name)
         addresses.plan_nodes(nodes, zones)
-        found = programs.ensure(proxy, report, runtime)
+        version = versions.of(kubernetes)
+        found = programs.ensure(proxy, report, runtime, version)
         snapshotter = ""
         if runtime == components.CONTAINERS:
             report("checking that this machine can run containers")
@@ -58,6 +60,7 @@ class Lab:
             nodes=nodes,
             zones=zones,
             proxy=proxy,
+            kubernetes=version.full,
             runtime=runtime,
             snapshotter=snapshotter,
             operators=operators,

@@ -28,6 +28,7 @@ def launch(
     nodes: int,
     zones: list[str] | None,
     proxy: str,
+    kubernetes: str,
     operators: int,
     programs: Mapping[str, Path],
     settings: Mapping[str, Mapping[str, str]],
@@ -65,7 +66,8 @@ def launch(
                 )
                 starter = _start(order, files)
                 theirs.close()
-                record = LabRecord(nodes, zones, proxy, str(programs["kubectl"].parent), pid=0, runtime=runtime)
+                tools = str(programs["kubectl"].parent)
+                record = LabRecord(nodes, zones, proxy, tools, pid=0, kubernetes=kubernetes, runtime=runtime)
                 _follow(ours, files, record, report)
                 starter.wait()
     finally:

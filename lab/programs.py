@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kube_nftlb import errors
-from lab import build, components, debian
+from lab import build, components, debian, versions
 from lab.containers import config
+from lab.versions import Version
 
 Report = Callable[[str], None]
 
@@ -41,11 +42,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "kube-nftlb"
 
 
-def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> Mapping[str, Path]:
-    """Return the programs for a lab with this proxy and runtime; missing ones are installed or built.
+def ensure(
+    proxy: str, report: Report, runtime: str = components.NAMESPACES, version: Version | None = None
+) -> Mapping[str, Path]:
+    """Return the programs for a lab with this proxy, runtime and Kubernetes; missing ones are installed or built.
 
-    ``report`` is called with a sentence at each step. Raises LabError with what to do by hand.
+    ``report`` is called with a sentence at each step. ``version`` is that of Kubernetes. Raises LabError with what
+    to do by hand.
     """
+    version = version or versions.of(None)
     if proxy not in PROXIES:
         raise errors.LabError(f"--proxy must be one of {', '.join(PROXIES)}, not {proxy!r}")
     if runtime not in components.RUNTIMES:
@@ -69,11 +74,11 @@ def ensure(proxy: str, report: Report, runtime: str = components.NAMESPACES) -> 
     wanted = [*KUBERNETES, KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else list(KUBERNETES)
     if with_containers:
         wanted += KUBERNETES_WITH_CONTAINERS
-    kubernetes = _find_kubernetes(wanted)
-    if to_build := [program for program in wanted if program not in kubernetes]:
-        build.kubernetes(to_build, cache_folder(), report)
-        kubernetes = _find_kubernetes(wanted)
-    return {**found, **{program: _require(kubernetes.get(program), program) for program in wanted}}
+    own = _find_kubernetes(wanted, version)
+    if to_build := [program for program in wanted if program not in own]:
+        build.kubernetes(to_build, version, _folder_of(version), cache_folder(), report)
+        own = _find_kubernetes(wanted, version)
+    return {**found, **{program: _require(own.get(program), program, _folder_of(version)) for program in wanted}}
 
 
 def helm(report: Report) -> Path:
@@ -100,29 +105,34 @@ def find(program: str) -> Path | None:
     return next(iter(_candidates(program)), None)
 
 
-def _candidates(program: str) -> Iterable[Path]:
+def _candidates(program: str, cache: Path | None = None) -> Iterable[Path]:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    folders = [*([assets] if assets else []), str(cache_folder() / "bin")]
+    folders = [*([assets] if assets else []), str(cache or cache_folder() / "bin")]
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
     for folder in [*folders, *path.split(os.pathsep)]:
         if found := shutil.which(program, path=folder):
             yield Path(found)
 
 
-def _find_kubernetes(programs: list[str]) -> dict[str, Path]:
+def _find_kubernetes(programs: list[str], version: Version) -> dict[str, Path]:
+    def of_version(program: str) -> Path | None:
+        candidates = _candidates(program, _folder_of(version))
+        return next((path for path in candidates if build.has_version(path, version)), None)
+
     # Each takes a quarter of a second to print its version.
     with ThreadPoolExecutor() as pool:
-        found = pool.map(_find_of_right_version, programs)
+        found = pool.map(of_version, programs)
         return {program: path for program, path in zip(programs, found, strict=True) if path is not None}
 
 
-def _find_of_right_version(program: str) -> Path | None:
-    return next((path for path in _candidates(program) if build.has_right_version(path)), None)
+def _folder_of(version: Version) -> Path:
+    """Return the folder of the Kubernetes programs that were built."""
+    return cache_folder() / f"kubernetes-{version.full}"
 
 
-def _require(path: Path | None, program: str) -> Path:
+def _require(path: Path | None, program: str, folder: Path | None = None) -> Path:
     if path is None:
-        raise errors.LabError(f"{program} is still missing: add it to {cache_folder() / 'bin'} or to PATH")
+        raise errors.LabError(f"{program} is still missing: add it to {folder or cache_folder() / 'bin'} or to PATH")
     return path
 
 

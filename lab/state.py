@@ -18,6 +18,7 @@ class LabRecord:
     proxy: str
     bin: str  # the folder that contains kubectl
     pid: int  # the supervisor's, on the host
+    kubernetes: str  # the version in full
     runtime: str = "namespaces"  # how pods run, one of components.RUNTIMES
 
 

@@ -18,7 +18,7 @@ async def _run(files: LabFiles, record: LabRecord) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, 0)
     nodes = addresses.plan_nodes(record.nodes, record.zones)
     async with await Kube.connect(files.inside_kubeconfig, "kube-nftlb-lab-kubelet") as kube:
-        manager = Manager(kube, files, nodes)
+        manager = Manager(kube, files, nodes, record.kubernetes)
         server = await control.serve(files.kubelet_control, manager.answer)
         async with server:
             await manager.run()

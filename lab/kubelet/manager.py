@@ -26,9 +26,10 @@ log = logging.getLogger(__name__)
 class Manager:
     """All nodes and pods of a lab."""
 
-    def __init__(self, client: Kube, files: LabFiles, plans: list[NodePlan]) -> None:
+    def __init__(self, client: Kube, files: LabFiles, plans: list[NodePlan], kubernetes: str) -> None:
         self._kube = client
         self._files = files
+        self._kubernetes = kubernetes
         self._plans = {plan.name: plan for plan in plans}
         self._nodes: dict[str, JsonObject] = {}
         self._pods: dict[str, Pod] = {}
@@ -68,7 +69,7 @@ class Manager:
         await client.retry_unreachable(create)
         # The API server taints every new node, and a controller has to remove the taint.
         await self._kube.patch(resources.NODES, plan.name, {"spec": {"taints": None}})
-        status = {"status": objects.node_status(plan, datetime.now(UTC))}
+        status = {"status": objects.node_status(plan, self._kubernetes, datetime.now(UTC))}
         await self._kube.patch(resources.NODES, plan.name, status, subresource="status")
 
     def _replace_nodes(self, listing: Listing) -> None:

@@ -27,8 +27,8 @@ def node(plan: NodePlan) -> JsonObject:
     }
 
 
-def node_status(plan: NodePlan, now: datetime) -> JsonObject:
-    """Return the status of a Ready node."""
+def node_status(plan: NodePlan, kubernetes: str, now: datetime) -> JsonObject:
+    """Return the status of a Ready node; ``kubernetes`` is the version of the lab."""
     return {
         "addresses": [
             *({"type": "InternalIP", "address": str(address.ip)} for address in plan.addresses),
@@ -37,7 +37,7 @@ def node_status(plan: NodePlan, now: datetime) -> JsonObject:
         "capacity": _CAPACITY,
         "allocatable": _CAPACITY,
         "conditions": [_condition("Ready", True, "LabNode", now)],
-        "nodeInfo": {"operatingSystem": "linux", "kubeletVersion": "v1.34.4-lab"},
+        "nodeInfo": {"operatingSystem": "linux", "kubeletVersion": f"{kubernetes}-lab"},
     }
 
 

@@ -129,11 +129,7 @@ class CacheWriter:
                 for key, value in (metadata.get("annotations") or {}).items()
                 if key.startswith(names.ANNOTATION_PREFIX)
             },
-            "labels": {
-                label: ""
-                for label in (names.LABEL_PROXY_NAME, names.LABEL_HEADLESS)
-                if label in (metadata.get("labels") or {})
-            },
+            "labels": {names.LABEL_PROXY_NAME: ""} if names.LABEL_PROXY_NAME in (metadata.get("labels") or {}) else {},
             "ownerReferences": (),
         }
         status = {"loadBalancer": (raw.get("status") or {}).get("loadBalancer") or {}}

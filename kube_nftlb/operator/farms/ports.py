@@ -35,8 +35,7 @@ def port_keys(service: Service) -> tuple[PortKey, ...]:
 
 def serves(service: Service) -> bool:
     """Return True if the Service is ours: it has a cluster IP and no label for another proxy."""
-    labels = service.metadata.labels
-    if names.LABEL_PROXY_NAME in labels or names.LABEL_HEADLESS in labels:
+    if names.LABEL_PROXY_NAME in service.metadata.labels:
         return False
     return service.spec.type != "ExternalName" and service.spec.cluster_ip not in ("", "None")
 

@@ -25,7 +25,7 @@ def conditions(status: JsonObject) -> dict[str, str]:
 def test_a_node_has_its_zone_and_both_families() -> None:
     assert objects.node(NODE)["metadata"]["labels"]["topology.kubernetes.io/zone"] == "a"
     assert objects.node(NODE)["spec"]["podCIDRs"] == ["10.244.1.0/24", "fd00:244:1::/64"]
-    assert [entry["address"] for entry in objects.node_status(NODE, NOW)["addresses"]] == [
+    assert [entry["address"] for entry in objects.node_status(NODE, "v1.36.3", NOW)["addresses"]] == [
         "172.31.0.11",
         "fd00:31::b",
         "node-1",

@@ -1,4 +1,24 @@
-from lab import build, go
+import pytest
+
+from kube_nftlb import errors
+from lab import build, go, versions
+
+
+def test_the_newest_kubernetes_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(versions.VARIABLE, raising=False)
+    oldest = versions.supported()[-1]
+    assert versions.of(None) == versions.newest() > oldest
+    monkeypatch.setenv(versions.VARIABLE, oldest.name)
+    assert versions.of(None) == oldest == versions.of(oldest.name)
+
+
+def test_another_kubernetes_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(errors.LabError, match=r"must be one of 1\.\d+, .*, not '1\.20'"):
+        versions.of("1.20")
+
+
+def test_a_module_requires_the_version_of_its_folder() -> None:
+    assert [version.module.name for version in versions.supported()] == ["1.36", "1.35", "1.34"]
 
 
 def test_versions_of_kubernetes_programs() -> None:

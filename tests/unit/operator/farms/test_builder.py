@@ -60,7 +60,6 @@ def test_a_merge_patch_removes_what_others_added_to_the_reference() -> None:
         pytest.param({"clusterIP": "", "clusterIPs": None}, id="a Service without an address yet"),
         pytest.param({"type": "ExternalName"}, id="an ExternalName Service"),
         pytest.param({"labels": {names.LABEL_PROXY_NAME: ""}}, id="a Service of another proxy"),
-        pytest.param({"labels": {names.LABEL_HEADLESS: ""}}, id="a Service labelled headless"),
     ],
 )
 def test_no_farm_is_made_of(refused: dict[str, Any]) -> None:
