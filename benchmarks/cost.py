@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 from benchmarks import cluster
 from benchmarks.cluster import NODE
-from benchmarks.processes import PEAK, programs_of, usages
+from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.kube.client import Kube
 from lab.lab import Lab
 
 SCENARIO = "cost"
-PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+SUBJECTS = (Subject(NFTLB), Subject(NFTABLES), Subject(KUBE_PROXY))
 
 RESTARTED = "restarted until a new Service answers"
 ALL_BACK = "restarted until everything is in the kernel"
@@ -52,6 +53,7 @@ _FULL = Extent((0, 1000), _until_compared_s, 60, 60)
 class Place(NamedTuple):
     """A cluster with Services, and a server for the single ones."""
 
+    subject: Subject
     lab: Lab
     kube: Kube
     pod: str
@@ -67,12 +69,12 @@ def run(records: Records, scope: Scope) -> None:
     """Measure each proxy in a cluster of its own."""
     extent = _FULL if scope.full else _SHORT
     extent = extent._replace(services=scope.select(extent.services))
-    for proxy in PROXIES:
-        asyncio.run(_measure(records, proxy, extent))
+    for subject in SUBJECTS:
+        asyncio.run(_measure(records, subject, extent))
 
 
-async def _measure(records: Records, proxy: str, extent: Extent) -> None:
-    lab = await asyncio.to_thread(Lab.up, f"bench-cost-{proxy}", nodes=1, proxy=proxy)
+async def _measure(records: Records, subject: Subject, extent: Extent) -> None:
+    lab = await asyncio.to_thread(subject.lab, SCENARIO)
     try:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.run_pods(kube, {"web": 1})
@@ -82,9 +84,9 @@ async def _measure(records: Records, proxy: str, extent: Extent) -> None:
                 await cluster.create_others(kube, services - there, there, ENDPOINTS)
                 there = services
                 await cluster.until_serves(lab, kube, f"loaded-{services}", pod, _WITHIN_S)
-                place = Place(lab, kube, pod, cluster.others(services, ENDPOINTS))
+                place = Place(subject, lab, kube, pod, cluster.others(services, ENDPOINTS))
                 await look(records, place, extent)
-                await restarts(records, place, programs_of(lab))
+                await restarts(records, place, subject.programs)
     finally:
         await asyncio.to_thread(lab.down)
 
@@ -92,7 +94,7 @@ async def _measure(records: Records, proxy: str, extent: Extent) -> None:
 async def look(records: Records, place: Place, extent: Extent = _FULL) -> None:
     """Measure the programs while idle and during churn."""
     services = len(place.slices)
-    if place.lab.proxy == "kube-nftlb":
+    if place.subject.ours:
         await cluster.until_in_sync(place.kube, _WITHIN_S)
     await asyncio.sleep(extent.rest_s(services))
     await _use(records, place, "idle", extent.idle_s)
@@ -112,16 +114,17 @@ async def restarts(records: Records, place: Place, programs: Sequence[str]) -> N
         await asyncio.to_thread(lab.restart, program, None if program == "operator" else NODE)
         await cluster.until_serves(lab, place.kube, f"restarted-{program}-{services}", place.pod, _WITHIN_S)
         keys: dict[str, str | int] = {"services": services, "process": program}
-        records.add(SCENARIO, lab.proxy, RESTARTED, "s", time.monotonic() - began, **keys)
-        if lab.proxy == "kube-nftlb":
+        records.add(SCENARIO, place.subject.name, RESTARTED, "s", time.monotonic() - began, **keys)
+        if place.subject.ours:
             await cluster.until_in_sync(place.kube, _WITHIN_S)
-        records.add(SCENARIO, lab.proxy, ALL_BACK, "s", time.monotonic() - began, **keys)
+        records.add(SCENARIO, place.subject.name, ALL_BACK, "s", time.monotonic() - began, **keys)
 
 
 async def _use(records: Records, place: Place, load: str, seconds: float) -> None:
-    before, began = usages(place.lab), time.monotonic()
+    programs = place.subject.programs
+    before, began = usages(place.lab, programs), time.monotonic()
     await asyncio.sleep(seconds)
-    after, passed = usages(place.lab), time.monotonic() - began
+    after, passed = usages(place.lab, programs), time.monotonic() - began
     endpoints = len(next(iter(place.slices.values()), ()))
     for name, used in after.items():
         parameters: dict[str, str | int | float] = {
@@ -131,6 +134,6 @@ async def _use(records: Records, place: Place, load: str, seconds: float) -> Non
             "process": name,
         }
         share = (used.cpu_s - before[name].cpu_s) / passed * 100
-        records.add(SCENARIO, place.lab.proxy, "processor time", "% of a core", share, **parameters)
-        records.add(SCENARIO, place.lab.proxy, "memory", "MB", used.mb, **parameters)
-        records.add(SCENARIO, place.lab.proxy, PEAK, "MB", used.peak_mb, **parameters)
+        records.add(SCENARIO, place.subject.name, "processor time", "% of a core", share, **parameters)
+        records.add(SCENARIO, place.subject.name, "memory", "MB", used.mb, **parameters)
+        records.add(SCENARIO, place.subject.name, PEAK, "MB", used.peak_mb, **parameters)

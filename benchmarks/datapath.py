@@ -1,4 +1,4 @@
-"""Requests per second and latency through a VIP, beside kube-proxy, HAProxy, NGINX and no load balancer at all.
+"""Requests per second and latency through a VIP, beside kube-proxy, HAProxy, NGINX, one rule, and no load balancer.
 
 Client, servers and kernel share the same CPUs, so figures are comparable only within a round, in which the subjects
 take turns: their ratio counts. The CPU time of a request depends less on what else the machine does.
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks import cluster, packets
-from benchmarks.latency import has_ip_vs
 from benchmarks.records import Records
 from benchmarks.rounds import interleaved
 from benchmarks.scope import Scope
 from benchmarks.servers import Result
-from benchmarks.testbed import DIRECT, Place, Subject, add_others, app_of, place_of, subjects_of
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, NONE, Subject
+from benchmarks.testbed import DIRECT, STATIC, Place, Target, add_others, app_of, place_of, static_rule, targets_of
 from kube_nftlb import errors
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 
@@ -38,7 +38,9 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 6)
-_FULL = _Extent((10, 100), (10, 1000, 5000), 5, 1, 5, 3, 20)
+_FULL = _Extent((10, 100), (10, 1000, 5000, 20_000), 10, 1, 5, 3, 40)
+_NFTLB_MAX = 1000
+"""With more other Services, nftlb takes hours to load them."""
 
 
 def sizes(full: bool) -> tuple[int, ...]:
@@ -47,50 +49,51 @@ def sizes(full: bool) -> tuple[int, ...]:
 
 
 def run(records: Records, scope: Scope) -> None:
-    """Measure everything that the kernel supports."""
+    """Measure all subjects."""
     asyncio.run(_run(records, _FULL if scope.full else _SHORT, scope))
 
 
 async def _run(records: Records, extent: _Extent, scope: Scope) -> None:
-    proxies = ["none", "kube-nftlb", "kube-proxy-nftables", "kube-proxy-iptables"]
-    if has_ip_vs():
-        proxies.append("kube-proxy-ipvs")
-    else:
-        records.skip(SCENARIO, "kube-proxy-ipvs", "the kernel has no ip_vs")
+    wanted = scope.select(extent.others)
+    subjects = [Subject(name) for name in (NONE, NFTLB, NFTABLES, KUBE_PROXY)]
+    if min(wanted) > _NFTLB_MAX:
+        subjects.remove(Subject(NFTLB))
     records.skip(SCENARIO, "kube-nftlb stlsdnat", "nftlb 1.0.7 cannot load it for pods (docs/nftlb-defects.md, 17)")
     records.skip(SCENARIO, "kube-nftlb local", "a farm in this mode has no backends: the node's own process answers")
     async with contextlib.AsyncExitStack() as stack:
-        places = [await stack.enter_async_context(place_of(proxy, extent.servers)) for proxy in proxies]
+        places = [await stack.enter_async_context(place_of(subject, extent.servers)) for subject in subjects]
         there = 0
-        for others in scope.select(extent.others):
+        for others in wanted:
+            if others > _NFTLB_MAX:
+                places = [place for place in places if place.subject.name != NFTLB]
             for place in places:
                 await add_others(place, there, others)
             there = others
             for number in extent.servers if others == extent.others[0] else extent.servers[:1]:
-                subjects = [subject for place in places for subject in await subjects_of(place, number)]
+                targets = [target for place in places for target in await targets_of(place, number)]
                 parameters = {"servers": number, "others": others}
-                await asyncio.to_thread(_wrk_rounds, records, subjects, extent, parameters)
+                await asyncio.to_thread(_wrk_rounds, records, targets, extent, parameters)
                 if others == extent.others[0]:
-                    await asyncio.to_thread(_k6_rounds, records, subjects, extent, parameters)
+                    await asyncio.to_thread(_k6_rounds, records, targets, extent, parameters)
             await _packet_rounds(records, places, extent.packet_rounds, others)
 
 
-def _wrk_rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
+def _wrk_rounds(records: Records, targets: list[Target], extent: _Extent, parameters: Mapping[str, int]) -> None:
     for keep_alive in (True, False):
         for users in (1, USERS):
             keys = _keys(parameters, users, "wrk", keep_alive=keep_alive)
-            for number, subject in interleaved(subjects, extent.rounds):
-                result = subject.servers.wrk(subject.host, subject.port, users, extent.seconds, keep_alive=keep_alive)
-                record(records, subject.name, result, {**keys, "round": number})
+            for number, target in interleaved(targets, extent.rounds):
+                result = target.servers.wrk(target.host, target.port, users, extent.seconds, keep_alive=keep_alive)
+                record(records, target.name, result, {**keys, "round": number})
 
 
-def _k6_rounds(records: Records, subjects: list[Subject], extent: _Extent, parameters: Mapping[str, int]) -> None:
+def _k6_rounds(records: Records, targets: list[Target], extent: _Extent, parameters: Mapping[str, int]) -> None:
     for users, keep_alive in ((1, True), (USERS, False)):
         keys = _keys(parameters, users, "k6", keep_alive=keep_alive)
-        for number, subject in interleaved(subjects, extent.k6_rounds):
-            url = f"http://{subject.host}:{subject.port}/"
-            result = subject.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
-            record(records, subject.name, result, {**keys, "round": number})
+        for number, target in interleaved(targets, extent.k6_rounds):
+            url = f"http://{target.host}:{target.port}/"
+            result = target.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
+            record(records, target.name, result, {**keys, "round": number})
 
 
 def _keys(parameters: Mapping[str, int], users: int, tool: str, *, keep_alive: bool) -> dict[str, str | int]:
@@ -116,21 +119,23 @@ async def _packet_rounds(records: Records, places: list[Place], rounds: int, oth
 
 
 async def _packet_targets(place: Place, address: str) -> list[packets.Target]:
-    proxy = place.lab.proxy
-    if proxy == "none":
-        return [packets.Target(DIRECT, place.lab, address)]
+    name = place.subject.name
+    if name == NONE:
+        vip = _packets_vip("")
+        place.lab.exec(cluster.NODE, "nft", static_rule(vip, address, "udp", packets.PORT))
+        return [packets.Target(DIRECT, place.lab, address), packets.Target(STATIC, place.lab, vip)]
     targets = []
-    for mode in _PACKET_MODES if proxy == "kube-nftlb" else ("",):
-        name, vip = f"packets{mode}", _packets_vip(mode)
+    for mode in _PACKET_MODES if place.subject.ours else ("",):
+        service, vip = f"packets{mode}", _packets_vip(mode)
         with contextlib.suppress(errors.ConflictError):  # from the round with fewer other Services
-            body = cluster.service(name, vip, None, {cluster.MODE: mode} if mode else {})
+            body = cluster.service(service, vip, None, {cluster.MODE: mode} if mode else {})
             body["spec"]["ports"] = [{"name": "http", "port": packets.PORT, "protocol": "UDP"}]
             await place.kube.create(
-                ENDPOINT_SLICES, cluster.endpoint_slice(name, [address], packets.PORT, "UDP"), "default"
+                ENDPOINT_SLICES, cluster.endpoint_slice(service, [address], packets.PORT, "UDP"), "default"
             )
             await place.kube.create(SERVICES, body, "default")
             await asyncio.sleep(_PROGRAMMED_SOON_S)
-        targets.append(packets.Target(f"kube-nftlb {mode}" if mode else proxy, place.lab, vip))
+        targets.append(packets.Target(f"{name} {mode}".strip(), place.lab, vip))
     return targets
 
 

@@ -19,6 +19,7 @@ from benchmarks.processes import usage, usages
 from benchmarks.records import Records
 from benchmarks.rounds import rotated
 from benchmarks.scope import Scope
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
 from benchmarks.vip_prober import VipProber
 from kube_nftlb import names
 from kube_nftlb.kube.client import Kube
@@ -27,7 +28,7 @@ from kube_nftlb.netfilter.namespaces import in_namespace
 from lab.lab import Lab
 
 SCENARIO = "endpoints"
-PROXIES = ("kube-nftlb", "kube-proxy-nftables")
+SUBJECTS = (Subject(NFTLB), Subject(NFTABLES), Subject(KUBE_PROXY))
 IDLE, STEADY = "idle", "steady"
 
 _SLICE = 100
@@ -59,35 +60,40 @@ _SHORT = _Extent((10, 100), 3, 10, 200)
 _FULL = _Extent((10, 100, 1000), 6, 60, 1000)
 
 
-class _Subject(NamedTuple):
+class _Place(NamedTuple):
+    subject: Subject
     lab: Lab
     kube: Kube
     pod: str
     prober: VipProber
     vips: dict[int, str]
 
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
 
 def run(records: Records, scope: Scope) -> None:
-    """Measure both proxies."""
+    """Measure all proxies."""
     asyncio.run(_run(records, _FULL if scope.full else _SHORT))
 
 
 async def _run(records: Records, extent: _Extent) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        subjects = [await stack.enter_async_context(_subject(proxy, extent.sizes)) for proxy in PROXIES]
+        places = [await stack.enter_async_context(_place(subject, extent.sizes)) for subject in SUBJECTS]
         for load in (IDLE, STEADY):
             for repetition in range(extent.repetitions):
                 for size in extent.sizes:
-                    for subject in rotated(subjects, repetition):
-                        await _cycle(records, subject, size, load, repetition)
-        for subject in subjects:
-            await _cost_of_changes(records, subject, extent.steady_s)
-            await _roll(records, subject, extent.rolled)
+                    for place in rotated(places, repetition):
+                        await _cycle(records, place, size, load, repetition)
+        for place in places:
+            await _cost_of_changes(records, place, extent.steady_s)
+            await _roll(records, place, extent.rolled)
 
 
 @contextlib.asynccontextmanager
-async def _subject(proxy: str, sizes: tuple[int, ...]) -> AsyncIterator[_Subject]:
-    lab = await asyncio.to_thread(Lab.up, f"bench-endpoints-{proxy}", nodes=2, proxy=proxy)
+async def _place(subject: Subject, sizes: tuple[int, ...]) -> AsyncIterator[_Place]:
+    lab = await asyncio.to_thread(subject.lab, SCENARIO, nodes=2)
     try:
         async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
             await cluster.run_pods(kube, {"web": 2})
@@ -100,7 +106,7 @@ async def _subject(proxy: str, sizes: tuple[int, ...]) -> AsyncIterator[_Subject
                 await kube.create(ENDPOINT_SLICES, _own_slice(size, pod, ready=True), "default")
                 await cluster.until(lab, "until-answers", vip, timeout_s=_WITHIN_S)
             with contextlib.closing(VipProber(lab)) as asker:
-                yield _Subject(lab, kube, pod, asker, vips)
+                yield _Place(subject, lab, kube, pod, asker, vips)
     finally:
         await asyncio.to_thread(lab.down)
 
@@ -127,43 +133,43 @@ def _own_slice(size: int, pod: str, *, ready: bool) -> JsonObject:
     return _slice(f"web-{size}-own", size, [pod], NODE, ready=ready)
 
 
-async def _cycle(records: Records, subject: _Subject, size: int, load: str, repetition: int) -> None:
+async def _cycle(records: Records, place: _Place, size: int, load: str, repetition: int) -> None:
     """Make the endpoint not ready, and ready again."""
     keys: dict[str, str | int] = {"size": size, "load": load, "repetition": repetition}
     async with contextlib.AsyncExitStack() as stack:
         if load == STEADY:
             others = cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)
-            await stack.enter_async_context(cluster.steady_change(subject.kube, others))
+            await stack.enter_async_context(cluster.steady_change(place.kube, others))
         for metric, action, ready in (
             ("not ready until not reached", "refuses", False),
             ("ready until reached", "answers", True),
         ):
             await asyncio.sleep(_SETTLED_S + repetition * _LATER_EACH_TIME_S % 1)
-            await subject.prober.begin(action, subject.vips[size], _WITHIN_S)
-            body = {"endpoints": _own_slice(size, subject.pod, ready=ready)["endpoints"]}
-            await subject.kube.patch(ENDPOINT_SLICES, f"web-{size}-own", body, "default")
+            await place.prober.begin(action, place.vips[size], _WITHIN_S)
+            body = {"endpoints": _own_slice(size, place.pod, ready=ready)["endpoints"]}
+            await place.kube.patch(ENDPOINT_SLICES, f"web-{size}-own", body, "default")
             changed = time.monotonic_ns()
-            if (seen := await subject.prober.seen()) is None:
-                records.skip(SCENARIO, subject.lab.proxy, f"{metric}: not within {_WITHIN_S} s", **keys)
+            if (seen := await place.prober.seen()) is None:
+                records.skip(SCENARIO, place.name, f"{metric}: not within {_WITHIN_S} s", **keys)
             else:
-                records.add(SCENARIO, subject.lab.proxy, metric, "ms", (seen - changed) / 1e6, **keys)
+                records.add(SCENARIO, place.name, metric, "ms", (seen - changed) / 1e6, **keys)
 
 
-async def _cost_of_changes(records: Records, subject: _Subject, seconds: int) -> None:
+async def _cost_of_changes(records: Records, place: _Place, seconds: int) -> None:
     """Measure processor time and bytes per change of an endpoint, of which there are ten a second."""
     await asyncio.sleep(_SETTLED_S)
-    quiet = await _spent(subject, seconds)
-    async with cluster.steady_change(subject.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
+    quiet = await _spent(place, seconds)
+    async with cluster.steady_change(place.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
         # The first statuses of each farm follow at once, later ones once a minute.
         await asyncio.sleep(_STATUSES_REST_AFTER_S)
-        busy = await _spent(subject, seconds)
+        busy = await _spent(place, seconds)
     changes = seconds * cluster.CHANGES_PER_S
     for metric, spent in busy.items():
         unit = "ms" if metric.startswith("processor") else "bytes"
-        records.add(SCENARIO, subject.lab.proxy, f"{metric} per change", unit, (spent - quiet[metric]) / changes)
+        records.add(SCENARIO, place.name, f"{metric} per change", unit, (spent - quiet[metric]) / changes)
 
 
-async def _roll(records: Records, subject: _Subject, endpoints: int) -> None:
+async def _roll(records: Records, place: _Place, endpoints: int) -> None:
     """Replace each endpoint of a Service of several ports once, and measure what is written and sent."""
     ports = [{"name": f"p{port}", "port": 8000 + port} for port in range(_PORTS)]
     slices = {
@@ -173,36 +179,36 @@ async def _roll(records: Records, subject: _Subject, endpoints: int) -> None:
     for name, addresses in slices.items():
         body = cluster.endpoint_slice(name, addresses)
         body["metadata"]["labels"] = {names.LABEL_SLICE_SERVICE: _ROLLED}
-        await subject.kube.create(ENDPOINT_SLICES, {**body, "ports": ports}, "default")
+        await place.kube.create(ENDPOINT_SLICES, {**body, "ports": ports}, "default")
     service = cluster.service(_ROLLED, cluster.single_vip(), None)
     service["spec"]["ports"] = ports
-    await subject.kube.create(SERVICES, service, "default")
+    await place.kube.create(SERVICES, service, "default")
     await asyncio.sleep(10)
-    before = await _counters(subject)
+    before = await _counters(place)
     for each in range(_SLICE):
         for number, (name, addresses) in enumerate(slices.items()):
             addresses[each] = f"10.{245 + number // 250}.{number % 250}.{each + 1}"
             body = {"endpoints": cluster.endpoints_of(addresses)}
-            await subject.kube.patch(ENDPOINT_SLICES, name, body, "default")
+            await place.kube.patch(ENDPOINT_SLICES, name, body, "default")
     await asyncio.sleep(10)
-    after = await _counters(subject)
+    after = await _counters(place)
     for counter in ("bytes to etcd", "bytes to the node"):
         mebibytes = (after[counter] - before[counter]) / (1 << 20)
         metric = counter.replace("bytes", "rolling update")
-        records.add(SCENARIO, subject.lab.proxy, metric, "MiB", mebibytes, endpoints=endpoints, ports=_PORTS)
+        records.add(SCENARIO, place.name, metric, "MiB", mebibytes, endpoints=endpoints, ports=_PORTS)
 
 
-async def _spent(subject: _Subject, seconds: int) -> dict[str, float]:
-    before = await _counters(subject)
+async def _spent(place: _Place, seconds: int) -> dict[str, float]:
+    before = await _counters(place)
     await asyncio.sleep(seconds)
-    after = await _counters(subject)
+    after = await _counters(place)
     return {metric: value - before[metric] for metric, value in after.items()}
 
 
-async def _counters(subject: _Subject) -> dict[str, float]:
+async def _counters(place: _Place) -> dict[str, float]:
     """Return processor times in ms, and bytes, since the start."""
-    lab = subject.lab
-    used = {**usages(lab), "etcd": usage(lab.pid("etcd"))}
+    lab = place.lab
+    used = {**usages(lab, place.subject.programs), "etcd": usage(lab.pid("etcd"))}
     return {
         **{f"processor time of {name}": each.cpu_s * 1000 for name, each in used.items()},
         "bytes to etcd": await asyncio.to_thread(_bytes_to_etcd, lab.pid("etcd")),

@@ -8,6 +8,8 @@ from lab.lab import Lab
 NFTLB: Final = "kube-nftlb"
 NFTABLES: Final = "kube-nftlb nftables"
 KUBE_PROXY: Final = "kube-proxy-nftables"
+NONE: Final = "none"
+"""A cluster without a service proxy."""
 
 _ENGINES: Final[Mapping[str, str]] = {NFTLB: "nftlb", NFTABLES: "nftables"}
 
@@ -32,6 +34,13 @@ class Subject(NamedTuple):
         """The additional settings of the lab's programs."""
         engine = _ENGINES.get(self.name)
         return {"operator": {"KUBE_NFTLB_DEFAULT_ENGINE": engine}} if engine else {}
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that implement Services."""
+        if not self.ours:
+            return ("kube-proxy",)
+        return ("operator", "agent", "nftlb") if self.name == NFTLB else ("operator", "agent")
 
     def lab(self, scenario: str, nodes: int = 1) -> Lab:
         """Start a lab."""

@@ -10,12 +10,15 @@ from typing import NamedTuple
 from benchmarks import cluster
 from benchmarks.cluster import CLIENT_POD, NODE
 from benchmarks.servers import SERVER_PORT, Servers
+from benchmarks.subjects import NFTABLES, NFTLB, NONE, Subject
 from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES
 from lab.lab import Lab
 
 DIRECT = "direct to a pod"
+STATIC = "one static rule"
+"""A ruleset with one rule, which translates to one server: the limit of what any proxy can do with nftables."""
 LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
 _TIME_WAIT_S = 2
@@ -35,9 +38,8 @@ class _Way(NamedTuple):
     mode: str
     scheduler: str = ""
 
-    @property
-    def name(self) -> str:
-        return f"kube-nftlb {self.mode}{self.scheduler and ', '}{self.scheduler}"
+    def name(self, subject: Subject) -> str:
+        return f"{subject.name} {self.mode}{self.scheduler and ', '}{self.scheduler}"
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -45,10 +47,13 @@ class _Way(NamedTuple):
 
 
 # The last chooses at random, as kube-proxy does, which separates the cost of the scheduler from that of the rules.
-_WAYS = (_Way("snat"), _Way("dnat"), _Way("dsr"), _Way("dnat", "weight"))
+_WAYS = {
+    NFTLB: (_Way("snat"), _Way("dnat"), _Way("dsr"), _Way("dnat", "weight")),
+    NFTABLES: (_Way("snat"), _Way("dnat"), _Way("dnat", "weight")),
+}
 
 
-class Subject(NamedTuple):
+class Target(NamedTuple):
     """An address to send requests to."""
 
     name: str
@@ -60,21 +65,22 @@ class Subject(NamedTuple):
 class Place(NamedTuple):
     """A cluster with servers, and a connection to it."""
 
+    subject: Subject
     lab: Lab
     kube: Kube
     servers: Servers
 
 
 @contextlib.asynccontextmanager
-async def place_of(proxy: str, numbers: tuple[int, ...]) -> AsyncIterator[Place]:
-    """Start a cluster with this proxy (or ``none``) and Deployments of these sizes."""
-    lab = await asyncio.to_thread(Lab.up, f"bench-datapath-{proxy}", nodes=1, proxy=proxy)
+async def place_of(subject: Subject, numbers: tuple[int, ...]) -> AsyncIterator[Place]:
+    """Start a cluster of this subject and Deployments of these sizes."""
+    lab = await asyncio.to_thread(subject.lab, "datapath")
     try:
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-bench-") as folder, contextlib.ExitStack() as stack:
             servers = Servers(lab, Path(folder))
             stack.callback(servers.close)
             async with await Kube.connect(lab.kubeconfig, "kube-nftlb-benchmark") as kube:
-                place = Place(lab, kube, servers)
+                place = Place(subject, lab, kube, servers)
                 await cluster.run_pods(kube, {app_of(number): number for number in numbers}, port=LAB_PORT)
                 for number in numbers:
                     await _set_up(place, number)
@@ -94,47 +100,59 @@ def _set(key: str, value: str) -> None:
 
 async def _set_up(place: Place, number: int) -> None:
     """Set up servers, proxies and Services for a Deployment of this size."""
-    app, proxy = app_of(number), place.lab.proxy
+    app = app_of(number)
     pods = await cluster.pods_of(place.kube, app)
     for pod in pods:
         place.servers.serve(f"default/{pod}")
-    if proxy == "none":
+    if place.subject.name == NONE:
         place.servers.proxy_haproxy(NODE, _PROXY_PORTS["HAProxy"] + number, pods.values())
         place.servers.proxy_nginx(NODE, _PROXY_PORTS["NGINX"] + number, pods.values())
+        place.lab.exec(NODE, "nft", static_rule(_vip(0, number), next(iter(pods.values())), "tcp", SERVER_PORT))
         return
-    ways = [way.annotations for way in _WAYS] if proxy == "kube-nftlb" else [{}]
+    ways = [way.annotations for way in _WAYS.get(place.subject.name, ())] or [{}]
     for index, annotations in enumerate(ways):
         body = cluster.service(f"{app}-{index}", _vip(index, number), app, annotations)
         await place.kube.create(SERVICES, body, "default")
 
 
-async def subjects_of(place: Place, number: int) -> list[Subject]:
+async def targets_of(place: Place, number: int) -> list[Target]:
     """Return what to send requests to, once all of it answers. Raises LabError."""
-    proxy = place.lab.proxy
-    if proxy == "none":
+    name = place.subject.name
+    if name == NONE:
         pods = await cluster.pods_of(place.kube, app_of(number))
         node = str(place.lab.nodes[0].addresses[0].ip)
-        found = [Subject(DIRECT, place.servers, next(iter(pods.values())))]
-        found += [Subject(name, place.servers, node, port + number) for name, port in _PROXY_PORTS.items()]
-    elif proxy == "kube-nftlb":
-        found = [Subject(way.name, place.servers, _vip(index, number)) for index, way in enumerate(_WAYS)]
+        found = [Target(DIRECT, place.servers, next(iter(pods.values())))]
+        found += [Target(STATIC, place.servers, _vip(0, number))]
+        found += [Target(proxy, place.servers, node, port + number) for proxy, port in _PROXY_PORTS.items()]
+    elif name in _WAYS:
+        found = [
+            Target(way.name(place.subject), place.servers, _vip(index, number)) for index, way in enumerate(_WAYS[name])
+        ]
     else:
-        found = [Subject(proxy, place.servers, _vip(0, number))]
-    for subject in found:
-        if not (await cluster.until(place.lab, "until-answers", subject.host, subject.port))["answered"]:
-            raise errors.LabError(f"{subject.name} does not answer at {subject.host}:{subject.port}")
+        found = [Target(name, place.servers, _vip(0, number))]
+    for target in found:
+        if not (await cluster.until(place.lab, "until-answers", target.host, target.port))["answered"]:
+            raise errors.LabError(f"{target.name} does not answer at {target.host}:{target.port}")
     return found
 
 
 async def add_others(place: Place, there: int, number: int) -> None:
     """Add other Services and wait until all of them are in the node's rules."""
-    if place.lab.proxy == "none":
+    if place.subject.name == NONE:
         return
     await cluster.create_others(place.kube, number - there, first=there)
-    if place.lab.proxy == "kube-nftlb":
+    if place.subject.ours:
         await cluster.until_in_sync(place.kube, _PROGRAMMED_WITHIN_S)
     address = next(iter((await cluster.pods_of(place.kube, app_of(10))).values()))
     await cluster.until_serves(place.lab, place.kube, f"last-{number}", address, _PROGRAMMED_WITHIN_S, LAB_PORT)
+
+
+def static_rule(vip: str, address: str, protocol: str, port: int) -> str:
+    """Return the commands of nft that translate a VIP to one server, whatever there was."""
+    rule = f"ip daddr {vip} {protocol} dport {port} dnat to {address}"
+    table = f"static-{protocol}-{vip.replace('.', '-')}"
+    chain = f"chain prerouting {{ type nat hook prerouting priority dstnat; {rule}; }}"
+    return f"table ip {table} {{}}; delete table ip {table}; table ip {table} {{ {chain} }}"
 
 
 def app_of(number: int) -> str:

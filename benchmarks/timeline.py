@@ -23,10 +23,13 @@ def segments(
         ("controller: the slice", seen.objects.get(f"endpointslices/{name}")),
     ]
     if (farm := seen.objects.get(f"nftlbfarms/{name}")) is not None:
-        post = next((at for at in seen.posts if at >= created), answered)
-        loaded = next((at for at, program in seen.transactions if program == "nftlb" and at >= post), None)
-        points += [("operator", farm - int(farm_write_ms * 1e6)), ("API: the farm", farm), ("agent", post)]
-        points.append(("nftlb and the kernel", loaded))
+        points += [("operator", farm - int(farm_write_ms * 1e6)), ("API: the farm", farm)]
+        if (post := next((at for at in seen.posts if at >= created), None)) is not None:
+            loaded = next((at for at, program in seen.transactions if program == "nftlb" and at >= post), None)
+            points += [("agent", post), ("nftlb and the kernel", loaded)]
+        else:
+            written = next((at for at, _ in seen.transactions if at >= farm), None)
+            points.append(("agent and the kernel", written))
     else:
         synced = [at for at, _ in seen.transactions if created <= at <= answered]
         points.append(("kube-proxy and the kernel", synced[-1] if synced else None))
