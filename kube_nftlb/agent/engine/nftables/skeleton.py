@@ -29,6 +29,7 @@ from kube_nftlb.agent.engine.nftables.layout import (
 )
 
 _ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
+_FAMILY_NAMES: Mapping[TableFamily, str] = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "meta l4proto { tcp, udp, sctp }"
 
 _PRIORITY = -105
@@ -152,16 +153,18 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     )
     yield "prerouting", _hook("prerouting", _PRIORITY), services
     yield "output", _hook("output", _PRIORITY), (*not_from_node, *services)
-    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), tuple(_masquerading())
-
-
-def _masquerading() -> Iterator[str]:
-    # In a table of the family inet the status makes the kernel track connections of both families.
     for family in FAMILIES:
-        for protocol in ("tcp", "udp", "sctp"):
-            key = f"meta l4proto . ct original {family} daddr . ct original proto-dst"
-            yield f"ct status dnat meta l4proto {protocol} {key} vmap @{MASQUERADE}-{family}"
-        yield f"ct status dnat ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
+        yield f"masquerading-{family}", "", tuple(_masquerading(family))
+    by_family = ", ".join(f"{name} : goto masquerading-{family}" for family, name in _FAMILY_NAMES.items())
+    translated = f"ct status dnat meta nfproto vmap {{ {by_family} }}"
+    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (translated,)
+
+
+def _masquerading(family: TableFamily) -> Iterator[str]:
+    for protocol in ("tcp", "udp", "sctp"):
+        key = f"meta l4proto . ct original {family} daddr . ct original proto-dst"
+        yield f"meta l4proto {protocol} {key} vmap @{MASQUERADE}-{family}"
+    yield f"ct original {family} daddr vmap @{MASQUERADE}-all-{family}"
 
 
 def _hook(hook: str, priority: int) -> str:
