@@ -16,7 +16,17 @@ from benchmarks.rounds import interleaved
 from benchmarks.scope import Scope
 from benchmarks.servers import Result
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, NONE, Subject
-from benchmarks.testbed import DIRECT, STATIC, Place, Target, add_others, app_of, place_of, static_rule, targets_of
+from benchmarks.testbed import (
+    DIRECT,
+    STATIC,
+    Place,
+    Target,
+    add_others,
+    add_static_rule,
+    app_of,
+    place_of,
+    targets_of,
+)
 from kube_nftlb import errors
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 
@@ -122,7 +132,7 @@ async def _packet_targets(place: Place, address: str) -> list[packets.Target]:
     name = place.subject.name
     if name == NONE:
         vip = _packets_vip("")
-        place.lab.exec(cluster.NODE, "nft", static_rule(vip, address, "udp", packets.PORT))
+        add_static_rule(place, vip, address, "udp", packets.PORT)
         return [packets.Target(DIRECT, place.lab, address), packets.Target(STATIC, place.lab, vip)]
     targets = []
     for mode in _PACKET_MODES if place.subject.ours else ("",):

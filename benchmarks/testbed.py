@@ -107,7 +107,7 @@ async def _set_up(place: Place, number: int) -> None:
     if place.subject.name == NONE:
         place.servers.proxy_haproxy(NODE, _PROXY_PORTS["HAProxy"] + number, pods.values())
         place.servers.proxy_nginx(NODE, _PROXY_PORTS["NGINX"] + number, pods.values())
-        place.lab.exec(NODE, "nft", static_rule(_vip(0, number), next(iter(pods.values())), "tcp", SERVER_PORT))
+        add_static_rule(place, _vip(0, number), next(iter(pods.values())), "tcp", SERVER_PORT)
         return
     ways = [way.annotations for way in _WAYS.get(place.subject.name, ())] or [{}]
     for index, annotations in enumerate(ways):
@@ -147,12 +147,14 @@ async def add_others(place: Place, there: int, number: int) -> None:
     await cluster.until_serves(place.lab, place.kube, f"last-{number}", address, _PROGRAMMED_WITHIN_S, LAB_PORT)
 
 
-def static_rule(vip: str, address: str, protocol: str, port: int) -> str:
-    """Return the commands of nft that translate a VIP to one server, whatever there was."""
-    rule = f"ip daddr {vip} {protocol} dport {port} dnat to {address}"
-    table = f"static-{protocol}-{vip.replace('.', '-')}"
-    chain = f"chain prerouting {{ type nat hook prerouting priority dstnat; {rule}; }}"
-    return f"table ip {table} {{}}; delete table ip {table}; table ip {table} {{ {chain} }}"
+def add_static_rule(place: Place, vip: str, address: str, protocol: str, port: int) -> None:
+    """Translate a VIP to one server by the only rule of a node, whatever there was. Raises LabError."""
+    table = f"ip static-{protocol}-{vip.replace('.', '-')}"
+    rule = f"type nat hook prerouting priority dstnat; ip daddr {vip} {protocol} dport {port} dnat to {address};"
+    ruleset = f"table {table} {{}}\ndelete table {table}\ntable {table} {{ chain prerouting {{ {rule} }}\n}}\n"
+    done = place.lab.exec(NODE, "nft", ruleset)
+    if done.returncode != 0:
+        raise errors.LabError(f"nft: {done.stderr}")
 
 
 def app_of(number: int) -> str:

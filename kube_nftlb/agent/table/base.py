@@ -96,9 +96,8 @@ _CHAINS = (
     Chain("masquerade-from-outside", (*_FROM_LOCAL_PODS, "masquerade fully-random")),
     Chain("masquerade-from-itself", ("fib saddr type local masquerade fully-random",)),
     # Established connections do not survive a moment in which the network namespace has no chain of the type nat,
-    # such as nftlb's start.
-    Chain("keep-nat-prerouting", (), "type nat hook prerouting priority 100; policy accept;"),
-    Chain("keep-nat-postrouting", (), "type nat hook postrouting priority 200; policy accept;"),
+    # such as nftlb's start. One is enough, and before routing only packets that nobody translates come as far.
+    Chain("keep-nat", (), "type nat hook prerouting priority 100; policy accept;"),
 )
 
 _UNSERVED_CHAINS = tuple(
