@@ -32,6 +32,10 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 
 SCENARIO = "datapath"
 _PACKET_MODES = ("snat", "dnat")
+_WITH_MANY_OTHERS = frozenset(
+    {STATIC, KUBE_PROXY, *(f"{name} dnat{more}" for name in (NFTLB, NFTABLES) for more in ("", ", weight"))}
+)
+"""What is measured again with more other Services, for which the others need not be."""
 USERS = 500
 _PROGRAMMED_SOON_S = 3
 
@@ -42,13 +46,11 @@ class _Extent(NamedTuple):
     others: tuple[int, ...]
     rounds: int
     seconds: int
-    k6_rounds: int
-    k6_seconds: int
     packet_rounds: int
 
 
-_SHORT = _Extent((10,), (10,), 2, 1, 1, 2, 6)
-_FULL = _Extent((10, 100), (10, 1000, 5000, 20_000), 10, 1, 5, 3, 40)
+_SHORT = _Extent((10,), (10,), 2, 1, 6)
+_FULL = _Extent((10,), (10, 1000, 5000, 20_000), 8, 1, 40)
 _NFTLB_MAX = 1000
 """With more other Services, nftlb takes hours to load them."""
 
@@ -81,10 +83,10 @@ async def _run(records: Records, extent: _Extent, scope: Scope) -> None:
             there = others
             for number in extent.servers if others == extent.others[0] else extent.servers[:1]:
                 targets = [target for place in places for target in await targets_of(place, number)]
+                if others != extent.others[0]:
+                    targets = [target for target in targets if target.name in _WITH_MANY_OTHERS]
                 parameters = {"servers": number, "others": others}
                 await asyncio.to_thread(_wrk_rounds, records, targets, extent, parameters)
-                if others == extent.others[0]:
-                    await asyncio.to_thread(_k6_rounds, records, targets, extent, parameters)
             await _packet_rounds(records, places, extent.packet_rounds, others)
 
 
@@ -95,15 +97,6 @@ def _wrk_rounds(records: Records, targets: list[Target], extent: _Extent, parame
             for number, target in interleaved(targets, extent.rounds):
                 result = target.servers.wrk(target.host, target.port, users, extent.seconds, keep_alive=keep_alive)
                 record(records, target.name, result, {**keys, "round": number})
-
-
-def _k6_rounds(records: Records, targets: list[Target], extent: _Extent, parameters: Mapping[str, int]) -> None:
-    for users, keep_alive in ((1, True), (USERS, False)):
-        keys = _keys(parameters, users, "k6", keep_alive=keep_alive)
-        for number, target in interleaved(targets, extent.k6_rounds):
-            url = f"http://{target.host}:{target.port}/"
-            result = target.servers.k6(url, users, extent.k6_seconds, keep_alive=keep_alive)
-            record(records, target.name, result, {**keys, "round": number})
 
 
 def _keys(parameters: Mapping[str, int], users: int, tool: str, *, keep_alive: bool) -> dict[str, str | int]:

@@ -57,7 +57,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 3, 10, 200)
-_FULL = _Extent((10, 100, 1000), 6, 60, 1000)
+_FULL = _Extent((10, 100, 1000), 6, 30, 1000)
 
 
 class _Place(NamedTuple):

@@ -153,6 +153,7 @@ class _Steps:
         Neither program serves it before it has compared all others with the kernel.
         """
         program = "agent" if self._subject.ours else "kube-proxy"
+        await self._settled("apiserver")
         began = time.monotonic()
         await asyncio.to_thread(self._lab.restart, program, cluster.NODE)
         restarted = time.monotonic() - began
@@ -210,16 +211,15 @@ class _Steps:
         found = await trying
         return (found["monotonic_ns"] - created) / 1e9 if found["answered"] else None
 
-    async def _settled(self) -> None:
-        """Wait until all follow-up work is done: statuses, and the comparison with the kernel."""
+    async def _settled(self, *more: str) -> None:
+        """Wait until the proxy's programs, and more, have done all follow-up work, such as statuses."""
         async with asyncio.timeout(_SETTLED_WITHIN_S):
             before = usages(self._lab)
             while True:
                 await asyncio.sleep(_SETTLED_S)
                 after = usages(self._lab)
-                if all(
-                    after[name].cpu_s - before[name].cpu_s < _SETTLED_S / 4 for name in after if name != "apiserver"
-                ):
+                names = (*self._subject.programs, *more)
+                if all(after[name].cpu_s - before[name].cpu_s < _SETTLED_S / 4 for name in names):
                     return
                 before = after
 

@@ -105,9 +105,13 @@ def find(program: str) -> Path | None:
     return next(iter(_candidates(program)), None)
 
 
-def _candidates(program: str, cache: Path | None = None) -> Iterable[Path]:
+def _candidates(program: str, version: Version | None = None) -> Iterable[Path]:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    folders = [*([assets] if assets else []), str(cache or cache_folder() / "bin")]
+    folders = [
+        *([assets] if assets else []),
+        str(cache_folder() / "bin"),
+        str(_folder_of(version or versions.of(None))),
+    ]
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
     for folder in [*folders, *path.split(os.pathsep)]:
         if found := shutil.which(program, path=folder):
@@ -116,8 +120,7 @@ def _candidates(program: str, cache: Path | None = None) -> Iterable[Path]:
 
 def _find_kubernetes(programs: list[str], version: Version) -> dict[str, Path]:
     def of_version(program: str) -> Path | None:
-        candidates = _candidates(program, _folder_of(version))
-        return next((path for path in candidates if build.has_version(path, version)), None)
+        return next((path for path in _candidates(program, version) if build.has_version(path, version)), None)
 
     # Each takes a quarter of a second to print its version.
     with ThreadPoolExecutor() as pool:

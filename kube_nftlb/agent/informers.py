@@ -38,7 +38,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
         seen.clear()
         seen.update((_key(kept), _essence(kept)) for kept in listing.items)
         inputs.replace_all(farms, version)
-        health_checks.replace_all(inputs.resolved(farm) for farm in farms)
+        health_checks.replace_all(_checked(farm, inputs) for farm in farms)
         for kept in listing.items:
             if isinstance(problem := kept["farm"], Problem):
                 inputs.put_unreadable(_key(kept), problem, version, kept["references"])
@@ -51,7 +51,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
         farm = parse(raw)
         if isinstance(farm, Farm):
             inputs.put(farm)
-            health_checks.put(inputs.resolved(farm))
+            health_checks.put(_checked(farm, inputs))
         else:
             inputs.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
 
@@ -85,6 +85,11 @@ async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPor
 
     handlers = Handlers(replace, put, lambda raw: change(raw, None), inputs.slices_seen)
     await list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
+
+
+def _checked(farm: Farm, inputs: Inputs) -> Farm:
+    """Return a farm as health checks need it: with its backends if it has one, which few have."""
+    return farm if farm.spec.health_check_node_port is None else inputs.resolved(farm)
 
 
 def parsed_slice(raw: Json) -> Slice | None:

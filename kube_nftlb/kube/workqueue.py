@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -25,7 +26,9 @@ class WorkQueue(Generic[K]):
         group: Callable[[K], Hashable] = lambda _: None,
     ) -> None:
         self._clock = clock
+        self._group = group
         self._ready: FairQueue[K] = FairQueue(is_urgent, group)
+        self._waiting: Counter[Hashable] = Counter()
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._running: set[K] = set()
@@ -39,6 +42,10 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._ready) + len(self._due) + len(self._running)
 
+    def waiting(self, group: Hashable) -> int:
+        """Return the number of keys of a group that no worker has yet."""
+        return self._waiting[group]
+
     def add(self, key: K, delay_s: float = 0) -> None:
         """Queue a key, to be handed out after ``delay_s`` seconds; the earlier of two times counts."""
         due = self._clock() + delay_s
@@ -47,6 +54,8 @@ class WorkQueue(Generic[K]):
         elif key not in self._ready:
             if self._idle.is_set():
                 self._progressed_at = self._clock()
+            if key not in self._due:
+                self._waiting[self._group(key)] += 1
             if delay_s <= 0:
                 self._due.pop(key, None)
                 self._make_ready(key)
@@ -69,6 +78,7 @@ class WorkQueue(Generic[K]):
             wait_s = self._promote()
             if self._ready:
                 (key,) = self._ready.take(1)
+                self._left(self._group(key))
                 self._running.add(key)
                 self._progressed_at = self._clock()
                 return key
@@ -95,6 +105,11 @@ class WorkQueue(Generic[K]):
     async def until_idle(self) -> None:
         """Wait until no key is due and no worker has one."""
         await self._idle.wait()
+
+    def _left(self, group: Hashable) -> None:
+        self._waiting[group] -= 1
+        if not self._waiting[group]:
+            del self._waiting[group]
 
     @property
     def _busy(self) -> bool:

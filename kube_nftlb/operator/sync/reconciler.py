@@ -75,9 +75,9 @@ class Reconciler:
         return self.cache.services.get(key) is None or not self.cache.farms_of(key)
 
     def _mark_statuses(self, dirty: Dirty) -> None:
-        delay_s = self._pacing.delay_s(len(self.statuses))
         for key in dirty.farms:
             farm = self.cache.farms.get(key)
+            delay_s = self._pacing.delay_s(self.statuses.waiting(key.namespace))
             self.statuses.add(key, 0 if farm is not None and farm.is_forged else delay_s)
 
     async def work_on_services(self) -> None:

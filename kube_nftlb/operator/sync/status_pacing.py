@@ -13,9 +13,9 @@ class StatusTiming:
 
     delay_s: float = 0.2
     """The delay of each status: they are for people, and nodes come first."""
-    delay_each_s: float = 0.01
-    """Added to the delay for each waiting status, since thousands of farms are not programmed at once."""
-    delay_max_s: float = 10.0
+    delay_each_s: float = 0.02
+    """Added for each waiting status of the namespace, since thousands of farms are not programmed at once."""
+    delay_max_s: float = 60.0
     interval_s: float = 1.0
     """The minimum time between two writes of one status."""
     nodes_s: float = 2.0
@@ -59,7 +59,7 @@ class StatusPacing:
         """When a farm that follows its endpoints has its whole burst again."""
 
     def delay_s(self, waiting: int) -> float:
-        """Return the delay of a status that is queued while so many others wait."""
+        """Return the delay of a status that is queued while so many others of its namespace wait."""
         return min(self._timing.delay_s + waiting * self._timing.delay_each_s, self._timing.delay_max_s)
 
     def wait_s(self, farm: FarmRecord, status: FarmStatus, now: float) -> float:

@@ -139,3 +139,16 @@ async def test_in_two_crowds_both_take_the_last_too() -> None:
     queue.add_all([*range(100), *range(1000, 1100)])
     taken = [await queue.get() for _ in range(8)]
     assert sorted(taken) == [0, 1, 98, 99, 1000, 1001, 1098, 1099]
+
+
+async def test_it_tells_how_many_of_a_group_wait() -> None:
+    queue: WorkQueue[str] = WorkQueue(lambda: 0.0, group=lambda key: key[0])
+    for key, delay_s in (("a1", 0), ("a2", 5), ("a2", 1), ("b1", 0), ("a2", 0)):
+        queue.add(key, delay_s)
+    assert (queue.waiting("a"), queue.waiting("b"), queue.waiting("c")) == (2, 1, 0)
+    taken = await queue.get()
+    queue.add(taken)
+    queue.add(taken)
+    assert (queue.waiting("a"), queue.waiting("b")) == (1, 1)
+    queue.done(taken)
+    assert queue.waiting(taken[0]) == 2 - (taken[0] == "b")
