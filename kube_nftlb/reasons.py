@@ -54,6 +54,7 @@ OperatorEvent = Literal[
     "TooManyOverrides",
     "TooManyAddresses",
     "TooManySourceRanges",
+    "InvalidSourceRange",
     "FarmNameTaken",
     "FarmRefused",
     "AddressConflict",

@@ -45,7 +45,12 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
     """Open everything that the loop needs in this network namespace, and close it on exit."""
     reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
     conntrack = await Conntrack.open(objects.MARK_LAST)
-    client = NftlbClient(settings.url, settings.key_file, on_request=_on_request)
+
+    def on_silence(sentence: str) -> None:
+        inputs.progress.engine_error = sentence
+        on_progress()
+
+    client = NftlbClient(settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence)
     table = AgentTable(nft)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)

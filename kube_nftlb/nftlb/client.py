@@ -21,6 +21,8 @@ _PATCHED = "+kube-nftlb"
 """In the version of an nftlb with this project's patches."""
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb a long time."""
+SILENT_AFTER_S = 5.0
+"""How long a request may take before it is said that nftlb does not answer."""
 
 
 class NftlbClient:
@@ -32,9 +34,16 @@ class NftlbClient:
         key_file: Path,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
-        on_request: Callable[[Request, float], None] | None = None,
+        on_request: Callable[[Request, float], None] = lambda *_: None,
+        on_silence: Callable[[str], None] = lambda _: None,
+        silent_after_s: float = SILENT_AFTER_S,
     ) -> None:
-        """Call ``on_request`` with each request and its duration in seconds; ``transport`` is for tests."""
+        """Call ``on_request`` with each request and its duration in seconds; ``transport`` is for tests.
+
+        ``on_silence`` is called with a sentence while a request is not answered, and with ``""`` once it is.
+        """
+        self._on_silence = on_silence
+        self._silent_after_s = silent_after_s
         self._key_file = key_file
         self._key = ""
         self._another = False
@@ -105,6 +114,8 @@ class NftlbClient:
         if not self._key:
             self._read_key()
         started = time.perf_counter()
+        silence = f"{request.method} {request.path} has not been answered for {self._silent_after_s:g} s"
+        timer = asyncio.get_running_loop().call_later(self._silent_after_s, self._on_silence, silence)
         try:
             response = await self._http.request(
                 request.method,
@@ -116,8 +127,10 @@ class NftlbClient:
             metrics.NFTLB_REQUESTS_FAILED.labels("Unreachable").inc()
             raise errors.NftlbUnreachableError(f"{request.method} {request.path}: {error!r}") from error
         finally:
-            if self._on_request is not None:
-                self._on_request(request, time.perf_counter() - started)
+            timer.cancel()
+            self._on_request(request, time.perf_counter() - started)
+        if time.perf_counter() - started >= self._silent_after_s:
+            self._on_silence("")
         self.version = response.headers.get("Server", "")
         return response
 

@@ -43,7 +43,7 @@ def gather(
     """
     if node is None:
         return NodeFacts(name)
-    ranges = tuple(pod_cidrs) or tuple(ipaddress.ip_network(text) for text in node.spec.pod_cidrs)
+    ranges = tuple(pod_cidrs) or tuple(ipaddress.ip_network(text, strict=False) for text in node.spec.pod_cidrs)
     if port_ranges is None:
         internal = [entry.address for entry in node.status.addresses if entry.type == "InternalIP"]
         ips = _usable(internal)

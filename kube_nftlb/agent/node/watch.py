@@ -52,7 +52,7 @@ class NodeWatch:
         ranges: dict[Family, set[str]] = {"ipv4": set(), "ipv6": set()}
         for cidrs in self._service_cidrs.values():
             for text in cidrs:
-                network = ipaddress.ip_network(text)
+                network = ipaddress.ip_network(text, strict=False)
                 ranges[family_of(network)].add(str(network))
         self._inputs.set_node(self._facts(), ranges)
 

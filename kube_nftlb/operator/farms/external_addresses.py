@@ -1,6 +1,7 @@
 """The external addresses of a Service, and its traffic policies."""
 
 import ipaddress
+import re
 from typing import Any, NamedTuple
 
 from kube_nftlb.api.base import FAMILIES, Family
@@ -10,6 +11,9 @@ from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.model.rejections import Rejection
+
+_LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
+"""Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
@@ -53,7 +57,8 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     named = [text.strip() for text in service.spec.external_ips if text.strip()]
     problems = [_refused(text) for text in named if not _note(found, "ExternalIP", text, allowed)]
     own = set(service.spec.cluster_ips)
-    ranges = _source_ranges(service)
+    ranges, unread = _source_ranges(service)
+    problems.extend(_not_understood(text) for text in unread[:1])
     problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
@@ -75,28 +80,37 @@ def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [address for address in addresses if address in kept]
 
 
-def _source_ranges(service: Service) -> dict[Family, tuple[str, ...]]:
-    """Return spec.loadBalancerSourceRanges by family, collapsed; none for a family that is admitted as a whole."""
+def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], list[str]]:
+    """Return spec.loadBalancerSourceRanges by family, collapsed, and those that are not understood.
+
+    There is none for a family that is admitted as a whole. One that is not understood might have been of either family:
+    it admits nobody where there is no other.
+    """
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
+    unread: list[str] = []
     for text in service.spec.load_balancer_source_ranges:
         try:
-            network = ipaddress.ip_network(text.strip(), strict=False)
+            network = ipaddress.ip_network(_LEADING_ZEROS.sub("", text.strip()), strict=False)
         except ValueError:
-            # The API server admits no such text, and kube-proxy ignores it too.
+            unread.append(text)
             continue
         if isinstance(network, ipaddress.IPv6Network):
             six.add(network)
         else:
             four.add(network)
+    if unread:
+        four = four or {ipaddress.IPv4Network("0.0.0.0/32")}
+        six = six or {ipaddress.IPv6Network("::/128")}
     joined: dict[Family, list[IpNetwork]] = {
         "ipv4": [*ipaddress.collapse_addresses(four)],
         "ipv6": [*ipaddress.collapse_addresses(six)],
     }
-    return {
+    ranges = {
         family: () if any(network.prefixlen == 0 for network in networks) else tuple(map(str, networks))
         for family, networks in joined.items()
     }
+    return ranges, unread
 
 
 def internal_policy(service: Service) -> TrafficPolicy:
@@ -132,3 +146,8 @@ def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
 def _refused(text: str) -> Rejection:
     sentence = "is not served: it is invalid, or in none of the ranges that the administrator allows"
     return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")
+
+
+def _not_understood(text: str) -> Rejection:
+    sentence = f"spec.loadBalancerSourceRanges has {text[:64]!r}, which is not an address range like 203.0.113.0/24"
+    return Rejection("InvalidSourceRange", f"{sentence}: it admits nobody")

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 import httpx
@@ -59,3 +60,26 @@ async def test_a_broken_connection_is_unreachable_and_no_answer_of_nftlb(tmp_pat
     nftlb.reachable = False
     with pytest.raises(errors.NftlbUnreachableError, match="refused"):
         await client(tmp_path, nftlb.transport()).farms()
+
+
+async def test_a_daemon_that_hangs_is_told_of_before_the_request_ends(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    told: list[str] = []
+    answers = asyncio.Event()
+
+    async def answer(_: httpx.Request) -> httpx.Response:
+        await answers.wait()
+        return httpx.Response(200, json={"response": "success"})
+
+    transport = httpx.MockTransport(answer)
+    talk = NftlbClient(
+        "http://nftlb", tmp_path / "key", transport=transport, on_silence=told.append, silent_after_s=0.02
+    )
+    request = asyncio.create_task(talk.change(POST))
+    await asyncio.sleep(0.1)
+    assert told == ["POST /farms has not been answered for 0.02 s"]
+    answers.set()
+    await request
+    assert told[1:] == [""]
+    await talk.change(POST)
+    assert len(told) == 2

@@ -69,5 +69,6 @@ class StartupFile:
 
     def _write(self, farms: Iterable[objects.Farm]) -> None:
         temporary = self._path.with_suffix(".new")
+        temporary.touch(mode=0o600)
         temporary.write_text(objects.joined(text for _, text in self._texts.made(farms)))
         temporary.replace(self._path)

@@ -106,6 +106,8 @@ def test_an_external_ip_outside_the_allowed_ranges_is_refused(ip: str) -> None:
         (["nonsense", "10.0.0.0/8"], ["10.0.0.0/8"]),
         (["10.0.0.0/9", "10.128.0.0/9", "10.7.0.0/16"], ["10.0.0.0/8"]),
         (["0.0.0.0/1", "128.0.0.0/1"], []),
+        (["010.0.0.0/8", "192.168.000.0/16"], ["10.0.0.0/8", "192.168.0.0/16"]),
+        (["nonsense"], ["0.0.0.0/32"]),
     ],
 )
 def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kept: list[str]) -> None:
@@ -115,6 +117,13 @@ def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kep
     addresses = [entry for farm in build(asked).farms for entry in farm.spec["addresses"]]
     guarded = {entry["ip"]: entry.get("sourceRanges", []) for entry in addresses}
     assert guarded == {"10.96.0.10": [], "198.51.100.7": kept, "203.0.113.9": []}
+
+
+def test_a_source_range_that_is_not_understood_is_told_and_opens_nothing() -> None:
+    asked = service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=["10.0.0.0/33", "fd00::/8"])
+    built = build(asked)
+    assert [(each.reason, "'10.0.0.0/33'" in each.message) for each in built.problems] == [("InvalidSourceRange", True)]
+    assert built.farms[0].spec["addresses"][1]["sourceRanges"] == ["0.0.0.0/32"]
 
 
 def test_source_ranges_past_the_most_are_told() -> None:
