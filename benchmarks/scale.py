@@ -132,8 +132,10 @@ class _Steps:
             self._records.skip(SCENARIO, self._subject.name, reason, services=self._services, endpoints=endpoints)
             return False
         self._endpoints = endpoints
+        there = time.monotonic()
         self._add(endpoints, "written at the API", "s", written - began)
-        self._add(endpoints, series.ALL_THERE, "s", time.monotonic() - began)
+        self._add(endpoints, series.ALL_THERE, "s", there - began)
+        self._add(endpoints, series.AFTER_WRITES, "s", there - written)
         if single is not None:
             self._add(endpoints, series.MEANWHILE, "ms", single * 1000)
         await self._settled()

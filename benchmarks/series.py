@@ -12,6 +12,7 @@ REPEATS = frozenset({"repetition", "round"})
 """The parameters that distinguish repetitions."""
 
 ALL_THERE = "all in the kernel"
+AFTER_WRITES = "all in the kernel after the last write"
 SINGLE_CHANGE, MEANWHILE = "one change afterwards", "one change meanwhile"
 OPERATOR_STARTED = "started until a new Service has its farm"
 
