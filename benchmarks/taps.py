@@ -12,13 +12,11 @@ from kube_nftlb import names
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, JsonObject, Resource
+from kube_nftlb.netfilter import notifications
 from lab.lab import Lab
 
 _NETLINK_NETFILTER = 12
 _GROUP_NFTABLES = 7
-_NEWGEN = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
-_GEN_PROC_NAME = 3
-_HEADERS = 20  # of a netlink message, and of the nfnetlink message in it
 _SO_RCVBUFFORCE = 33
 _SO_ADD_MEMBERSHIP = 1
 _SOL_NETLINK = 270
@@ -60,28 +58,6 @@ async def watch(lab: Lab, kube: Kube, node: str) -> AsyncIterator[Seen]:
             tap.close()
 
 
-def programs_in(datagram: bytes) -> list[str]:
-    """Return the programs whose transactions end in a datagram of nftables events."""
-    found = []
-    position = 0
-    while position + _HEADERS <= len(datagram):
-        length, kind = struct.unpack_from("=IH", datagram, position)
-        if kind == _NEWGEN:
-            found.append(_program(datagram[position + _HEADERS : position + length]))
-        position += max(length + 3 & ~3, _HEADERS)
-    return found
-
-
-def _program(attributes: bytes) -> str:
-    position = 0
-    while position + 4 <= len(attributes):
-        length, kind = struct.unpack_from("=HH", attributes, position)
-        if kind == _GEN_PROC_NAME:
-            return attributes[position + 4 : position + length].rstrip(b"\0").decode(errors="replace")
-        position += max(length + 3 & ~3, 4)
-    return ""
-
-
 def _nftables_events() -> socket.socket:
     tap = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, _NETLINK_NETFILTER)
     tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
@@ -100,7 +76,7 @@ def _on_transactions(tap: socket.socket, seen: Seen) -> None:
     now = time.monotonic_ns()
     with contextlib.suppress(BlockingIOError):
         while True:
-            seen.transactions.extend((now, program) for program in programs_in(tap.recv(1 << 20)))
+            seen.transactions.extend((now, program) for program in notifications.programs(tap.recv(1 << 20)))
 
 
 def _on_packet(tap: socket.socket, seen: Seen) -> None:

@@ -23,7 +23,8 @@ from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
-from kube_nftlb.nftlb import objects
+from kube_nftlb.netfilter.notifications import Notifications
+from kube_nftlb.nftlb import daemon, objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.readback import NftlbReader
 from kube_nftlb.nftlb.requests import Request
@@ -51,7 +52,7 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
         on_progress()
 
     client = NftlbClient(settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence)
-    table = AgentTable(nft)
+    table, watch = AgentTable(nft), Notifications.open(daemon.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
@@ -59,12 +60,15 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
     inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock)
     links = PodAddresses(settings.pods_file)
     try:
-        yield Assembly(inputs, Reconciler(inputs, engine, table, reader, links, clock, on_progress=on_progress), nft)
+        yield Assembly(
+            inputs, Reconciler(inputs, engine, table, reader, watch, links, clock, on_progress=on_progress), nft
+        )
     finally:
         await client.close()
         reader.close()
         netfilter.close()
         elements.close()
+        watch.close()
         conntrack.close()
 
 

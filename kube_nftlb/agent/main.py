@@ -21,9 +21,11 @@ from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
 _COMPONENT = "kube-nftlb-agent"
+_PROGRAM = "nftlb-agent"
 _LAST_PASS_S = 5
 """How long the loop may take to end what it is at: what is broken off half-way leaves connections to what has gone."""
 
@@ -40,6 +42,8 @@ def main(settings: AgentSettings) -> None:
     logs.configure(settings.log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(node=settings.node_name)
     _set_conntrack(settings)
+    # Changes by this program are told from those by others, which may run on Python too.
+    set_own_name(_PROGRAM)
     asyncio.run(_run(settings))
 
 

@@ -20,9 +20,6 @@ _LIBRARY = "libnftables.so.1"
 class Nftables(Protocol):
     """Runs commands of nft(8)."""
 
-    runs: int
-    """The number of calls of ``run``: an upper bound for transactions, as some change nothing."""
-
     async def run(self, commands: str) -> None:
         """Run commands in one transaction. Raises KernelError with nft's message."""
 
@@ -37,7 +34,6 @@ class Nft:
         self._library = library
         self._context = ctypes.c_void_p(library.nft_ctx_new(0))
         self._lock = threading.Lock()
-        self.runs = 0
         library.nft_ctx_buffer_output(self._context)
         library.nft_ctx_buffer_error(self._context)
 
@@ -62,7 +58,6 @@ class Nft:
 
     async def run(self, commands: str) -> None:
         """See ``Nftables``."""
-        self.runs += 1
         await asyncio.to_thread(self._run, commands)
 
     async def check(self, commands: str) -> str | None:

@@ -26,7 +26,7 @@ DELETE_CONNECTION = _CONNTRACK | 2
 
 FAMILIES = {"inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
 
-_NETLINK_NETFILTER = 12
+NETLINK_NETFILTER = 12
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
 _ERROR, _DONE = 2, 3
 _ENOENT = 2
@@ -108,7 +108,7 @@ class NetfilterSocket:
     @classmethod
     def open(cls) -> Self:
         """Open the socket. Raises OSError."""
-        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
+        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
         opened.setblocking(False)
         opened.bind((0, 0))
         return cls(opened)

@@ -52,8 +52,6 @@ class NftlbClient:
         self._on_request = on_request
         self.version = ""
         """The version in the last answer, such as ``nftlb/1.0.7+kube-nftlb.1``; an unpatched nftlb says none."""
-        self.changes = 0
-        """The number of requests sent that change something."""
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=TIMEOUT_S,
@@ -86,7 +84,6 @@ class NftlbClient:
 
     async def change(self, request: Request) -> None:
         """Send a request that changes something. Raises NftlbError for every answer but plain success."""
-        self.changes += 1
         try:
             text = await self.send(request)
         except errors.NftlbError:

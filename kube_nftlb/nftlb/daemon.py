@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from kube_nftlb import errors
 
+PROGRAM = "nftlb"
 _LOG_NOTICE = "5"
 _LOG_TO_STDERR = "2"
 
@@ -18,7 +19,7 @@ def run(port: int, key_file: Path, startup_file: Path) -> NoReturn:
     The key is random, and passed in the environment, because everyone can see the command line. nftlb prints it to its
     standard output, which is therefore discarded. The start-up file is loaded if it exists.
     """
-    program = shutil.which("nftlb", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    program = shutil.which(PROGRAM, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         raise errors.UsageError("nftlb is not installed: install Debian's package nftlb")
     key = secrets.token_urlsafe(32)

@@ -30,6 +30,7 @@ from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
+from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
 
 VIPS = [f"10.96.0.{number}" for number in range(1, 5)]
@@ -203,9 +204,11 @@ async def test_a_restarted_agent_adopts_and_writes_nothing(node: Node, tmp_path:
     again = await Node.open(tmp_path)
     assert dict(again.engine.programmed) == dict(node.engine.programmed)
     assert await again.engine.drift() is None
+    everybody = Notifications(Notifications.open().socket, ())
     for name, wanted in farms.items():
         await again.put(name, wanted)
-    assert again.engine.transactions.transactions == 0
+    assert everybody.others() == set()
+    everybody.close()
     assert sorted(listed().split()) == sorted(before.split())
     again.close()
 

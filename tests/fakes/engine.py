@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
+from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import layout, policies, traffic_policy
@@ -61,10 +61,6 @@ class FakeEngine:
             )
             for name, farm in self.farms.items()
         }
-
-    @property
-    def transactions(self) -> TransactionCount:
-        return TransactionCount(0, self.writes)
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         return self.blockers.get(farm.name)

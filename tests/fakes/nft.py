@@ -76,9 +76,14 @@ class FakeTableReader:
         self._nft = nft
         self._engine_writes = engine_writes
         self.foreign_changes = 0
+        self._told = 0
 
     async def generation(self) -> int:
         return self._engine_writes() + len(self._nft.commands) + self.foreign_changes
+
+    def others(self) -> set[str]:
+        told, self._told = self._told, self.foreign_changes
+        return {"nft"} if told != self._told else set()
 
     async def rule_counts(self, table: str) -> Counter[str]:
         return Counter({chain: len(rules) for chain, rules in self._nft.chains.items() if rules})

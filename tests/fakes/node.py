@@ -53,6 +53,7 @@ class FakeNode(Generic[E]):
             self.engine,
             table,
             self.reader,
+            self.reader,
             FakePodLinks(),
             self.clock,
             on_progress=self._reported,

@@ -7,7 +7,7 @@ engines share the agent table (``table``), which they get in their constructors.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
@@ -50,15 +50,6 @@ class Applied:
     """Farms for which the data plane was sent anything."""
 
 
-class TransactionCount(NamedTuple):
-    """The number of changes that this engine has made to nftables since it started."""
-
-    requests: int
-    """Requests to a daemon, of which each may be any number of transactions."""
-    transactions: int
-    """The engine's own transactions, at most, without those through libnftables, whose count all share."""
-
-
 class Engine(Protocol):
     """One data plane of this node. Methods that do I/O raise KubeNftlbError; EngineUnreachableError if it is away."""
 
@@ -71,10 +62,6 @@ class Engine(Protocol):
     @property
     def programmed(self) -> Mapping[str, Programmed]:
         """The farms that the engine has, by name."""
-
-    @property
-    def transactions(self) -> TransactionCount:
-        """The engine's own changes so far, to tell its transactions from those of others."""
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """Return why this engine cannot serve a farm, or None if it can. Pure."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import ClassVar, cast
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange, TransactionCount
+from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.listeners import Listener
@@ -42,12 +42,6 @@ class Engines:
         """See ``Engine``."""
         # ChainMap takes MutableMapping because it writes to the first; this one is only read.
         return ChainMap(*(cast("dict[str, Programmed]", engine.programmed) for engine in self._all))
-
-    @property
-    def transactions(self) -> TransactionCount:
-        """See ``Engine``."""
-        counts = [engine.transactions for engine in self._all]
-        return TransactionCount(sum(each.requests for each in counts), sum(each.transactions for each in counts))
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""

@@ -1,40 +1,38 @@
-"""Detect foreign nftables transactions, and schedule audits of all farms."""
+"""Detect changes of nftables by others, and schedule audits of all farms."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
-from kube_nftlb.agent.engine.base import TransactionCount
 
-_GENERATIONS = 2**32
-"""The kernel's generation counter wraps around here."""
+class ChangeWatch(Protocol):
+    """Tells who changes nftables."""
+
+    def others(self) -> set[str]:
+        """Return the names of other programs that have changed nftables since the last call."""
 
 
 class DriftDetector:
-    """Compares the kernel's count of transactions with our own."""
+    """Remembers that others have changed nftables until everything was compared."""
 
-    def __init__(self, generation: Callable[[], Awaitable[int]], ours: Callable[[], TransactionCount]) -> None:
-        """Take ``generation``, the number of the kernel's last transaction, and ``ours``, the count of our own."""
-        self._read_generation = generation
-        self._ours = ours
-        self._generation = 0
-        self._counted = ours()
+    def __init__(self, watch: ChangeWatch) -> None:
+        self._watch = watch
         self.suspected = False
-        """True if somebody else has changed nftables since everything was compared."""
+        """True if somebody else may have changed nftables since everything was compared."""
         self.table_suspected = False
         """True if the agent table may have been changed."""
+        self.programs: set[str] = set()
+        """The names of those that have."""
 
-    async def notice(self) -> None:
-        """Check for foreign transactions since the last call. Call it before and after changes of our own.
-
-        The number of transactions per request to a daemon is unknown: foreign ones beside it are left to the audit.
-        """
-        before, self._counted = self._counted, self._ours()
-        last, self._generation = self._generation, await self._read_generation()
-        transactions = (self._generation - last) % _GENERATIONS
-        if (
-            self._counted.requests == before.requests
-            and transactions > self._counted.transactions - before.transactions
-        ):
+    def notice(self) -> None:
+        """Look for changes since the last call."""
+        if programs := self._watch.others():
             self.suspected = self.table_suspected = True
+            self.programs |= programs
+
+    def compared(self) -> None:
+        """Note that everything was compared."""
+        self.suspected = False
+        self.programs.clear()
 
 
 class Audit:

@@ -16,6 +16,7 @@ from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.base import Engine
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.sync.counts import Counts
+from kube_nftlb.agent.sync.drift import ChangeWatch
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.progress import Progress
@@ -38,6 +39,7 @@ class Reconciler:
         engine: Engine,
         table: AgentTable,
         reader: TableReader,
+        watch: ChangeWatch,
         links: PodLinks,
         clock: Clock,
         *,
@@ -52,7 +54,7 @@ class Reconciler:
         self._reporter = Reporter(inputs, clock, on_progress)
         self.counts = Counts(inputs, engine)
         self._programmer = Programmer(inputs, engine, table, links, clock, timing)
-        self._repair = Repair(inputs, self._programmer, engine, table, reader, clock, timing)
+        self._repair = Repair(inputs, self._programmer, engine, table, reader, watch, clock, timing)
         self._verification = Verification(inputs, self._programmer, self._repair, engine, clock, timing)
         self._adopted = False
         self._stopping = False
@@ -148,13 +150,12 @@ class Reconciler:
         await self._repair.adopt_table()
         self._inputs.policies.done()
         self._inputs.add(self._inputs.index, 0 if lost else self._inputs.seen_version)
-        await self._repair.adopted()
+        self._repair.adopted()
         self._adopted = True
         self._reporter.forget()
 
     async def _work(self) -> None:
         queue, started = self._inputs.queue, self._clock.now()
-        await self._repair.notice()
         await self._programmer.update_policies()
         keys = queue.take()
         outcome = await self._programmer.program(keys)
@@ -163,27 +164,26 @@ class Reconciler:
         refused = {by_name[name]: why for name, why in outcome.refused.items() if name in by_name}
         incomplete = [by_name[name] for name in outcome.incomplete if name in by_name]
         queue.applied(refused, incomplete, now, now - started)
-        await self._repair.notice()
         self._repair.changed()
         metrics.SYNC_SECONDS.observe(now - started)
         self._reporter.report(adopted=self._adopted)
 
     async def _verify(self) -> None:
-        await self._repair.notice()
         await self._verification.verify_some()
-        await self._repair.notice()
         self._reporter.report(adopted=self._adopted)
 
     async def _maintain(self) -> None:
         """Maintain what is programmed already."""
         now = self._clock.now()
         self._maintained_at = now
-        await self._repair.notice()
+        self._repair.notice(now)
+        # Damage must be found however many changes come.
+        while self._repair.overdue(now) and self._inputs.queue.unverified:
+            await self._verify()
         if not await self._repair.look(now):
             self._adopted = False
             return
         if problem := await self._engine.maintain(busy=bool(self._inputs.queue)):
             self.progress.last_error = problem
         await self._programmer.maintain_links(now)
-        await self._repair.notice()
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)

@@ -7,8 +7,8 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.engine.base import Engine, TransactionCount
-from kube_nftlb.agent.sync.drift import Audit, DriftDetector
+from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.sync.drift import Audit, ChangeWatch, DriftDetector
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.programmer import Programmer
@@ -30,6 +30,7 @@ class Repair:
         engine: Engine,
         agent_table: AgentTable,
         reader: TableReader,
+        watch: ChangeWatch,
         clock: Clock,
         timing: Timing,
     ) -> None:
@@ -39,29 +40,31 @@ class Repair:
         self._table = agent_table
         self._reader = reader
         self._clock = clock
-        self._detector = DriftDetector(reader.generation, self._ours)
+        self._detector = DriftDetector(watch)
         self._timing = timing
         self._audit = Audit(timing.audit_every_s, timing.audit_batch)
         self._put_off_since = float("inf")
         """When the comparison was first put off that has not been made yet."""
-
-    def _ours(self) -> TransactionCount:
-        requests, transactions = self._engine.transactions
-        return TransactionCount(requests, transactions + self._table.transactions)
+        self._suspected_since = float("inf")
 
     @property
     def suspected(self) -> bool:
         """True if somebody else has changed nftables since everything was compared."""
         return self._detector.suspected
 
-    async def notice(self) -> None:
-        """Check for transactions of others (see ``DriftDetector``)."""
-        await self._detector.notice()
-
-    async def adopted(self) -> None:
+    def adopted(self) -> None:
         """Have everything compared once all farms are programmed: earlier changes are unknown."""
-        await self._detector.notice()
         self._detector.suspected = True
+        self._suspected_since = self._clock.now()
+
+    def notice(self, now: float) -> None:
+        """Look for changes by others."""
+        self._detector.notice()
+        self._suspected_since = min(self._suspected_since, now) if self._detector.suspected else float("inf")
+
+    def overdue(self, now: float) -> bool:
+        """Return True if everything should have been compared for a while, as when changes come without a pause."""
+        return now - self._suspected_since >= self._timing.put_off_s
 
     def changed(self) -> None:
         """Schedule an audit after a change of our own."""
@@ -72,6 +75,7 @@ class Repair:
 
         Farms that wait or are not verified are no drift: they are not in the kernel yet.
         """
+        self.notice(now)
         if self._detector.suspected:
             if self._engine.restarted():
                 # It may have loaded an older state.
@@ -79,12 +83,16 @@ class Repair:
             if self._detector.table_suspected:
                 self._detector.table_suspected = False
                 await self.table()
-            if self._at_rest and await self.base():
-                self._detector.suspected = False
+            if self._is_comparable(now) and await self.base():
+                self._detector.compared()
                 self._audit.begin(now)
         if self._at_rest:
             await self._audit_some(now)
         return True
+
+    def _is_comparable(self, now: float) -> bool:
+        """Return True if the kernel has all that is programmed, and nothing more important waits."""
+        return self._at_rest or (self.overdue(now) and not self._inputs.queue.unverified)
 
     @property
     def _at_rest(self) -> bool:
@@ -163,4 +171,5 @@ class Repair:
         metrics.DRIFT_REPAIRED.inc()
         key = self._inputs.index.key(name) if name is not None else None
         fields = log_fields(key, self._inputs.index.get(key)) if key is not None else {}
-        _log.warning("repaired drift", **fields, drift=drift)
+        changed_by = ", ".join(sorted(self._detector.programs))
+        _log.warning("repaired drift", **fields, drift=drift, changed_by=changed_by or "not known")

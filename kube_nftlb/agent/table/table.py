@@ -32,11 +32,6 @@ class AgentTable:
         return self._digest
 
     @property
-    def transactions(self) -> int:
-        """The number of transactions through libnftables, whoever shares it."""
-        return self._nft.runs
-
-    @property
     def state(self) -> State:
         """The desired state, with a chain whose name is a digest of it.
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, Self
 
 from kube_nftlb import errors
+from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.nftables.messages import Message
 
-_NETLINK_NETFILTER = 12
 _NFTABLES = 10
 _BEGIN, _END = 0x10, 0x11
 _REQUEST, _ACKNOWLEDGE = 0x1, 0x4
@@ -44,9 +44,6 @@ class _Refusal(NamedTuple):
 class Transactions(Protocol):
     """Commits transactions on tables of the family inet."""
 
-    runs: int
-    """The number of transactions that were tried."""
-
     async def commit(self, messages: Sequence[Message]) -> None:
         """Commit all messages in one transaction. Raises KernelError if the kernel refuses any; nothing changes."""
 
@@ -59,12 +56,11 @@ class NftSocket:
         self._lock = asyncio.Lock()
         self._sequence = 0
         self._room = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
-        self.runs = 0
 
     @classmethod
     def open(cls) -> Self:
         """Open the socket. Raises OSError."""
-        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
+        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
         opened.settimeout(_TIMEOUT_S)
         try:
             opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BYTES)
@@ -99,7 +95,6 @@ class NftSocket:
 
     async def _commit(self, messages: Sequence[Message]) -> None:
         for left in reversed(range(_ATTEMPTS)):
-            self.runs += 1
             if (refusal := await self._try(messages)) is None:
                 return
             if not left or refusal.code not in _TRANSIENT:

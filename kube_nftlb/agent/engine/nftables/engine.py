@@ -10,7 +10,7 @@ from typing import ClassVar
 import structlog
 
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
+from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
@@ -69,11 +69,6 @@ class NftablesEngine:
     def programmed(self) -> Mapping[str, Programmed]:
         """See ``Engine``."""
         return self._programmed
-
-    @property
-    def transactions(self) -> TransactionCount:
-        """See ``Engine``."""
-        return TransactionCount(0, self._netfilter.runs)
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""

@@ -13,7 +13,7 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.endpoints.selection import cut_off
-from kube_nftlb.agent.engine.base import Applied, FarmChange, TransactionCount
+from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftlb import direct, plan
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
 from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner, StaleConnections, stale_after
@@ -80,11 +80,6 @@ class NftlbEngine:
     def programmed(self) -> Mapping[str, Programmed]:
         """See ``Engine``."""
         return self.mirror.programmed
-
-    @property
-    def transactions(self) -> TransactionCount:
-        """See ``Engine``."""
-        return TransactionCount(self.mirror.requests, 0)
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""

@@ -43,11 +43,6 @@ class Mirror:
         self.sessions = Sessions(self.present, reader, nft)
         self._owners = ListenerOwners()
 
-    @property
-    def requests(self) -> int:
-        """The number of requests sent that change something."""
-        return self._client.changes
-
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
         read = objects.recalled(await self._client.farms(), self.present)

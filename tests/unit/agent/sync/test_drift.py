@@ -1,78 +1,31 @@
-"""Whose transactions were those, and which farms are compared when."""
+"""Who has changed nftables, and which farms are compared when."""
 
-import pytest
-
-from kube_nftlb.agent.engine.base import TransactionCount
 from kube_nftlb.agent.sync.drift import Audit, DriftDetector
 
 
-class Kernel:
+class Watch:
     def __init__(self) -> None:
-        self.transactions = 5
-        self.ours = TransactionCount(0, 0)
+        self.names: set[str] = set()
 
-    async def generation(self) -> int:
-        return self.transactions
-
-    async def detector(self) -> DriftDetector:
-        """One that has noticed everything so far."""
-        detector = DriftDetector(self.generation, lambda: self.ours)
-        await detector.notice()
-        detector.suspected = detector.table_suspected = False
-        return detector
+    def others(self) -> set[str]:
+        names, self.names = self.names, set()
+        return names
 
 
-@pytest.mark.parametrize(
-    ("transactions", "ours", "suspected"),
-    [
-        (0, TransactionCount(0, 0), False),
-        (1, TransactionCount(0, 0), True),
-        (1, TransactionCount(0, 1), False),
-        (2, TransactionCount(0, 1), True),
-        (0, TransactionCount(0, 1), False),
-        (9, TransactionCount(1, 0), False),
-        (9, TransactionCount(1, 1), False),
-    ],
-    ids=[
-        "nothing",
-        "others",
-        "ours",
-        "others beside ours",
-        "ours that changed nothing",
-        "a daemon's",
-        "a daemon's and ours",
-    ],
-)
-async def test_transactions_that_are_not_ours_are_suspect(
-    transactions: int, ours: TransactionCount, suspected: object
-) -> None:
-    kernel = Kernel()
-    detector = await kernel.detector()
-    kernel.transactions += transactions
-    kernel.ours = ours
-    await detector.notice()
-    assert (detector.suspected, detector.table_suspected) == (suspected, suspected)
-
-
-async def test_suspicion_lasts_until_it_is_cleared() -> None:
-    kernel = Kernel()
-    detector = await kernel.detector()
-    kernel.transactions += 1
-    await detector.notice()
-    await detector.notice()
-    assert detector.suspected
-
-
-async def test_the_kernels_count_begins_anew_after_32_bits() -> None:
-    kernel = Kernel()
-    kernel.transactions = 2**32 - 1
-    detector = await kernel.detector()
-    kernel.transactions, kernel.ours = 0, TransactionCount(0, 1)
-    await detector.notice()
-    assert not detector.suspected
-    kernel.transactions = 1
-    await detector.notice()
-    assert detector.suspected
+def test_changes_by_others_are_suspect_until_everything_was_compared() -> None:
+    watch = Watch()
+    detector = DriftDetector(watch)
+    detector.notice()
+    assert (detector.suspected, detector.table_suspected, detector.programs) == (False, False, set())
+    watch.names = {"nft"}
+    detector.notice()
+    watch.names = {"firewalld"}
+    detector.notice()
+    detector.notice()
+    assert (detector.suspected, detector.table_suspected) == (True, True)
+    assert detector.programs == {"nft", "firewalld"}
+    detector.compared()
+    assert (detector.suspected, detector.programs) == (False, set())
 
 
 def test_an_audit_begins_some_time_after_a_change() -> None:

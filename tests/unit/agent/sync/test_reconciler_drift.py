@@ -126,6 +126,28 @@ async def test_the_agent_table_is_created_anew_while_changes_come_without_pause(
     await asyncio.gather(changing, return_exceptions=True)
 
 
+async def test_damage_to_what_all_farms_share_is_found_however_many_changes_come(quiet: Node) -> None:
+    async def change() -> None:
+        for version in range(21, 100_000):
+            for number in range(1, 13):
+                backends = [raw_backend("pod-a", f"10.{version // 62500}.{version // 250 % 250}.{version % 250 + 1}")]
+                where = at(f"10.96.1.{number}")
+                quiet.put(farm(f"f{number}", addresses=where, backends=backends, generation=version, version=version))
+            quiet.clock.time += 0.02
+            await asyncio.sleep(0)
+
+    changing = asyncio.create_task(change())
+    await until(lambda: "f1" in quiet.engine.farms)
+    quiet.engine.deviations[None] = "there are no chains"
+    quiet.reader.foreign_changes += 1
+    began = quiet.clock.now()
+    await until(lambda: None in quiet.engine.repaired)
+    assert quiet.clock.now() - began < 2 * (Timing().put_off_s + Timing().maintain_every_s)
+    assert not changing.done()
+    changing.cancel()
+    await asyncio.gather(changing, return_exceptions=True)
+
+
 async def test_all_farms_are_compared_while_others_change_nftables(node: Node) -> None:
     node.list([farm(name, addresses=at(f"10.96.0.{number}")) for number, name in enumerate("abcdef", 1)], 20)
     await until(lambda: node.loop.settled)

@@ -1,6 +1,6 @@
 import struct
 
-from benchmarks import taps
+from kube_nftlb.netfilter import notifications
 
 
 def test_the_program_that_made_a_transaction_is_read() -> None:
@@ -10,4 +10,4 @@ def test_the_program_that_made_a_transaction_is_read() -> None:
     generation = struct.pack("=HHI", 8, 1, 7)
     name = struct.pack("=HH8s", 10, 3, b"nftlb\0")
     datagram = message(10 << 8 | 6, b"\0" * 40) + message(10 << 8 | 15, generation + name)
-    assert taps.programs_in(datagram) == ["nftlb"]
+    assert notifications.programs(datagram) == ["nftlb"]

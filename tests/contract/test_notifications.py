@@ -1,0 +1,56 @@
+"""Whom the kernel names when nftables is changed."""
+
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.notifications import LOST, Notifications, own_name
+
+ADD = "add table inet notified; add set inet notified s { type inet_service; elements = { 1 } }"
+
+
+@pytest.fixture
+def watch(private_network: None) -> Iterator[Notifications]:  # noqa: ARG001 - a fixture is asked for by name
+    watch = Notifications.open("nftlb")
+    yield watch
+    watch.close()
+    by_another_program("flush ruleset")
+
+
+def by_another_program(command: str) -> None:
+    subprocess.run(["nft", command], check=True)
+
+
+async def test_programs_are_told_apart_by_name(watch: Notifications) -> None:
+    await Nft.open().run(ADD)
+    assert watch.others() == set(), f"{own_name()} is this program"
+    by_another_program("add table inet foreign")
+    assert watch.others() == {"nft"}
+    assert watch.others() == set()
+
+
+async def test_a_foreign_change_beside_our_own_is_noticed(watch: Notifications) -> None:
+    nft = Nft.open()
+    await nft.run(ADD)
+    by_another_program("flush set inet notified s")
+    await nft.run("add element inet notified s { 80 }")
+    assert watch.others() == {"nft"}
+
+
+async def test_a_transaction_of_many_elements_takes_no_room(watch: Notifications) -> None:
+    nft = Nft.open()
+    await nft.run(ADD)
+    await nft.run(f"add element inet notified s {{ {', '.join(map(str, range(1, 60_000)))} }}")
+    assert watch.others() == set()
+
+
+async def test_what_the_kernel_could_not_tell_is_doubtful(watch: Notifications) -> None:
+    watch.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    nft = Nft.open()
+    for _ in range(40):
+        await nft.run("add table inet notified; delete table inet notified")
+    assert watch.others() == {LOST}
+    assert watch.others() == set()
