@@ -1,4 +1,4 @@
-"""Write the status of the NftlbNode, once a second at most, and only if it changed."""
+"""Write the status of the NftlbNode if it changed, once a second at most, and less often what follows endpoints."""
 
 import asyncio
 import platform
@@ -23,6 +23,8 @@ INTERVAL_S = 1.0
 """The minimum time between two writes."""
 SETTLE_S = 0.2
 """The delay between a change and its write, so that traffic comes first."""
+ENDPOINTS_EVERY_S = 3.0
+"""The minimum time between two writes if only endpoints changed, which may go on for ever."""
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 HEARTBEAT_S = 30.0
 """How often a status is written if only a watermark moved: statuses of farms move it as well."""
@@ -66,7 +68,12 @@ class NodeReporter:
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
             status = node_status(state.progress, state.programmed, self._versions, self._written, datetime.now(tz=UTC))
-            if not self._worth_writing(status, state.progress, loop.time() - written_at):
+            wait_s = self._due_in_s(status, state.progress, loop.time() - written_at)
+            if wait_s is None:
+                continue
+            if wait_s > 0:
+                loop.call_later(wait_s, self._changed.set)
+                await asyncio.sleep(INTERVAL_S)
                 continue
             try:
                 await self._write(status)
@@ -77,18 +84,21 @@ class NodeReporter:
                 self._changed.set()
             await asyncio.sleep(INTERVAL_S)
 
-    def _worth_writing(self, status: NodeStatus, progress: Progress, age_s: float) -> bool:
+    def _due_in_s(self, status: NodeStatus, progress: Progress, age_s: float) -> float | None:
+        """Return in how many seconds a status is due, 0 or less for now; None if it is not worth a write.
+
+        ``age_s`` is the time since the last write.
+        """
         before = self._written
-        if before is None:
-            return True
-        watermarks = {name: getattr(status, name) for name in _WATERMARKS}
-        if status != before.model_copy(update=watermarks):
-            return True
-        if status == before:
-            return False
+        if before is None or age_s >= HEARTBEAT_S:
+            return 0 if status != before else None
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
         reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
-        return any(map(gt, changed, reached)) or age_s >= HEARTBEAT_S
+        farms, slices, policies = map(gt, changed, reached)
+        if farms or policies or _without_endpoints(status) != _without_endpoints(before):
+            return 0
+        follows = slices or status.backends != before.backends or status.conditions != before.conditions
+        return ENDPOINTS_EVERY_S - age_s if follows else None
 
     async def _write(self, status: NodeStatus) -> None:
         if self._written is None:
@@ -107,3 +117,9 @@ class NodeReporter:
         body: JsonObject = {"metadata": {"name": self._name, "ownerReferences": [owner]}}
         answer = await self._kube.apply(NFTLB_NODES, body, field_manager=names.FIELD_MANAGER_AGENT)
         return Node.model_validate(answer).status
+
+
+def _without_endpoints(status: NodeStatus) -> NodeStatus:
+    """Return a status without what changes of endpoints may change: while they are programmed, a node is not InSync."""
+    stays = tuple(condition for condition in status.conditions if condition.reason not in ("Pending", "InSync"))
+    return status.model_copy(update={**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "conditions": stays})

@@ -13,9 +13,9 @@ class StatusTiming:
 
     delay_s: float = 0.2
     """The delay of each status: they are for people, and nodes come first."""
-    delay_each_s: float = 0.02
+    delay_each_s: float = 0.01
     """Added for each waiting status of the namespace, since thousands of farms are not programmed at once."""
-    delay_max_s: float = 60.0
+    delay_max_s: float = 10.0
     interval_s: float = 1.0
     """The minimum time between two writes of one status."""
     nodes_s: float = 2.0
@@ -27,7 +27,7 @@ class StatusTiming:
     """How long the endpoints of a farm must be unchanged for its status to follow them."""
     endpoints_s: float = 4.0
     """After how long a status follows endpoints at the latest, however often they change or nodes are behind."""
-    endpoints_per_s: float = 50.0
+    endpoints_per_s: float = 20.0
     """The maximum rate of such writes for all farms: a rolling update changes the endpoints of thousands."""
     endpoints_burst: int = 4
     """The number of such writes of one farm in a row. After them there is one for each ``refill_s``: to the API server

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube_nftlb.agent.model import Programmed
-from kube_nftlb.agent.status.writer import HEARTBEAT_S, INTERVAL_S, NodeReporter
+from kube_nftlb.agent.status.writer import ENDPOINTS_EVERY_S, HEARTBEAT_S, INTERVAL_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.kube.resources import NODES
 from tests.fakes.kube import FakeKube
@@ -61,3 +61,31 @@ async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(n
     assert node.written() == ["1"]
     await asyncio.sleep(HEARTBEAT_S + INTERVAL_S)
     assert node.written() == ["1", "9"]
+
+
+async def test_endpoints_that_go_on_changing_are_told_less_often_than_farms(node: Reporting) -> None:
+    progress, begun = node.state.progress, asyncio.get_running_loop().time()
+    while (passed := asyncio.get_running_loop().time() - begun) < 10 * ENDPOINTS_EVERY_S:
+        progress.slices_changed_at = progress.slice_watermark = int(passed * 10) + 1
+        progress.pending = int(passed * 10) % 2
+        node.reporter.changed()
+        await asyncio.sleep(0.1)
+    assert 7 <= len(node.written()) <= 12
+    progress.changed_at = progress.watermark = 7
+    node.reporter.changed()
+    await asyncio.sleep(2 * INTERVAL_S)
+    assert node.written()[-1] == "7"
+
+
+async def test_one_change_of_endpoints_is_told_at_once_and_the_last_one_too(node: Reporting) -> None:
+    await asyncio.sleep(2 * INTERVAL_S)
+    node.reporter.changed()
+    await asyncio.sleep(2 * ENDPOINTS_EVERY_S)
+    before = len(node.written())
+    for version in (1, 2):
+        node.state.progress.slices_changed_at = node.state.progress.slice_watermark = version
+        node.reporter.changed()
+        await asyncio.sleep(INTERVAL_S)
+    assert len(node.written()) == before + 1
+    await asyncio.sleep(ENDPOINTS_EVERY_S)
+    assert len(node.written()) == before + 2
