@@ -42,6 +42,14 @@ def seconds(environ: Mapping[str, str], name: str, default: float, *, low: float
     return number
 
 
+def number(environ: Mapping[str, str], name: str, default: int, *, low: int, high: int) -> int:
+    """Read a whole number."""
+    value = environ.get(name) or str(default)
+    if not value.isdecimal() or not low <= int(value) <= high:
+        raise errors.UsageError(f"{name}={value!r}: must be a whole number from {low} to {high}")
+    return int(value)
+
+
 def networks(environ: Mapping[str, str], name: str, default: str) -> tuple[IpNetwork, ...]:
     """Read comma-separated address ranges."""
     value = environ.get(name) or default

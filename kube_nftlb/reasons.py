@@ -53,6 +53,7 @@ OperatorEvent = Literal[
     "TooManyEndpoints",
     "TooManyOverrides",
     "TooManyAddresses",
+    "TooManyPorts",
     "TooManySourceRanges",
     "InvalidSourceRange",
     "FarmNameTaken",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors
-from kube_nftlb.environment import IpNetwork, ListenAddress, choice, listen_address, networks, seconds
+from kube_nftlb.environment import IpNetwork, ListenAddress, choice, listen_address, networks, number, seconds
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["json", "console"]
@@ -54,6 +54,8 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
     source_address_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: comma-separated CIDRs allowed in the annotation source-addr (all)."""
+    service_ports_max: int
+    """KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024)."""
     leader_election: bool
     """KUBE_NFTLB_LEADER_ELECTION: on or off. If on, only the replica that holds a Lease writes (off)."""
     namespace: str
@@ -72,6 +74,7 @@ class OperatorSettings(CommonSettings):
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
             source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
+            service_ports_max=number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", 1024, low=1, high=32768),
             leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
             namespace=namespace(environ),
         )

@@ -112,6 +112,7 @@ class _Operator:
             settings.default_engine,
             settings.external_ip_ranges,
             settings.source_address_ranges,
+            settings.service_ports_max,
         )
         clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)

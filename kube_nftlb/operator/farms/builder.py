@@ -42,6 +42,8 @@ class Profile(NamedTuple):
     """The ranges of spec.externalIPs that are served."""
     source_addresses: tuple[IpNetwork, ...] = ALL_IPS
     """The ranges that annotations may choose source addresses from."""
+    ports_max: int = 1024
+    """The number of ports of a Service that are served, each of which is a farm or more."""
 
     def engine_of(self, fields: Fields) -> Engine:
         """Return the engine of a farm with these fields."""
@@ -94,9 +96,11 @@ def build(
     if len(pods) > OVERRIDES_MAX:
         sentence = f"{len(pods)} of its Pods have annotations; those of {pods[OVERRIDES_MAX]} and later ones"
         problems.append(Rejection("TooManyOverrides", f"{sentence} are ignored, the limit is {OVERRIDES_MAX}"))
+    if len(service.spec.ports) > profile.ports_max:
+        problems.append(_too_many_ports(service, profile.ports_max))
     kinds: dict[tuple[Family, str], _Kind] = {}
     farms: list[Wanted] = []
-    for key, port, named in farm_ports(service, addresses, outside, options.listen):
+    for key, port, named in farm_ports(service, addresses, outside, options.listen, profile.ports_max):
         protocol = ALL if options.listen.all_ports else port.protocol
         kind = kinds.get((key.family, protocol)) or _Kind(key.family, protocol, options, options_of_pod, profile)
         kinds[key.family, protocol] = kind
@@ -110,7 +114,7 @@ def build(
         spec = complete(
             {
                 **kind.fields,
-                "engine": profile.engine_of(kind.fields),
+                "engine": profile.engine_of({**kind.fields, "protocol": protocol}),
                 "family": key.family,
                 "protocol": protocol,
                 "addresses": listened,
@@ -128,6 +132,12 @@ def build(
         farms.append(Wanted(key, spec, digest(spec)))
     problems.extend(_refusals(kinds.values(), options))
     return Built(tuple(farms), tuple(problems))
+
+
+def _too_many_ports(service: Service, most: int) -> Rejection:
+    first = service.spec.ports[most]
+    sentence = f"spec.ports has {len(service.spec.ports)} ports, and the administrator allows {most}"
+    return Rejection("TooManyPorts", f"{sentence}: port {first.name or first.port} and later ones are not served")
 
 
 def distinguish(overrides: list[Spec]) -> list[Rejection]:

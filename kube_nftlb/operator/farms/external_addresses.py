@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kube_nftlb.api.base import FAMILIES, Family
@@ -14,6 +15,9 @@ from kube_nftlb.operator.model.rejections import Rejection
 
 _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
 """Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
+
+_SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
+"""Merging more takes too long beside other Services."""
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
@@ -59,6 +63,8 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     own = set(service.spec.cluster_ips)
     ranges, unread = _source_ranges(service)
     problems.extend(_not_understood(text) for text in unread[:1])
+    if len(given := service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
+        problems.append(_unread_ranges(given))
     problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
@@ -89,7 +95,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
     unread: list[str] = []
-    for text in service.spec.load_balancer_source_ranges:
+    for text in service.spec.load_balancer_source_ranges[:_SOURCE_RANGES_READ_MAX]:
         try:
             network = ipaddress.ip_network(_LEADING_ZEROS.sub("", text.strip()), strict=False)
         except ValueError:
@@ -146,6 +152,12 @@ def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
 def _refused(text: str) -> Rejection:
     sentence = "is not served: it is invalid, or in none of the ranges that the administrator allows"
     return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")
+
+
+def _unread_ranges(ranges: Sequence[str]) -> Rejection:
+    sentence = f"spec.loadBalancerSourceRanges has {len(ranges)} ranges, of which {_SOURCE_RANGES_READ_MAX} are read"
+    first = ranges[_SOURCE_RANGES_READ_MAX][:64]
+    return Rejection("TooManySourceRanges", f"{sentence}: clients in {first} and later ones are not admitted")
 
 
 def _not_understood(text: str) -> Rejection:

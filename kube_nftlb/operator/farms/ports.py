@@ -30,7 +30,8 @@ class PortKey(NamedTuple):
 
 def port_keys(service: Service) -> tuple[PortKey, ...]:
     """Return the keys of a Service's farms, without its endpoints."""
-    return tuple(key for key, _, _ in farm_ports(service, cluster_ips(service), external_addresses(service), Listen()))
+    addresses, every = cluster_ips(service), len(service.spec.ports)
+    return tuple(key for key, _, _ in farm_ports(service, addresses, external_addresses(service), Listen(), every))
 
 
 def serves(service: Service) -> bool:
@@ -53,9 +54,9 @@ def cluster_ips(service: Service) -> dict[Family, str]:
 
 
 def farm_ports(
-    service: Service, addresses: dict[Family, str], outside: External, listen: Listen
+    service: Service, addresses: dict[Family, str], outside: External, listen: Listen, most: int
 ) -> Iterator[tuple[PortKey, ServicePort, list[Spec]]]:
-    """Yield the key, port and addresses of each farm of a Service.
+    """Yield the key, port and addresses of each farm of a Service, for up to ``most`` of its ports.
 
     A port has a second farm for the addresses reached from outside if a traffic policy is Local: clients get other
     backends there, and these sessions must not count inside. Also if one of them is an external IP, which may conflict:
@@ -65,7 +66,7 @@ def farm_ports(
     namespace, name = service.metadata.namespace, service.metadata.name
     local = "Local" in (internal_policy(service), external_policy(service))
     sticky = service.spec.session_affinity == "ClientIP"
-    for port in service.spec.ports:
+    for port in service.spec.ports[:most]:
         for family, ip in addresses.items():
             key = PortKey(namespace, name, port.name or "", family)
             ports = "" if listen.all_ports else listen.ports or str(port.port)

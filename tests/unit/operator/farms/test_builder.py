@@ -8,7 +8,7 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import OVERRIDES_MAX, BackendsFrom, FarmSpec, Override
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.limits import Limits
-from kube_nftlb.operator.farms.builder import build
+from kube_nftlb.operator.farms.builder import Profile, build
 from kube_nftlb.operator.farms.ports import port_keys
 from kube_nftlb.operator.farms.spec import count_backends, digest, merge_patch
 from kube_nftlb.operator.model.annotation_options import Given
@@ -29,6 +29,20 @@ def test_every_port_and_family_is_a_farm_that_the_models_accept() -> None:
     ]
     for wanted in built.farms:
         FarmSpec.model_validate(wanted.spec)
+
+
+def test_ports_past_the_most_are_told_and_not_served() -> None:
+    ports = [{"name": f"p{number}", "port": number, "protocol": "TCP"} for number in range(1, 8001)]
+    built = build(service(ports=ports, **DUAL), profile=Profile(ports_max=3))
+    assert {wanted.port.port for wanted in built.farms} == {"p1", "p2", "p3"}
+    (problem,) = built.problems
+    assert (problem.reason, "port p4 and later ones" in problem.message) == ("TooManyPorts", True)
+
+
+def test_auto_leaves_to_nftlb_what_the_other_engine_cannot_do_for_all_protocols() -> None:
+    (farm,) = build(service(annotations={"protocol": "all", "mark": "0x1000"}), profile=Profile(engine="auto")).farms
+    assert (farm.spec["protocol"], farm.spec["engine"]) == ("All", "nftlb")
+    assert build(service(), profile=Profile(engine="auto")).farms[0].spec["engine"] == "nftables"
 
 
 def test_an_ipv6_only_service_has_no_ipv4_farm() -> None:

@@ -119,6 +119,15 @@ def test_source_ranges_are_for_the_load_balancers_address(ranges: list[str], kep
     assert guarded == {"10.96.0.10": [], "198.51.100.7": kept, "203.0.113.9": []}
 
 
+def test_of_tens_of_thousands_of_source_ranges_only_the_first_are_read() -> None:
+    ranges = ["10.0.0.0/8"] * (4 * SOURCE_RANGES_MAX) + ["192.0.2.0/24"] * 70_000
+    built = build(service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=ranges))
+    (problem,) = built.problems
+    assert problem.reason == "TooManySourceRanges"
+    assert "192.0.2.0/24 and later ones are not admitted" in problem.message
+    assert built.farms[0].spec["addresses"][1]["sourceRanges"] == ["10.0.0.0/8"]
+
+
 def test_a_source_range_that_is_not_understood_is_told_and_opens_nothing() -> None:
     asked = service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=["10.0.0.0/33", "fd00::/8"])
     built = build(asked)
