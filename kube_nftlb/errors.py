@@ -9,6 +9,7 @@
     │   ├── ConflictError       409
     │   └── ExpiredError        410: the resourceVersion is too old, list again
     ├── KubeUnreachableError  the API server did not respond
+    ├── RestoredError         the API server's state is older than one that was seen
     ├── LeaseLostError        this replica is no longer the leader
     ├── NftlbError            nftlb refused a request
     ├── EngineUnreachableError   the data plane of an engine did not respond
@@ -53,6 +54,10 @@ class ExpiredError(KubeError):
 
 class KubeUnreachableError(KubeNftlbError):
     """The API server could not be reached, or closed the connection."""
+
+
+class RestoredError(KubeNftlbError):
+    """etcd was restored to an older state than this program has seen: nothing that it knows is certain any more."""
 
 
 class LeaseLostError(KubeNftlbError):

@@ -5,6 +5,7 @@ kubernetes.aio has a watch alone, without list or backoff, that decodes likewise
 """
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -67,11 +68,12 @@ async def list_and_watch(
     ``transform`` applies to the objects of lists alone. With ``metadata_only`` objects have only their metadata.
 
     Custom resources are listed from the API server's memory. That list may be older than etcd, but never older than
-    what the handlers have got: events bring the rest.
+    what the handlers have got: events bring the rest. Raises RestoredError if the API server has nothing as new.
     """
     delay_s = _RETRY_FIRST_S
     resource_version: str | None = None
     not_older_than: str | None = "0"
+    newest = 0
     selectors = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
@@ -84,8 +86,12 @@ async def list_and_watch(
                     transform=transform,
                     not_older_than=not_older_than if resource.custom else None,
                 )
+                if int(listing.resource_version) < newest:
+                    sentence = f"{resource.plural} are of resourceVersion {listing.resource_version}, after {newest}"
+                    raise errors.RestoredError(f"{sentence}: etcd was restored to an older state; starting anew")
                 resource_version = listing.resource_version
                 handlers.replace(listing)
+                newest = int(resource_version)
             async for event in kube.watch(
                 resource, resource_version, namespace=namespace, **selectors, metadata_only=metadata_only
             ):
@@ -94,19 +100,26 @@ async def list_and_watch(
                     handlers.remove(event.object)
                 elif event.type != "BOOKMARK":
                     handlers.put(event.object)
-                handlers.seen(int(resource_version))
+                newest = int(resource_version)
+                handlers.seen(newest)
                 delay_s = _RETRY_FIRST_S
         except errors.ExpiredError:
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
             not_older_than, resource_version = resource_version, None
+            delay_s = await _pause(delay_s)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
-            if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:
-                # No such resourceVersion: etcd was restored from a backup.
-                not_older_than = None
+            if isinstance(error, errors.KubeError) and error.status == 504:
+                # Perhaps there is no such resourceVersion any more.
+                not_older_than, resource_version = resource_version, None
             if handlers.failed is not None:
                 handlers.failed(error)
             else:
                 _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, _RETRY_MAX_S)
+            delay_s = await _pause(delay_s)
+
+
+async def _pause(delay_s: float) -> float:
+    """Wait about as long, so that not all nodes come back at once. Return the next delay."""
+    await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))  # noqa: S311 - nothing secret depends on it
+    return min(delay_s * 2, _RETRY_MAX_S)

@@ -145,5 +145,19 @@ async def test_after_a_restore_of_etcd_the_list_is_what_etcd_has() -> None:
     assert await lists(FARMS, [None, too_new], [EXPIRED]) == ["0", "20", None]
 
 
+@pytest.mark.parametrize("resource", [FARMS, SERVICES])
+async def test_an_older_state_than_was_seen_ends_the_program(resource: Resource) -> None:
+    too_new = errors.KubeError(504, "Timeout", "Too large resource version: 20, current: 5")
+    kube, ignore = FakeKube(20), lambda _: None
+    kube.watch_errors.append(too_new)
+    kube.list_errors.extend([None, *([too_new] if resource is FARMS else [])])
+
+    def restore(_: Listing) -> None:
+        kube.version = 5
+
+    with pytest.raises(errors.RestoredError, match=f"{resource.plural} are of resourceVersion 5, after 20"):
+        await list_and_watch(kube, resource, Handlers(replace=restore, put=ignore, remove=ignore, failed=ignore))
+
+
 async def test_an_unreachable_api_server_gets_the_same_list_again() -> None:
     assert await lists(FARMS, [None, AWAY], [EXPIRED]) == ["0", "20", "20"]
