@@ -14,7 +14,7 @@ from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
-POLICY = Path(__file__).parents[2] / "charts/kube-nftlb/admission/farm-ownership.yaml"
+POLICIES = Path(__file__).parents[2] / "charts/kube-nftlb/admission"
 
 CLAIMED = "10.96.77.7"
 """A cluster IP that nobody is given by chance."""
@@ -161,7 +161,7 @@ def test_a_services_farm_that_is_given_another_controller_is_put_right(cluster: 
 @pytest.fixture
 def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
     """A namespace with a user "tenant" who may write farms, and the admission policy of the chart."""
-    policy = POLICY.read_text()
+    policy = "---\n".join((POLICIES / f"farm-{name}.yaml").read_text() for name in ("ownership", "deletion"))
     cluster.kubectl("apply", "-f", "-", stdin=policy)
     cluster.kubectl("create", "role", "farms", "--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", namespace)
     cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", namespace)
@@ -169,6 +169,22 @@ def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
         yield namespace
     finally:
         cluster.kubectl("delete", "-f", "-", stdin=policy)
+
+
+def test_the_admission_policy_lets_nobody_delete_a_services_farm_but_with_its_service(
+    cluster: Cluster, guarded: str
+) -> None:
+    cluster.apply(service("own", guarded, selector={"app": "nobody"}), farm("mine", guarded))
+    eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator makes a farm")
+
+    def refused() -> bool:
+        done = cluster.try_kubectl("delete", "farm", "own--http", "--as=tenant", "-n", guarded)
+        return "only kube-nftlb's operator may delete it; delete the Service" in done.stderr
+
+    eventually(refused, "a tenant may not delete it")
+    cluster.kubectl("delete", "farm", "mine", "--as=tenant", "-n", guarded)
+    cluster.kubectl("delete", "service", "own", "-n", guarded)
+    eventually(lambda: cluster.farm("own--http", guarded) is None, "it is gone with its Service")
 
 
 def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluster: Cluster, guarded: str) -> None:

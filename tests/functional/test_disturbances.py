@@ -1,8 +1,12 @@
 """Changes, failures and restarts, and what a client notices of them."""
 
+import contextlib
+import itertools
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -162,6 +166,38 @@ def test_damage_beside_a_change_of_ours_is_repaired(cluster: Cluster, namespace:
         cluster.nft(cluster.nodes[0], DAMAGE["base chain"])
         cluster.apply(service("web", namespace, {"scheduler": scheduler}))
         eventually(lambda: bool(cluster.answers(client, web, 80, "--timeout", "0.3")), "it answers", 10)
+
+
+@contextlib.contextmanager
+def changing(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Change another Service all the time."""
+    cluster.apply(service("busy", namespace, selector={"app": "web"}))
+    cluster.farm_has("busy--http", namespace, 3)
+    stopped = threading.Event()
+
+    def change() -> None:
+        for scheduler in itertools.cycle(("weight", "symhash", "rr")):
+            if stopped.is_set():
+                return
+            cluster.apply(service("busy", namespace, {"scheduler": scheduler}, selector={"app": "web"}))
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        changer.join()
+
+
+def test_damage_is_repaired_while_changes_never_stop(cluster: Cluster, namespace: str, client: str, web: str) -> None:
+    node = cluster.nodes[0]
+    with changing(cluster, namespace):
+        for _ in range(3):
+            cluster.nft(node, "flush chain inet kube-nftlb refuse")
+            eventually(lambda: "reject" in cluster.nft(node, "list chain inet kube-nftlb refuse"), "it refuses", 5)
+            cluster.nft(node, DAMAGE["base chain"])
+            eventually(lambda: bool(cluster.answers(client, web, 80, "--timeout", "0.3")), "it answers", 8)
 
 
 def test_a_node_whose_nftlb_is_gone_is_not_ready(cluster: Cluster) -> None:
