@@ -130,6 +130,47 @@ class NftlbSettings:
 
 
 @dataclass(frozen=True)
+class ConntrackSettings:
+    """Settings of the kernel's connection tracking; 0 keeps the kernel's. The defaults are kube-proxy's."""
+
+    max_per_core: int
+    """KUBE_NFTLB_CONNTRACK_MAX_PER_CORE: connections that are tracked per CPU core, never less than now (32768).
+
+    Corresponds to kube-proxy's --conntrack-max-per-core.
+    """
+    minimum: int
+    """KUBE_NFTLB_CONNTRACK_MIN: connections that are tracked at least, however few cores (131072; --conntrack-min)."""
+    tcp_established_s: int
+    """KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS: timeout of idle TCP connections (86400).
+
+    Corresponds to kube-proxy's --conntrack-tcp-timeout-established.
+    """
+    tcp_close_wait_s: int
+    """KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS: timeout of TCP connections in state CLOSE_WAIT (3600).
+
+    Corresponds to kube-proxy's --conntrack-tcp-timeout-close-wait.
+    """
+    tcp_be_liberal: bool
+    """KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL: on or off. If on, TCP packets outside the window are translated too (off).
+
+    Otherwise they reach clients untranslated, who reset the connection. Corresponds to kube-proxy's
+    --conntrack-tcp-be-liberal.
+    """
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """Read the settings. Raises UsageError for invalid values."""
+        prefix, month = "KUBE_NFTLB_CONNTRACK", 2592000
+        return cls(
+            max_per_core=number(environ, f"{prefix}_MAX_PER_CORE", 32768, low=0, high=1 << 24),
+            minimum=number(environ, f"{prefix}_MIN", 131072, low=0, high=1 << 28),
+            tcp_established_s=number(environ, f"{prefix}_TCP_ESTABLISHED_SECONDS", 86400, low=0, high=month),
+            tcp_close_wait_s=number(environ, f"{prefix}_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=month),
+            tcp_be_liberal=choice(environ, f"{prefix}_TCP_BE_LIBERAL", "off", _SWITCH),
+        )
+
+
+@dataclass(frozen=True)
 class AgentSettings(CommonSettings):
     """Settings of the agent."""
 
@@ -146,11 +187,7 @@ class AgentSettings(CommonSettings):
     Either ``primary``, the InternalIPs of the Node, or comma-separated CIDRs, the node's addresses in them; for a
     family without a CIDR, all addresses of that family.
     """
-    tcp_close_wait_s: int
-    """KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS: conntrack timeout of TCP connections in state CLOSE_WAIT (3600).
-
-    0 keeps the kernel's setting. Corresponds to kube-proxy's --conntrack-tcp-timeout-close-wait.
-    """
+    conntrack: ConntrackSettings
     namespace: str
     """KUBE_NFTLB_NAMESPACE: namespace of the agent's DaemonSet (kube-nftlb-system)."""
     daemon_set: str | None
@@ -160,12 +197,6 @@ class AgentSettings(CommonSettings):
     """
     sysctl_dir: Path
     """KUBE_NFTLB_SYSCTL_DIR: writable mount of /proc/sys (/proc/sys)."""
-    tcp_be_liberal: bool
-    """KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL: on or off. If on, TCP packets outside the window are translated too (off).
-
-    Otherwise they reach clients untranslated, who reset the connection. Corresponds to kube-proxy's
-    --conntrack-tcp-be-liberal.
-    """
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -186,13 +217,10 @@ class AgentSettings(CommonSettings):
             node_port_addresses=(
                 None if (environ.get(ports) or "primary") == "primary" else networks(environ, ports, "")
             ),
-            tcp_close_wait_s=int(
-                seconds(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=2592000)
-            ),
+            conntrack=ConntrackSettings.from_environment(environ),
             namespace=namespace(environ),
             daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or None,
             sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
-            tcp_be_liberal=choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )
 
 

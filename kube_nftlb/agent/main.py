@@ -1,6 +1,7 @@
 """Putting the agent's parts together, and running them until a signal."""
 
 import asyncio
+import os
 import signal
 from contextlib import AsyncExitStack
 
@@ -12,6 +13,7 @@ from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth, serve_health
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
+from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node.watch import NodeWatch
@@ -41,24 +43,10 @@ def main(settings: AgentSettings) -> None:
     """
     logs.configure(settings.log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(node=settings.node_name)
-    _set_conntrack(settings)
+    connection_tracking.apply(settings.conntrack, settings.sysctl_dir, os.cpu_count() or 1)
     # Changes by this program are told from those by others, which may run on Python too.
     set_own_name(_PROGRAM)
     asyncio.run(_run(settings))
-
-
-def _set_conntrack(settings: AgentSettings) -> None:
-    wanted = {}
-    if settings.tcp_close_wait_s:
-        wanted["nf_conntrack_tcp_timeout_close_wait"] = str(settings.tcp_close_wait_s)
-    if settings.tcp_be_liberal:
-        wanted["nf_conntrack_tcp_be_liberal"] = "1"
-    for name, value in wanted.items():
-        try:
-            (settings.sysctl_dir / "net/netfilter" / name).write_text(value)
-        except OSError as error:
-            # Where /proc/sys is read-only, as in a container without privileges.
-            _log.warning("cannot set the connection tracking", sysctl=name, value=value, error=str(error))
 
 
 async def _run(settings: AgentSettings) -> None:
@@ -69,7 +57,7 @@ async def _run(settings: AgentSettings) -> None:
         own_node = OwnNode(settings.node_name)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
-        page = metrics.Page("agent", Gauges(reconciler).refresh)
+        page = metrics.Page("agent", Gauges(reconciler, settings.sysctl_dir).refresh)
         metrics_server = await serve(
             lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
         )

@@ -86,9 +86,7 @@ async def list_and_watch(
                     transform=transform,
                     not_older_than=not_older_than if resource.custom else None,
                 )
-                if int(listing.resource_version) < newest:
-                    sentence = f"{resource.plural} are of resourceVersion {listing.resource_version}, after {newest}"
-                    raise errors.RestoredError(f"{sentence}: etcd was restored to an older state; starting anew")
+                _must_not_be_older(resource, listing, newest)
                 resource_version = listing.resource_version
                 handlers.replace(listing)
                 newest = int(resource_version)
@@ -117,6 +115,12 @@ async def list_and_watch(
             else:
                 _log.warning("list or watch failed, retrying", resource=resource.plural, error=str(error))
             delay_s = await _pause(delay_s)
+
+
+def _must_not_be_older(resource: Resource, listing: Listing, newest: int) -> None:
+    if int(listing.resource_version) < newest:
+        sentence = f"{resource.plural} are of resourceVersion {listing.resource_version}, after {newest}"
+        raise errors.RestoredError(f"{sentence}: etcd was restored to an older state; starting anew")
 
 
 async def _pause(delay_s: float) -> float:

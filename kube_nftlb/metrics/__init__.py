@@ -5,6 +5,8 @@ docs/metrics.md is generated from the declarations.
 """
 
 from kube_nftlb.metrics.agent import (
+    CONNTRACK_ENTRIES,
+    CONNTRACK_LIMIT,
     DRIFT_REPAIRED,
     ENDPOINT_SLICE_CHANGES,
     ENDPOINT_SLICE_CHANGES_PENDING,
@@ -52,6 +54,8 @@ __all__ = [
     "API_REQUESTS",
     "BACKENDS",
     "BUILD_INFO",
+    "CONNTRACK_ENTRIES",
+    "CONNTRACK_LIMIT",
     "DRIFT_REPAIRED",
     "ENDPOINT_SLICE_CHANGES",
     "ENDPOINT_SLICE_CHANGES_PENDING",

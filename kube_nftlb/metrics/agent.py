@@ -84,6 +84,10 @@ STALE_CONNECTIONS_REMOVED = counter(
     "agent",
     reason=("BackendGone", "BackendDown", "Untranslated"),
 )
+CONNTRACK_ENTRIES = gauge("kube_nftlb_conntrack_entries", "Connections that the node's kernel tracks.", "agent")
+CONNTRACK_LIMIT = gauge(
+    "kube_nftlb_conntrack_entries_limit", "Connections that it tracks at most; 0 if unknown.", "agent"
+)
 NFTLB_UP = gauge("kube_nftlb_nftlb_up", "1 if nftlb responded to the last request, else 0.", "agent")
 NFTLB_STARTS = counter("kube_nftlb_nftlb_restarts_total", "Detected restarts of nftlb.", "agent")
 NFTLB_REQUEST_SECONDS = histogram(

@@ -146,8 +146,8 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     )
     assert agents.daemon_set == rendered["DaemonSet kube-nftlb-agent"]["metadata"]["name"]
     assert agents.node_name == "node-1"
-    assert agents.tcp_be_liberal is given.get("conntrack", {}).get("tcpBeLiberal", False)
-    assert agents.tcp_close_wait_s == given.get("conntrack", {}).get("tcpCloseWaitSeconds", 3600)
+    assert agents.conntrack.tcp_be_liberal is given.get("conntrack", {}).get("tcpBeLiberal", False)
+    assert agents.conntrack.tcp_close_wait_s == given.get("conntrack", {}).get("tcpCloseWaitSeconds", 3600)
     assert {str(cidr) for cidr in agents.node_port_addresses or ()} == set(given.get("nodePortAddresses", ()))
     assert agents.nftlb == NftlbSettings.from_environment(environment(agent, "nftlb")), "they find each other"
     known = Path(settings_module.__file__).read_text()

@@ -29,6 +29,12 @@ def constant(series: str, wrong: str, well: str) -> Case:
 CASES = {
     "KubeNftlbAgentDown": constant(f"up{{{AGENT}}}", "0", "1"),
     "KubeNftlbNftlbDown": constant(f"kube_nftlb_nftlb_up{{{AGENT}}}", "0", "1"),
+    "KubeNftlbConntrackNearlyFull": Case(
+        {f"kube_nftlb_conntrack_entries{{{AGENT}}}": f"95{HOUR}"}
+        | {f"kube_nftlb_conntrack_entries_limit{{{AGENT}}}": f"100{HOUR}"},
+        {f"kube_nftlb_conntrack_entries{{{AGENT}}}": f"80{HOUR}"}
+        | {f"kube_nftlb_conntrack_entries_limit{{{AGENT}}}": f"100{HOUR}"},
+    ),
     "KubeNftlbChangesWait": constant(f"kube_nftlb_lag_seconds{{{AGENT}}}", "61+30", "30"),
     "KubeNftlbFarmsFailed": constant(f'kube_nftlb_node_farms{{state="failed", {AGENT}}}', "2", "0"),
     "KubeNftlbDrift": constant(f"kube_nftlb_drift_repaired_total{{{AGENT}}}", "0+1", "5"),

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from kube_nftlb.agent.node import connection_tracking
+from kube_nftlb.agent.node.connection_tracking import TableSize
+from kube_nftlb.settings import ConntrackSettings
+
+DEFAULTS = ConntrackSettings.from_environment({})
+NONE = ConntrackSettings(0, 131072, 0, 0, tcp_be_liberal=False)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "limit", "most"),
+    [(2, 65536, "131072"), (8, 65536, "262144"), (8, 262144, None), (8, 1 << 20, None), (2, 0, "131072")],
+)
+def test_the_limit_is_raised_as_kube_proxy_does_and_never_lowered(cpus: int, limit: int, most: str | None) -> None:
+    assert connection_tracking.wanted(DEFAULTS, cpus, limit).get("nf_conntrack_max") == most
+
+
+def test_without_settings_nothing_is_changed() -> None:
+    assert connection_tracking.wanted(NONE, 8, 1000) == {}
+
+
+def test_what_can_be_written_is_whatever_cannot(tmp_path: Path) -> None:
+    folder = tmp_path / "net/netfilter"
+    folder.mkdir(parents=True)
+    (folder / "nf_conntrack_max").write_text("65536\n")
+    (folder / "nf_conntrack_count").write_text("17\n")
+    (folder / "nf_conntrack_tcp_timeout_close_wait").mkdir()
+    connection_tracking.apply(DEFAULTS, tmp_path, 2, tmp_path / "hashsize")
+    assert connection_tracking.size(tmp_path) == TableSize(17, 131072)
+    assert (tmp_path / "hashsize").read_text() == "32768"
+    assert (folder / "nf_conntrack_tcp_timeout_established").read_text() == "86400"
+
+
+def test_a_table_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    assert connection_tracking.size(tmp_path) == TableSize(0, 0)
