@@ -160,13 +160,19 @@ class ConntrackSettings:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings. Raises UsageError for invalid values."""
-        prefix, month = "KUBE_NFTLB_CONNTRACK", 2592000
+        established, close_wait = (
+            number(environ, name, default, low=0, high=2592000)
+            for name, default in (
+                ("KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS", 86400),
+                ("KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600),
+            )
+        )
         return cls(
-            max_per_core=number(environ, f"{prefix}_MAX_PER_CORE", 32768, low=0, high=1 << 24),
-            minimum=number(environ, f"{prefix}_MIN", 131072, low=0, high=1 << 28),
-            tcp_established_s=number(environ, f"{prefix}_TCP_ESTABLISHED_SECONDS", 86400, low=0, high=month),
-            tcp_close_wait_s=number(environ, f"{prefix}_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=month),
-            tcp_be_liberal=choice(environ, f"{prefix}_TCP_BE_LIBERAL", "off", _SWITCH),
+            max_per_core=number(environ, "KUBE_NFTLB_CONNTRACK_MAX_PER_CORE", 32768, low=0, high=1 << 24),
+            minimum=number(environ, "KUBE_NFTLB_CONNTRACK_MIN", 131072, low=0, high=1 << 28),
+            tcp_established_s=established,
+            tcp_close_wait_s=close_wait,
+            tcp_be_liberal=choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )
 
 
