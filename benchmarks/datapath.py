@@ -50,7 +50,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10,), (10,), 2, 1, 6)
-_FULL = _Extent((10,), (10, 1000, 5000, 20_000), 8, 1, 40)
+_FULL = _Extent((10,), (10, 1000, 5000, 20_000), 6, 1, 20)
 _NFTLB_MAX = 1000
 """With more other Services, nftlb takes hours to load them."""
 

@@ -57,7 +57,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 3, 10, 200)
-_FULL = _Extent((10, 100, 1000), 6, 30, 1000)
+_FULL = _Extent((10, 100, 1000), 6, 60, 1000)
 
 
 class _Place(NamedTuple):
@@ -157,7 +157,7 @@ async def _cycle(records: Records, place: _Place, size: int, load: str, repetiti
 
 async def _cost_of_changes(records: Records, place: _Place, seconds: int) -> None:
     """Measure processor time and bytes per change of an endpoint, of which there are ten a second."""
-    await asyncio.sleep(_SETTLED_S)
+    await asyncio.sleep(_STATUSES_REST_AFTER_S)
     quiet = await _spent(place, seconds)
     async with cluster.steady_change(place.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
         # The first statuses of each farm follow at once, later ones once a minute.

@@ -44,7 +44,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 2, 1, (1, 20))
-_FULL = _Extent((10, 100), 6, 6, (1, 10, 100, 1000))
+_FULL = _Extent((10, 100), 5, 3, (1, 10, 100, 1000))
 
 
 class _Case(NamedTuple):
