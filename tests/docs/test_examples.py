@@ -286,9 +286,9 @@ def test_example_local_traffic(cluster: Cluster) -> None:
 
 def test_example_prefer_close(cluster: Cluster) -> None:
     # Each zone has one node.
-    here = in_the_same(node_of, cluster, "prefer-close")
+    here = in_the_same(node_of, cluster, "prefer-same-zone")
     assert len(here) == 1
-    cluster.reaches(POD, here, cluster.vip("prefer-close", "default"))
+    cluster.reaches(POD, here, cluster.vip("prefer-same-zone", "default"))
 
 
 def test_example_external_backend(cluster: Cluster) -> None:
