@@ -284,7 +284,7 @@ def test_example_local_traffic(cluster: Cluster) -> None:
     cluster.reaches(POD, here, cluster.vip("local-traffic", "default"))
 
 
-def test_example_prefer_close(cluster: Cluster) -> None:
+def test_example_prefer_same_zone(cluster: Cluster) -> None:
     # Each zone has one node.
     here = in_the_same(node_of, cluster, "prefer-same-zone")
     assert len(here) == 1
