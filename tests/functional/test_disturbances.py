@@ -210,6 +210,8 @@ def test_a_node_whose_nftlb_is_gone_is_not_ready(cluster: Cluster) -> None:
     cluster.lab.stop("nftlb", node)
     try:
         eventually(lambda: ready() == "False", "the node says so", 10)
+        cluster.nft(node, "flush chain inet kube-nftlb refuse")
+        eventually(lambda: "reject" in cluster.nft(node, "list chain inet kube-nftlb refuse"), "it refuses", 5)
     finally:
         cluster.lab.start("nftlb", node)
     eventually(lambda: ready() == "True", "it is well again", 10)

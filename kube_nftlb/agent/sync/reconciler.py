@@ -115,6 +115,8 @@ class Reconciler:
             _log.warning("pass failed", error=message)
         self.progress.last_error = message
         self._reporter.report(adopted=self._adopted)
+        with suppress(errors.KubeNftlbError):
+            await self._repair.keep_table(self._clock.now())
         await self._clock.sleep(seconds)
 
     async def _pass(self) -> None:

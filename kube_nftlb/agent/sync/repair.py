@@ -46,6 +46,8 @@ class Repair:
         self._put_off_since = float("inf")
         """When the comparison was first put off that has not been made yet."""
         self._suspected_since = float("inf")
+        self._is_table_known = False
+        """False while nothing is planned for the agent table of an earlier agent."""
 
     @property
     def suspected(self) -> bool:
@@ -80,9 +82,7 @@ class Repair:
             if self._engine.restarted():
                 # It may have loaded an older state.
                 return False
-            if self._detector.table_suspected:
-                self._detector.table_suspected = False
-                await self.table()
+            await self.keep_table(now)
             if self._is_comparable(now) and await self.base():
                 self._detector.compared()
                 self._audit.begin(now)
@@ -98,8 +98,16 @@ class Repair:
     def _at_rest(self) -> bool:
         return not (self._inputs.queue.waiting or self._inputs.queue.unverified)
 
+    async def keep_table(self, now: float) -> None:
+        """Compare the agent table if others have changed it, also while an engine is away: it keeps clients out."""
+        self.notice(now)
+        if self._is_table_known and self._detector.table_suspected:
+            self._detector.table_suspected = False
+            await self.table()
+
     async def adopt_table(self) -> None:
         """Recreate the agent table if it deviates; for a new agent that is no drift."""
+        self._is_table_known = True
         if await self._table_drift() is not None:
             await self._programmer.create_table()
 

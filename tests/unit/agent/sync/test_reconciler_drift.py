@@ -109,6 +109,17 @@ async def test_an_agent_table_that_was_removed_is_created_anew(quiet: Node) -> N
     assert (quiet.nft.chains, quiet.nft.sets) == (chains, sets)
 
 
+async def test_the_agent_table_is_created_anew_while_the_engine_is_away(quiet: Node) -> None:
+    chains, sets = dict(quiet.nft.chains), dict(quiet.nft.sets)
+    quiet.engine.reachable = False
+    quiet.reader.foreign_changes += 1
+    await until(lambda: quiet.loop.progress.engine_error != "")
+    quiet.nft.damage()
+    quiet.reader.foreign_changes += 1
+    await until(lambda: (quiet.nft.chains, quiet.nft.sets) == (chains, sets))
+    assert quiet.loop.progress.engine_error != ""
+
+
 async def test_the_agent_table_is_created_anew_while_changes_come_without_pause(quiet: Node) -> None:
     async def change() -> None:
         for version in range(21, 10_000):
