@@ -139,6 +139,20 @@ class Kube:
             item.setdefault("kind", resource.kind)
         return Listing(items, page.metadata["resourceVersion"])
 
+    async def newest(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> int:
+        """Return the resourceVersion that etcd has come to, as a list of this kind would have it."""
+        query = _selectors(label_selector, field_selector) | {"limit": "1"}
+        response = await self._send("GET", resource.path(namespace), query=query, timeout_s=_LIST_TIMEOUT_S)
+        page = _PAGES.decode(await responses.read(response))
+        return int(page.metadata["resourceVersion"])
+
     async def watch(
         self,
         resource: Resource,

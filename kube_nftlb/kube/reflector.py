@@ -18,6 +18,7 @@ from kube_nftlb.kube.resources import JsonObject, Resource
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
+_EXPIRED_MAX_S = 1.0
 
 _log = structlog.get_logger()
 
@@ -63,12 +64,14 @@ async def list_and_watch(
     metadata_only: bool = False,
     transform: Transform = lambda item: item,
 ) -> None:
-    """List objects, then watch them, until cancelled. Failures are retried, with pauses that double up to 5 s.
+    """List objects, then watch them, until cancelled. Failures are retried, with pauses that double up to 5 s, give or
+    take a half.
 
     ``transform`` applies to the objects of lists alone. With ``metadata_only`` objects have only their metadata.
 
     Custom resources are listed from the API server's memory. That list may be older than etcd, but never older than
-    what the handlers have got: events bring the rest. Raises RestoredError if the API server has nothing as new.
+    what the handlers have got: events bring the rest. A watch that broke goes on where it was, if etcd has come as far:
+    the API server would send nothing until it has again. Raises RestoredError if it has not.
     """
     delay_s = _RETRY_FIRST_S
     resource_version: str | None = None
@@ -86,10 +89,12 @@ async def list_and_watch(
                     transform=transform,
                     not_older_than=not_older_than if resource.custom else None,
                 )
-                _must_not_be_older(resource, listing, newest)
+                _must_not_be_older(resource, int(listing.resource_version), newest)
                 resource_version = listing.resource_version
                 handlers.replace(listing)
                 newest = int(resource_version)
+            else:
+                _must_not_be_older(resource, await kube.newest(resource, namespace, **selectors), newest)
             async for event in kube.watch(
                 resource, resource_version, namespace=namespace, **selectors, metadata_only=metadata_only
             ):
@@ -104,7 +109,8 @@ async def list_and_watch(
         except errors.ExpiredError:
             metrics.WATCH_FAILURES.labels(resource.plural, "Expired").inc()
             not_older_than, resource_version = resource_version, None
-            delay_s = await _pause(delay_s)
+            # Soon, also if the API server was away for long before.
+            delay_s = await _pause(min(delay_s, _EXPIRED_MAX_S))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
             if isinstance(error, errors.KubeError) and error.status == 504:
@@ -117,9 +123,9 @@ async def list_and_watch(
             delay_s = await _pause(delay_s)
 
 
-def _must_not_be_older(resource: Resource, listing: Listing, newest: int) -> None:
-    if int(listing.resource_version) < newest:
-        sentence = f"{resource.plural} are of resourceVersion {listing.resource_version}, after {newest}"
+def _must_not_be_older(resource: Resource, version: int, newest: int) -> None:
+    if version < newest:
+        sentence = f"{resource.plural} are of resourceVersion {version}, after {newest}"
         raise errors.RestoredError(f"{sentence}: etcd was restored to an older state; starting anew")
 
 

@@ -107,6 +107,17 @@ class FakeKube(Kube):
         self.listed = [item for item in kept if item is not None]
         return Listing(self.listed, str(self.version))
 
+    async def newest(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> int:
+        self._answer()
+        return self.version
+
     async def watch(
         self,
         resource: Resource,

@@ -73,8 +73,8 @@ class Engines:
         return self._having(change.name) or [self._nftables]
 
     def restarted(self) -> bool:
-        """See ``Engine``."""
-        return any(engine.restarted() for engine in self._there)
+        """See ``Engine``. Without farms there is nothing to bring back: see ``maintain``."""
+        return any(engine.restarted() for engine in self._there if engine.programmed)
 
     async def restore(self) -> None:
         """See ``Engine``."""
@@ -167,7 +167,6 @@ class Engines:
         was_away = bool(self.unreachable)
         try:
             if self._nftlb.restarted() and not self._nftlb.programmed:
-                # Otherwise its rules tell, which it writes as it starts.
                 await self._nftlb.load()
             problems.append(await self._nftlb.maintain(busy=busy))
         except errors.EngineUnreachableError as error:

@@ -43,8 +43,9 @@ def apply(settings: ConntrackSettings, sysctl_dir: Path, cpus: int, buckets: Pat
     todo = {
         sysctl_dir / _FOLDER / name: value for name, value in wanted(settings, cpus, size(sysctl_dir).limit).items()
     }
-    if (most := todo.get(sysctl_dir / _FOLDER / _MAX)) is not None:
-        todo[buckets] = str(int(most) // _ENTRIES_PER_BUCKET)
+    fitting = int(todo.get(sysctl_dir / _FOLDER / _MAX, 0)) // _ENTRIES_PER_BUCKET
+    if fitting > _read(buckets):
+        todo[buckets] = str(fitting)
     for path, value in todo.items():
         try:
             path.write_text(value)

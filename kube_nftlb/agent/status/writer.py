@@ -60,6 +60,7 @@ class NodeReporter:
         """Write until cancelled; failures are logged and retried."""
         loop = asyncio.get_running_loop()
         written_at = 0.0
+        again: asyncio.TimerHandle | None = None
         while True:
             try:
                 await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
@@ -72,8 +73,9 @@ class NodeReporter:
             if wait_s is None:
                 continue
             if wait_s > 0:
-                loop.call_later(wait_s, self._changed.set)
-                await asyncio.sleep(INTERVAL_S)
+                if again is not None:
+                    again.cancel()
+                again = loop.call_later(wait_s, self._changed.set)
                 continue
             try:
                 await self._write(status)
@@ -90,8 +92,10 @@ class NodeReporter:
         ``age_s`` is the time since the last write.
         """
         before = self._written
+        if status == before:
+            return None
         if before is None or age_s >= HEARTBEAT_S:
-            return 0 if status != before else None
+            return 0
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
         reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
         farms, slices, policies = map(gt, changed, reached)
@@ -121,5 +125,5 @@ class NodeReporter:
 
 def _without_endpoints(status: NodeStatus) -> NodeStatus:
     """Return a status without what changes of endpoints may change: while they are programmed, a node is not InSync."""
-    stays = tuple(condition for condition in status.conditions if condition.reason not in ("Pending", "InSync"))
+    stays = tuple(condition for condition in status.conditions if condition.type != "InSync")
     return status.model_copy(update={**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "conditions": stays})

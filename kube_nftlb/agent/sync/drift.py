@@ -21,18 +21,20 @@ class DriftDetector:
         self.table_suspected = False
         """True if the agent table may have been changed."""
         self.programs: set[str] = set()
-        """The names of those that have."""
+        """The names of those that have, since what was compared last."""
+        self._were_compared = False
 
     def notice(self) -> None:
         """Look for changes since the last call."""
         if programs := self._watch.others():
             self.suspected = self.table_suspected = True
-            self.programs |= programs
+            self.programs = programs | (set() if self._were_compared else self.programs)
+            self._were_compared = False
 
     def compared(self) -> None:
-        """Note that everything was compared."""
+        """Note that everything was compared; the farms, one by one, come after it."""
         self.suspected = False
-        self.programs.clear()
+        self._were_compared = True
 
 
 class Audit:

@@ -115,8 +115,11 @@ class Reconciler:
             _log.warning("pass failed", error=message)
         self.progress.last_error = message
         self._reporter.report(adopted=self._adopted)
-        with suppress(errors.KubeNftlbError):
+        try:
             await self._repair.keep_table(self._clock.now())
+        except Exception as error:
+            # The pass that failed may have failed of this too.
+            _log.warning("cannot compare the agent table", error=repr(error))
         await self._clock.sleep(seconds)
 
     async def _pass(self) -> None:

@@ -77,11 +77,11 @@ class Repair:
 
         Farms that wait or are not verified are no drift: they are not in the kernel yet.
         """
+        if self._engine.restarted():
+            # It may have loaded an older state.
+            return False
         self.notice(now)
         if self._detector.suspected:
-            if self._engine.restarted():
-                # It may have loaded an older state.
-                return False
             await self.keep_table(now)
             if self._is_comparable(now) and await self.base():
                 self._detector.compared()
@@ -102,8 +102,8 @@ class Repair:
         """Compare the agent table if others have changed it, also while an engine is away: it keeps clients out."""
         self.notice(now)
         if self._is_table_known and self._detector.table_suspected:
-            self._detector.table_suspected = False
             await self.table()
+            self._detector.table_suspected = False
 
     async def adopt_table(self) -> None:
         """Recreate the agent table if it deviates; for a new agent that is no drift."""

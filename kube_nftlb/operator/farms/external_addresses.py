@@ -89,8 +89,8 @@ def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], list[str]]:
     """Return spec.loadBalancerSourceRanges by family, collapsed, and those that are not understood.
 
-    There is none for a family that is admitted as a whole. One that is not understood might have been of either family:
-    it admits nobody where there is no other.
+    There is none for a family that is admitted as a whole. One that is not understood, or not read, might have been of
+    either family: it admits nobody where there is no other.
     """
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
@@ -105,7 +105,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
             six.add(network)
         else:
             four.add(network)
-    if unread:
+    if unread or len(service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
         four = four or {ipaddress.IPv4Network("0.0.0.0/32")}
         six = six or {ipaddress.IPv6Network("::/128")}
     joined: dict[Family, list[IpNetwork]] = {

@@ -146,11 +146,13 @@ async def test_after_a_restore_of_etcd_the_list_is_what_etcd_has() -> None:
 
 
 @pytest.mark.parametrize("resource", [FARMS, SERVICES])
-async def test_an_older_state_than_was_seen_ends_the_program(resource: Resource) -> None:
-    too_new = errors.KubeError(504, "Timeout", "Too large resource version: 20, current: 5")
+@pytest.mark.parametrize(
+    "error", [AWAY, errors.KubeError(504, "Timeout", "Too large resource version: 20, current: 5")]
+)
+async def test_an_older_state_than_was_seen_ends_the_program(resource: Resource, error: errors.KubeNftlbError) -> None:
+    """A watch from a version that is to come is taken, and silent."""
     kube, ignore = FakeKube(20), lambda _: None
-    kube.watch_errors.append(too_new)
-    kube.list_errors.extend([None, *([too_new] if resource is FARMS else [])])
+    kube.watch_errors.append(error)
 
     def restore(_: Listing) -> None:
         kube.version = 5

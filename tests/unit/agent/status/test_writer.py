@@ -77,6 +77,16 @@ async def test_endpoints_that_go_on_changing_are_told_less_often_than_farms(node
     assert node.written()[-1] == "7"
 
 
+async def test_what_is_written_already_is_not_written_again(node: Reporting) -> None:
+    await asyncio.sleep(2 * INTERVAL_S)
+    node.state.progress.changed_at = 9
+    node.state.progress.engine_error = "connection refused"
+    for _ in range(30):
+        node.reporter.changed()
+        await asyncio.sleep(0.2)
+    assert len(node.written()) == 1
+
+
 async def test_one_change_of_endpoints_is_told_at_once_and_the_last_one_too(node: Reporting) -> None:
     await asyncio.sleep(2 * INTERVAL_S)
     node.reporter.changed()

@@ -25,7 +25,10 @@ def test_changes_by_others_are_suspect_until_everything_was_compared() -> None:
     assert (detector.suspected, detector.table_suspected) == (True, True)
     assert detector.programs == {"nft", "firewalld"}
     detector.compared()
-    assert (detector.suspected, detector.programs) == (False, set())
+    assert not detector.suspected
+    watch.names = {"iptables"}
+    detector.notice()
+    assert (detector.suspected, detector.programs) == (True, {"iptables"})
 
 
 def test_an_audit_begins_some_time_after_a_change() -> None:

@@ -187,7 +187,6 @@ async def test_farms_that_the_engine_has_lost_are_programmed_again(quiet: Node) 
 async def test_a_restarted_engine_is_adopted_anew(quiet: Node) -> None:
     quiet.engine.farms.clear()
     quiet.engine.was_restarted = True
-    quiet.reader.foreign_changes += 1
     await until(lambda: "web--http" in quiet.engine.farms)
     assert not quiet.engine.was_restarted
     await until(lambda: quiet.loop.settled)

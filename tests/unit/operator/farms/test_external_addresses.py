@@ -128,6 +128,14 @@ def test_of_tens_of_thousands_of_source_ranges_only_the_first_are_read() -> None
     assert built.farms[0].spec["addresses"][1]["sourceRanges"] == ["10.0.0.0/8"]
 
 
+def test_a_family_of_which_no_range_was_read_is_not_open() -> None:
+    ranges = ["10.0.0.0/8"] * (4 * SOURCE_RANGES_MAX) + ["fd00::/8"]
+    dual: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00:96::10"], "loadBalancerSourceRanges": ranges}
+    built = build(service([{"ip": "203.0.113.7"}, {"ip": "2001:db8::7"}], type="LoadBalancer", **dual))
+    guarded = {each["ip"]: each.get("sourceRanges") for farm in built.farms for each in farm.spec["addresses"]}
+    assert (guarded["203.0.113.7"], guarded["2001:db8::7"]) == (["10.0.0.0/8"], ["::/128"])
+
+
 def test_a_source_range_that_is_not_understood_is_told_and_opens_nothing() -> None:
     asked = service([{"ip": "203.0.113.7"}], type="LoadBalancer", loadBalancerSourceRanges=["10.0.0.0/33", "fd00::/8"])
     built = build(asked)
