@@ -1,253 +1,251 @@
-"""The charts of a report, as PNG files."""
+"""The five charts of the report, as PNG files."""
 
 import statistics
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from benchmarks import packets, series, stats
-from benchmarks.series import Groups, Point, Units
+from benchmarks import colours, packets, series, stats
+from benchmarks.headline import SUBJECTS
+from benchmarks.processes import PEAK
+from benchmarks.records import Parameter
+from benchmarks.series import Groups
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
+from benchmarks.targets import RATE
 
 mpl.use("Agg")
 
-_COLOURS = (
-    "#1f6fb4",
-    "#e08214",
-    "#4d9a3f",
-    "#b2182b",
-    "#7b4ea3",
-    "#8c564b",
-    "#d46fb0",
-    "#7f7f7f",
-    "#a8a420",
-    "#30a5b5",
-)
 _DPI = 90
-
+_PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
+_WIDTH = 0.26
 
 CAPTIONS = {
-    "latency": "From the API server's response until the VIP answers or refuses",
-    "way": "Where the time is spent (median)",
+    "changes": "How soon a change has effect: median, and the whole range, in ms",
+    "scale": "8,000 Services on one Deployment that is scaled, and one more Service in the meantime and afterwards",
+    "datapath": "CPU time of packets, and requests per second, as a share of kube-proxy's, with 95 % confidence",
+    "memory": "Memory of the programs on a node, and of the operator, at most",
     "rules": "Rules on a node",
-    "datapath": "Requests per second, as a share of kube-proxy's in nftables mode (with 95 % confidence)",
-    "processor": "CPU time per request, as a share of kube-proxy's in nftables mode",
-    "packets": "CPU time per packet, as a share of kube-proxy's in nftables mode",
-    "limit": "Minimum time of kernel, netlink and nftlb (median)",
-    "schedulers": "Servers with one second of delay",
-    "scale": "Many Services",
-    "intake": "Operator start-up",
-    "cost": "Resource usage",
 }
 """The titles of the charts, by name."""
 
+_CHANGES: Sequence[tuple[str, str, str, Mapping[str, Parameter]]] = (
+    ("Service created", "latency", "created until answered", {"size": 100, "endpoints": "found by selector"}),
+    ("Service deleted", "latency", "deleted until refused", {"size": 100, "endpoints": "found by selector"}),
+    ("endpoint ready,\nof 10", "endpoints", "ready until reached", {"size": 10}),
+    ("endpoint ready,\nof 1,000", "endpoints", "ready until reached", {"size": 1000}),
+)
 
-def draw(groups: Groups, units: Units, folder: Path) -> dict[str, str]:
-    """Draw all charts that have figures, and return the title of each file."""
+
+def draw(groups: Groups, folder: Path) -> dict[str, str]:
+    """Draw the charts that have figures, and return the title of each file."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
-    for name, figure in (
-        ("latency", _latency(groups)),
-        ("way", _way(groups)),
-        ("rules", _rules(groups)),
-        ("datapath", _datapath(groups)),
-        ("processor", _processor(groups)),
-        ("packets", _packets(groups)),
-        ("limit", _limit(groups)),
-        *((scenario, _any(groups, units, scenario)) for scenario in ("schedulers", "scale", "intake", "cost")),
-    ):
-        if figure is not None:
+    charts: Mapping[str, Callable[[Groups], Figure | None]] = {
+        "changes": _changes,
+        "scale": _scale,
+        "datapath": _datapath,
+        "memory": _memory,
+        "rules": _rules,
+    }
+    for name, chart in charts.items():
+        if (figure := chart(groups)) is not None:
             figure.savefig(folder / f"{name}.png", dpi=_DPI, metadata={"Software": None})
             plt.close(figure)
             made[name] = CAPTIONS[name]
     return made
 
 
-def _latency(groups: Groups) -> Figure | None:
-    metrics = ("created until answered", "deleted until refused")
-    found = {
-        (metric, load): [
-            (point, subjects)
-            for (scenario, name, point), subjects in groups.items()
-            if (scenario, name) == ("latency", metric) and ("load", load) in point
+def _find(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parameter]) -> Mapping[str, Sequence[float]]:
+    """Return the values of each subject at the first point that has these parameters."""
+    return next(
+        (
+            values
+            for (name, each, point), values in groups.items()
+            if (name, each) == (scenario, metric) and where.items() <= dict(point).items()
+        ),
+        {},
+    )
+
+
+def _changes(groups: Groups) -> Figure | None:
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    drawn = False
+    for axis, load in zip(axes.flat, ("idle", "steady"), strict=True):
+        bars = [
+            (text, _find(groups, scenario, metric, {**where, "load": load}))
+            for text, scenario, metric, where in _CHANGES
         ]
-        for metric in metrics
-        for load in ("idle", "steady")
-    }
-    if not any(found.values()):
-        return None
-    subjects = series.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
-    figure, axes = plt.subplots(2, 2, figsize=(11, 7), sharey=True, layout="constrained")
-    for axis, ((metric, load), points) in zip(axes.flat, found.items(), strict=True):
-        for number, subject in enumerate(subjects):
-            places = [index + (number - (len(subjects) - 1) / 2) * 0.25 for index in range(len(points))]
-            shown = [
-                (place, values[subject]) for place, (_, values) in zip(places, points, strict=True) if subject in values
-            ]
-            if shown:
-                axis.boxplot(
-                    [values for _, values in shown],
-                    positions=[place for place, _ in shown],
-                    widths=0.2,
-                    patch_artist=True,
-                    boxprops={"facecolor": _COLOURS[number], "alpha": 0.6},
-                    medianprops={"color": "black"},
-                    flierprops={"markersize": 3},
-                    whis=(0, 100),
-                )
-            axis.plot([], [], color=_COLOURS[number], linewidth=6, alpha=0.6, label=subject)
-        labels = [f"{dict(point)['size']} pods\n{dict(point)['endpoints']}" for point, _ in points]
-        axis.set_xticks(range(len(points)), labels, fontsize=8)
-        axis.set_yscale("symlog", linthresh=10)
-        axis.grid(axis="y", alpha=0.3)
-        axis.set_title(f"{metric}, {'idle' if load == 'idle' else 'under steady change'}", fontsize=10)
-        axis.set_ylabel("ms")
-    axes.flat[0].legend(fontsize=8)
-    return figure
+        drawn = _bars(axis, bars) or drawn
+        axis.set_title("nothing else changes" if load == "idle" else "ten endpoints of others change each second")
+        _log_scale(axis)
+    axes.flat[0].set_ylabel("ms")
+    return _drawn(figure, axes.flat[0], drawn)
 
 
-def _way(groups: Groups) -> Figure | None:
-    ways: dict[str, dict[str, float]] = {}
-    for (scenario, metric, point), subjects in groups.items():
-        if (scenario, metric) == ("latency", "segment"):
-            for subject, values in subjects.items():
-                way = f"{subject}, {dict(point)['size']} pods"
-                ways.setdefault(way, {})[str(dict(point)["segment"])] = statistics.median(values)
-    if not ways:
-        return None
-    segments = list(dict.fromkeys(segment for medians in ways.values() for segment in medians))
-    figure, axes = plt.subplots(len(ways), 1, figsize=(10, 1.2 * len(ways) + 1), layout="constrained", squeeze=False)
-    for axis, (way, medians) in zip(axes.flat, sorted(ways.items()), strict=True):
-        left = 0.0
-        # Draw last what comes last in the longest list of segments.
-        for segment, length in sorted(medians.items(), key=lambda part: part[0].startswith("until ")):
-            colour = _COLOURS[segments.index(segment) % len(_COLOURS)]
-            axis.barh([way], [length], left=left, color=colour, label=f"{segment}: {length:.1f} ms")
-            left += length
-        axis.set_xlabel("ms", fontsize=8)
-        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
-
-
-def _rules(groups: Groups) -> Figure | None:
-    metrics = ("rules", "chains", "elements")
-    subjects = series.subjects_of(groups, lambda scenario, metric: scenario == "latency" and metric in metrics)
-    if not subjects:
-        return None
-    figure, axes = plt.subplots(1, len(metrics), figsize=(11, 3.5), layout="constrained")
-    for axis, metric in zip(axes.flat, metrics, strict=True):
-        points = [
-            (point, v) for (scenario, name, point), v in groups.items() if (scenario, name) == ("latency", metric)
-        ]
-        numbers = [str(dict(point)["services"]) for point, _ in points]
-        _bars(axis, numbers, [values for _, values in points], subjects)
-        axis.set_title(metric, fontsize=10)
-        axis.set_xlabel("Services of 10 endpoints more")
-    axes.flat[0].legend(fontsize=8)
-    return figure
+def _scale(groups: Groups) -> Figure | None:
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+    drawn = False
+    sizes = [
+        point
+        for scenario, metric, point in groups
+        if (scenario, metric) == ("scale", series.ALL_THERE) and ("services", 8000) in point
+    ]
+    for axis, metric, title, factor in zip(
+        axes.flat,
+        (series.ALL_THERE, series.MEANWHILE, series.SINGLE_CHANGE),
+        ("all in the kernel", "one more Service meanwhile", "one more Service afterwards"),
+        (1, 1000, 1000),
+        strict=True,
+    ):
+        bars = []
+        for point in sizes:
+            values = _find(groups, "scale", metric, dict(point))
+            endpoints = dict(point)["endpoints"]
+            bars.append((f"{endpoints}", {name: [each / factor for each in some] for name, some in values.items()}))
+        drawn = _bars(axis, bars, SUBJECTS[1:]) or drawn
+        axis.set_title(title, fontsize=10)
+        axis.set_ylabel("s")
+        axis.set_xlabel("endpoints of each Service")
+        if metric != series.ALL_THERE:
+            _log_scale(axis)
+    return _drawn(figure, axes.flat[0], drawn)
 
 
 def _datapath(groups: Groups) -> Figure | None:
-    return _shares(groups, "requests per second")
-
-
-def _processor(groups: Groups) -> Figure | None:
-    return _shares(groups, "processor time per request")
-
-
-def _packets(groups: Groups) -> Figure | None:
-    return _shares(groups, packets.FIRST, packets.LATER)
-
-
-def _shares(groups: Groups, *metrics: str) -> Figure | None:
-    panels: list[tuple[str, dict[str, stats.Interval]]] = []
-    for (scenario, name, point), values in groups.items():
-        if scenario == "datapath" and name in metrics and series.NFTABLES in values:
-            theirs = values[series.NFTABLES]
-            whole = {subject: each for subject, each in values.items() if len(each) == len(theirs)}
-            title = series.text_of((("", name), *point) if len(metrics) > 1 else point).strip()
-            panels.append((title, {subject: stats.ratio(each, theirs) for subject, each in whole.items()}))
-    if not panels:
-        return None
-    subjects = list(dict.fromkeys(subject for _, intervals in panels for subject in intervals))
-    columns = min(len(panels), 3)
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(12, 0.6 + 2 * rows), layout="constrained", squeeze=False, sharey=True
-    )
-    for axis, (title, intervals) in zip(axes.flat, panels, strict=False):
-        shown = [(subject, intervals[subject]) for subject in reversed(subjects) if subject in intervals]
-        spread = [
-            [interval.value - interval.low for _, interval in shown],
-            [interval.high - interval.value for _, interval in shown],
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
+    new = {"users": 500, "connections": "new for each request"}
+    drawn = False
+    for axis, metric, where, title in zip(
+        axes.flat,
+        (packets.FIRST, packets.LATER, RATE),
+        ({}, {}, new),
+        ("first packet of a connection, CPU time", "later packets, CPU time", "requests per second, 500 users"),
+        strict=True,
+    ):
+        points = [
+            (dict(point)["others"], values)
+            for (scenario, name, point), values in groups.items()
+            if (scenario, name) == ("datapath", metric)
+            and where.items() <= dict(point).items()
+            and KUBE_PROXY in values
         ]
-        colours = [_COLOURS[subjects.index(subject) % len(_COLOURS)] for subject, _ in shown]
-        lengths = [interval.value for _, interval in shown]
-        axis.barh([subject for subject, _ in shown], lengths, xerr=spread, color=colours, alpha=0.75, capsize=2)
-        axis.axvline(1, color="black", linewidth=0.8)
-        axis.set_title(textwrap.fill(title, 50), fontsize=8)
-        axis.tick_params(labelsize=7)
-    for axis in list(axes.flat)[len(panels) :]:
-        axis.set_visible(False)
-    return figure
+        subjects = [(NFTLB, f"{NFTLB} dnat"), (NFTABLES, f"{NFTABLES} dnat")]
+        if metric != RATE:
+            # It has a single server, which limits the rate of new connections.
+            subjects.append(("one static rule",) * 2)
+        for number, (subject, name) in enumerate(subjects):
+            shown = [
+                (others, stats.ratio(values[name], values[KUBE_PROXY]))
+                for others, values in points
+                if len(values.get(name, ())) == len(values[KUBE_PROXY])
+            ]
+            if not shown:
+                continue
+            drawn = True
+            spread = [[each.value - each.low for _, each in shown], [each.high - each.value for _, each in shown]]
+            axis.errorbar(
+                [index + (number - 1) * 0.1 for index, _ in enumerate(shown)],
+                [each.value for _, each in shown],
+                yerr=spread,
+                color=colours.of(subject),
+                label=colours.NAMES.get(subject, subject),
+                marker="o",
+                capsize=3,
+            )
+        axis.axhline(1, color=colours.of(KUBE_PROXY), linewidth=2, label="kube-proxy")
+        axis.set_xticks(range(len(points)), [f"{others:,}" for others, _ in points])
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("other Services")
+        axis.grid(axis="y", alpha=0.3)
+    axes.flat[0].set_ylabel("share of kube-proxy's")
+    return _drawn(figure, axes.flat[0], drawn)
 
 
-def _limit(groups: Groups) -> Figure | None:
-    found: dict[str, dict[str, list[float]]] = {}
-    for (scenario, metric, point), subjects in groups.items():
-        if (scenario, metric) == ("limit", "time"):
-            for subject, values in subjects.items():
-                found.setdefault(subject, {})[f"{dict(point)['services']} Services"] = values
-    if not found:
-        return None
-    numbers = list(dict.fromkeys(number for values in found.values() for number in values))
-    figure, axis = plt.subplots(figsize=(11, 4.5), layout="constrained")
-    _bars(axis, [textwrap.fill(subject, 18) for subject in found], list(found.values()), numbers)
-    axis.tick_params(axis="x", labelsize=7)
-    axis.set_ylabel("ms")
-    axis.set_yscale("log")
-    axis.legend(fontsize=8)
-    return figure
+def _memory(groups: Groups) -> Figure | None:
+    figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
+    programs = ((NFTLB, "agent"), (NFTLB, "nftlb"), (NFTABLES, "agent"), (NFTABLES, "operator"), (KUBE_PROXY,) * 2)
+    hatches = {"nftlb": "//", "operator": ".."}
+    found: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
+    for (scenario, metric, point), values in groups.items():
+        where = dict(point)
+        if (scenario, metric) != ("scale", PEAK):
+            continue
+        for subject, process in programs:
+            if subject in values and where["process"] == process.removesuffix("-nftables"):
+                size = (int(where["services"]), int(where["endpoints"]))
+                found.setdefault(size, {})[subject, process] = max(values[subject])
+    width = 0.16
+    there = [program for program in programs if any(program in each for each in found.values())]
+    for number, (subject, process) in enumerate(there):
+        shown = [(index, each) for index, each in enumerate(found.values()) if (subject, process) in each]
+        label = "kube-proxy" if subject == KUBE_PROXY else f"{colours.NAMES[subject]}: {process}"
+        left = [index + (number - (len(there) - 1) / 2) * width for index, _ in shown]
+        heights = [each[subject, process] for _, each in shown]
+        colour, hatch = colours.of(subject), hatches.get(process)
+        axis.bar(left, heights, width, color=colour, hatch=hatch, alpha=0.8, label=label)
+    axis.set_xticks(range(len(found)), [f"{services:,}\n× {endpoints}" for services, endpoints in found], fontsize=8)
+    axis.set_xlabel("Services × endpoints")
+    axis.set_ylabel("MB")
+    axis.grid(axis="y", alpha=0.3)
+    return _drawn(figure, axis, bool(found))
 
 
-def _any(groups: Groups, units: Units, scenario: str) -> Figure | None:
-    """Draw a panel per metric of a scenario, with a group of bars per point and a bar per subject."""
-    metrics: dict[str, list[tuple[Point, dict[str, list[float]]]]] = {}
-    for (name, metric, point), values in groups.items():
-        if name == scenario:
-            metrics.setdefault(metric, []).append((point, values))
-    if not metrics:
-        return None
-    subjects = series.subjects_of(groups, lambda name, _: name == scenario)
-    rows = (len(metrics) + 1) // 2
-    figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
-    for axis, (metric, points) in zip(axes.flat, metrics.items(), strict=False):
-        labels = [series.text_of(point).replace(", ", "\n") for point, _ in points]
-        _bars(axis, labels, [values for _, values in points], subjects)
-        axis.set_title(series.with_unit(metric, units[scenario, metric]), fontsize=9)
-        axis.tick_params(axis="x", labelsize=7)
-    for axis in list(axes.flat)[len(metrics) :]:
-        axis.set_visible(False)
-    axes.flat[0].legend(fontsize=7)
-    return figure
+def _rules(groups: Groups) -> Figure | None:
+    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    drawn = False
+    for subject in SUBJECTS:
+        counts = sorted(
+            (int(dict(point)["services"]), values[subject][-1])
+            for (scenario, metric, point), values in groups.items()
+            if (scenario, metric) == ("latency", "rules") and subject in values
+        )
+        if counts:
+            drawn = True
+            axis.plot(*zip(*counts, strict=True), marker="o", color=colours.of(subject), label=colours.NAMES[subject])
+    axis.set_xscale("symlog", linthresh=1)
+    axis.xaxis.set_major_formatter(_PLAIN)
+    _log_scale(axis)
+    axis.set_xlabel("Services of 10 endpoints, beside 50 others")
+    axis.set_ylabel("rules")
+    axis.grid(alpha=0.3)
+    return _drawn(figure, axis, drawn)
 
 
-def _bars(axis: Axes, labels: Sequence[str], groups: Sequence[dict[str, list[float]]], subjects: Sequence[str]) -> None:
-    """Draw medians side by side, with lines from the lowest to the highest value."""
-    width = 0.8 / len(subjects)
+def _bars(
+    axis: Axes, bars: Iterable[tuple[str, Mapping[str, Sequence[float]]]], subjects: Sequence[str] = SUBJECTS
+) -> bool:
+    """Draw medians side by side, with lines from the lowest to the highest value. Return True if there are any."""
+    groups = list(bars)
     for number, subject in enumerate(subjects):
-        shown = [(index, group[subject]) for index, group in enumerate(groups) if subject in group]
+        shown = [(index, values[subject]) for index, (_, values) in enumerate(groups) if subject in values]
         medians = [statistics.median(values) for _, values in shown]
         spread = [
             [median - min(values) for median, (_, values) in zip(medians, shown, strict=True)],
             [max(values) - median for median, (_, values) in zip(medians, shown, strict=True)],
         ]
-        places = [index + (number - (len(subjects) - 1) / 2) * width for index, _ in shown]
-        colour = _COLOURS[number % len(_COLOURS)]
-        axis.bar(places, medians, width=width, yerr=spread, color=colour, alpha=0.75, capsize=2, label=subject)
-    axis.set_xticks(range(len(labels)), labels, fontsize=8)
+        places = [index + (number - (len(subjects) - 1) / 2) * _WIDTH for index, _ in shown]
+        name = colours.NAMES[subject]
+        axis.bar(places, medians, _WIDTH, yerr=spread, color=colours.of(subject), alpha=0.8, capsize=2, label=name)
+    axis.set_xticks(range(len(groups)), [text for text, _ in groups], fontsize=8)
     axis.grid(axis="y", alpha=0.3)
+    return any(values for _, values in groups)
+
+
+def _log_scale(axis: Axes) -> None:
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(_PLAIN)
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _drawn(figure: Figure, axis: Axes, drawn: bool) -> Figure | None:
+    """Return a figure with the legend of one of its axes above all; None if it is empty."""
+    if not drawn:
+        plt.close(figure)
+        return None
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=8, frameon=False)
+    return figure

@@ -11,6 +11,7 @@ from benchmarks.cluster import NODE
 from benchmarks.processes import PEAK, usages
 from benchmarks.records import Records
 from benchmarks.scope import Scope
+from benchmarks.subjects import NFTLB
 from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, SERVICES
@@ -60,10 +61,10 @@ async def _restart(records: Records, lab: Lab, kube: Kube, services: int, repeti
     await asyncio.to_thread(lab.start, "operator")
     await _until_farm(kube, f"{name}--http")
     keys = {"services": services, "endpoints": _ENDPOINTS, "repetition": repetition}
-    records.add(SCENARIO, series.OURS, series.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
+    records.add(SCENARIO, NFTLB, series.OPERATOR_STARTED, "s", time.monotonic() - began, **keys)
     used = usages(lab, ("operator",))["operator"]
-    records.add(SCENARIO, series.OURS, PEAK, "MB", used.peak_mb, **keys, process="operator")
-    records.add(SCENARIO, series.OURS, "processor time", "s", used.cpu_s, **keys, process="operator")
+    records.add(SCENARIO, NFTLB, PEAK, "MB", used.peak_mb, **keys, process="operator")
+    records.add(SCENARIO, NFTLB, "processor time", "s", used.cpu_s, **keys, process="operator")
 
 
 async def _until_farm(kube: Kube, name: str) -> None:

@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from benchmarks.records import Parameter, Record
 
-OURS = "kube-nftlb"
-NFTABLES, IPTABLES = "kube-proxy-nftables", "kube-proxy-iptables"
-
 REPEATS = frozenset({"repetition", "round"})
 """The parameters that distinguish repetitions."""
 

@@ -4,173 +4,205 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import packets, stats
+from benchmarks import cost, packets, series, stats
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
-from benchmarks.series import (
-    IPTABLES,
-    MEANWHILE,
-    NFTABLES,
-    OPERATOR_STARTED,
-    OURS,
-    SINGLE_CHANGE,
-    Groups,
-    Point,
-    grouped,
-    text_of,
-)
+from benchmarks.series import Groups, Point, grouped, text_of
+from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
 
-DATAPATH_OURS = ("kube-nftlb snat", "kube-nftlb dnat", "kube-nftlb dsr")
 REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
+RATE = "requests per second"
+_ENGINES = (NFTLB, NFTABLES)
+_MODES = ("snat", "dnat")
 
 
 class Verdict(NamedTuple):
-    """The verdict on one target, with the point that is worst for us."""
+    """The verdict on one target for one subject, with the point that is worst for us."""
 
     target: str
+    subject: str
     outcome: str
     worst: str
-    key: str
+
+
+class _Timed(NamedTuple):
+    """A target for a time: at most ``most`` times that of kube-proxy, at each point."""
+
+    target: str
+    scenario: str
+    metric: str
+    load: str
+    most: float
+
+
+_TIMED = (
+    _Timed("A Service under steady change: 10 times sooner", "latency", "created until answered", "steady", 0.1),
+    _Timed("A Service when idle: no later", "latency", "created until answered", "idle", 1.0),
+    _Timed("A deletion under steady change: no later", "latency", "deleted until refused", "steady", 1.0),
+    _Timed("A deletion when idle: no later", "latency", "deleted until refused", "idle", 1.0),
+    _Timed("An endpoint under steady change: 10 times sooner", "endpoints", "ready until reached", "steady", 0.1),
+    _Timed("An endpoint when idle: no later", "endpoints", "ready until reached", "idle", 1.0),
+)
+
+
+class _Limited(NamedTuple):
+    """A target for a figure of ours: below a limit, or below a multiple of kube-proxy's, whatever the point."""
+
+    target: str
+    subjects: tuple[str, ...]
+    metrics: tuple[tuple[str, str], ...]
+    where: Mapping[str, Parameter]
+    limit: float
+    unit: str
+    relative: bool = False
+
+
+_LARGE: Mapping[str, Parameter] = {"services": 8000, "endpoints": 30}
+
+_LIMITED = (
+    _Limited("The API server's CPU time for an endpoint change: at most 1.5 times", _ENGINES,
+             (("endpoints", "processor time of apiserver per change"),), {}, 1.5, "", relative=True),
+    _Limited("Bytes to etcd for an endpoint change: at most 1.5 times", _ENGINES,
+             (("endpoints", "bytes to etcd per change"),), {}, 1.5, "", relative=True),
+    _Limited("Bytes to a node for an endpoint change: at most 1.5 times", _ENGINES,
+             (("endpoints", "bytes to the node per change"),), {}, 1.5, "", relative=True),
+    _Limited("8,000 Services: each step in the kernel sooner", (NFTABLES,),
+             (("scale", series.ALL_THERE),), {"services": 8000}, 1, "", relative=True),
+    _Limited("8,000 Services: all in the kernel in less than 10 s after the last write", (NFTABLES,),
+             (("scale", series.AFTER_WRITES),), {"services": 8000}, 10, " s"),
+    _Limited("20,000 Services: all in the kernel sooner", (NFTABLES,),
+             (("scale", series.ALL_THERE),), {"services": 20_000}, 1, "", relative=True),
+    _Limited("One more Service beside 8,000 × 30: less than 50 ms", (NFTABLES,),
+             (("scale", series.SINGLE_CHANGE),), _LARGE, 50, " ms"),
+    _Limited("One more while all of 8,000 Services change: less than 0.5 s", (NFTABLES,),
+             (("scale", series.MEANWHILE),), {"services": 8000}, 500, " ms"),
+    _Limited("The agent restarted with 8,000 × 30: a new Service answers in less than 20 s", (NFTABLES,),
+             (("scale", cost.RESTARTED),), _LARGE, 20, " s"),
+    _Limited("The agent with 8,000 × 30: less memory than kube-proxy", (NFTABLES,),
+             (("scale", PEAK),), _LARGE, 1, "", relative=True),
+    _Limited("The operator with 8,000 × 30: less than 200 MB", (NFTABLES,),
+             (("scale", PEAK),), {**_LARGE, "process": "operator"}, 200, " MB"),
+    _Limited("The agent with 1,000 Services: less than 250 MB", _ENGINES,
+             (("cost", PEAK), ("scale", PEAK)), {"services": 1000, "process": "agent"}, 250, " MB"),
+    _Limited("An idle agent with 1,000 Services: less than 1 % of a core", _ENGINES,
+             (("cost", "processor time"),), {"services": 1000, "load": "idle", "process": "agent"}, 1, " %"),
+    _Limited("The operator, started anew, takes 8,000 Services in less than 15 s", (NFTLB,),
+             (("intake", series.OPERATOR_STARTED),), {"services": 8000}, 15, " s"),
+)  # fmt: skip
 
 
 def verdicts(records: Iterable[Record]) -> list[Verdict]:
-    """Return verdicts on all targets, including those without records."""
+    """Return the verdicts on all targets that have records."""
     groups = grouped(records)
-    return [
-        _latency(groups, "steady", "created until answered", (NFTABLES, IPTABLES), 0.1, "steady",
-                 "Creation under steady change: at least 10 times faster than kube-proxy in either mode"),
-        _latency(groups, "idle", "created until answered", (NFTABLES,), 1.0, "idle",
-                 "Creation when idle: no slower than kube-proxy in nftables mode"),
-        _latency(groups, "idle", "deleted until refused", (NFTABLES, IPTABLES), 1.0, "deletion",
-                 "Deletion when idle: no slower than kube-proxy in either mode"),
-        _latency(groups, "steady", "deleted until refused", (NFTABLES, IPTABLES), 1.0, "deletion",
-                 "Deletion under steady change: no slower than kube-proxy in either mode"),
-        _rules(groups),
-        _datapath(groups),
-        _per_packet(groups),
-        _within(groups, "An idle agent with 1,000 Services: less than 1 % of a core",
-                1, " %", [("cost", "processor time")], {"services": 1000, "load": "idle", "process": "agent"}),
-        _within(groups, "The agent with 1,000 Services: less than 250 MB",
-                250, " MB", [("cost", PEAK), ("scale", PEAK), ("scale", "memory")],
-                {"services": 1000, "process": "agent"}),
-        _within(groups, "The operator with 8,000 Services: less than 400 MB",
-                400, " MB", [("scale", "memory"), ("scale", PEAK), ("intake", PEAK)],
-                {"services": 8000, "process": "operator"}),
-        _within(groups, "The operator, started anew, takes 8,000 Services, their slices and farms in less than 15 s",
-                15, " s", [("intake", OPERATOR_STARTED)], {"services": 8000}, "intake"),
-        _within(groups, "A change with 8,000 Services, none of which changes: less than 0.5 s, each of them",
-                500, " ms", [("scale", SINGLE_CHANGE)], {"services": 8000}, "single"),
-        _within(groups, "A change while all of 8,000 Services change: less than 0.5 s",
-                500, " ms", [("scale", MEANWHILE)], {"services": 8000}, "meanwhile"),
-    ]  # fmt: skip
+    found = [_timed(groups, each, subject) for each in _TIMED for subject in _ENGINES]
+    found += [_limited(groups, each, subject) for each in _LIMITED for subject in each.subjects]
+    found += [_datapath(groups, subject) for subject in _ENGINES]
+    found += [_packets(groups, subject, metric) for metric in (packets.FIRST, packets.LATER) for subject in _ENGINES]
+    found += [_rules(groups, subject) for subject in _ENGINES]
+    return [verdict for verdict in found if verdict.outcome != NOT_MEASURED]
 
 
-def _latency(
-    groups: Groups, load: str, metric: str, others: tuple[str, ...], most: float, key: str, target: str
-) -> Verdict:
-    """Judge if our times are at most ``most`` times those of each other subject at each point."""
+def _timed(groups: Groups, wanted: _Timed, subject: str) -> Verdict:
     shares, reached, missed = [], 0, 0
-    for (scenario, name, point), subjects in groups.items():
-        if (scenario, name) == ("latency", metric) and ("load", load) in point and OURS in subjects:
-            ours = subjects[OURS]
-            for other in set(others) & set(subjects):
-                theirs = subjects[other]
-                rounds = min(len(ours), len(theirs))
-                above = stats.difference(ours[:rounds], theirs[:rounds], most)
-                reached += above.decides and above.high <= 0
-                missed += above.decides and above.low > 0
-                our, their = statistics.median(ours), statistics.median(theirs)
-                # Times start at the API server's response, which may arrive late.
-                share = our / their if their > 0 else float("inf") if our > their else 1.0
-                shares.append((share, f"{our:.1f} ms beside {their:.1f} ms of {other} ({text_of(point)})"))
-    if not shares:
-        return _not_measured(target)
-    return _at_points(target, key, len(shares), reached, missed, max(shares)[1])
+    for (scenario, name, point), values in groups.items():
+        if (scenario, name) != (wanted.scenario, wanted.metric) or ("load", wanted.load) not in point:
+            continue
+        if subject not in values or KUBE_PROXY not in values:
+            continue
+        ours, theirs = values[subject], values[KUBE_PROXY]
+        rounds = min(len(ours), len(theirs))
+        above = stats.difference(ours[:rounds], theirs[:rounds], wanted.most)
+        reached += above.decides and above.high <= 0
+        missed += above.decides and above.low > 0
+        our, their = statistics.median(ours), statistics.median(theirs)
+        # Times start at the API server's response, which may arrive late.
+        share = our / their if their > 0 else float("inf") if our > their else 1.0
+        shares.append((share, f"{our:.1f} ms beside {their:.1f} ms ({text_of(point)})"))
+    return _at_points(wanted.target, subject, shares, reached, missed)
 
 
-def _within(
-    groups: Groups,
-    target: str,
-    limit: float,
-    unit: str,
-    figures: Sequence[tuple[str, str]],
-    where: Mapping[str, Parameter],
-    key: str = "",
-) -> Verdict:
-    """Judge if the highest of our values of some figures (scenario and metric) is below a limit."""
-    found = [
-        (max(subjects[OURS]), point)
-        for (scenario, metric, point), subjects in groups.items()
-        if (scenario, metric) in figures and OURS in subjects and where.items() <= dict(point).items()
-    ]
+def _limited(groups: Groups, wanted: _Limited, subject: str) -> Verdict:
+    found = []
+    for (scenario, metric, point), values in groups.items():
+        if (scenario, metric) not in wanted.metrics:
+            continue
+        if not wanted.relative and subject in values and wanted.where.items() <= dict(point).items():
+            found.append((max(values[subject]), point))
+        if wanted.relative and (share := _share(groups, (scenario, metric, point), wanted, subject)) is not None:
+            found.append((share, point))
     if not found:
-        return _not_measured(target)
+        return Verdict(wanted.target, subject, NOT_MEASURED, "")
     value, point = max(found)
-    return Verdict(target, REACHED if value < limit else MISSED, f"{value:,.2f}{unit} ({text_of(point)})", key)
+    outcome = REACHED if value < wanted.limit or (wanted.relative and value <= wanted.limit) else MISSED
+    unit = " of kube-proxy's" if wanted.relative else wanted.unit
+    return Verdict(wanted.target, subject, outcome, f"{value:,.2f}{unit}" + (f" ({text_of(point)})" if point else ""))
 
 
-def _rules(groups: Groups) -> Verdict:
+def _share(groups: Groups, key: tuple[str, str, Point], wanted: _Limited, subject: str) -> float | None:
+    """Return our median as a share of kube-proxy's; processes with different names do the same on a node."""
+    scenario, metric, point = key
+    if not wanted.where.items() <= dict(point).items() or subject not in groups[key]:
+        return None
+    at = dict(point)
+    if at.get("process") not in (None, "agent"):
+        return None
+    theirs = tuple((name, "kube-proxy" if name == "process" else value) for name, value in point)
+    values = groups.get((scenario, metric, theirs), {}).get(KUBE_PROXY)
+    return statistics.median(groups[key][subject]) / statistics.median(values) if values else None
+
+
+def _datapath(groups: Groups, subject: str) -> Verdict:
+    ratios = list(_ratios(groups, subject, RATE))
+    reached = sum(share.low >= 0.98 for _, share in ratios if share.decides)
+    missed = sum(share.high < 0.98 for _, share in ratios if share.decides)
+    worst = [(1 / share.value, _shown(where, share)) for where, share in ratios]
+    return _at_points("Requests per second: as many, within 2 %", subject, worst, reached, missed)
+
+
+def _packets(groups: Groups, subject: str, metric: str) -> Verdict:
+    ratios = list(_ratios(groups, subject, metric))
+    reached = sum(share.high <= 1.02 for _, share in ratios if share.decides)
+    missed = sum(share.low > 1.02 for _, share in ratios if share.decides)
+    worst = [(share.value, _shown(where, share)) for where, share in ratios]
+    kind = "first packet" if metric == packets.FIRST else "later packets"
+    return _at_points(f"CPU time of a connection's {kind}: no more, within 2 %", subject, worst, reached, missed)
+
+
+def _ratios(groups: Groups, subject: str, wanted: str) -> Iterator[tuple[str, stats.Interval]]:
+    """Yield our metric in each mode as a share of kube-proxy's in the same rounds."""
+    for (scenario, metric, point), values in groups.items():
+        if (scenario, metric) != ("datapath", wanted) or KUBE_PROXY not in values:
+            continue
+        for ours in (f"{subject} {mode}" for mode in _MODES):
+            if rounds := min(len(values.get(ours, ())), len(values[KUBE_PROXY])):
+                share = stats.ratio(values[ours][:rounds], values[KUBE_PROXY][:rounds])
+                yield f"{ours.removeprefix(subject).strip()}, {text_of(point)}", share
+
+
+def _rules(groups: Groups, subject: str) -> Verdict:
     counts = sorted(
-        (int(dict(point)["services"]), subjects[OURS][-1])
-        for (scenario, metric, point), subjects in groups.items()
-        if (scenario, metric) == ("latency", "rules") and OURS in subjects
+        (int(dict(point)["services"]), values[subject][-1])
+        for (scenario, metric, point), values in groups.items()
+        if (scenario, metric) == ("latency", "rules") and subject in values
     )
     target = "The number of rules grows no faster than the number of Services"
     if len(counts) < 3:
-        return _not_measured(target)
+        return Verdict(target, subject, NOT_MEASURED, "")
     (base, at_base), (few, at_few), *_, (many, at_many) = counts
     first, last = (at_few - at_base) / (few - base), (at_many - at_base) / (many - base)
-    return Verdict(
-        target,
-        REACHED if last <= first else MISSED,
-        f"{first:.1f} rules for each of the first {few}, {last:.1f} for each of {many}",
-        "rules",
-    )
+    worst = f"{first:.1f} rules for each of the first {few}, {last:.1f} for each of {many}"
+    return Verdict(target, subject, REACHED if last <= first else MISSED, worst)
 
 
-def _datapath(groups: Groups) -> Verdict:
-    target = "Data path: within 2 % of kube-proxy in nftables mode, or better, at every point"
-    ratios = list(datapath_ratios(groups))
-    if not ratios:
-        return _not_measured(target)
-    reached = sum(share.low >= 0.98 for _, _, share in ratios if share.decides)
-    missed = sum(share.high < 0.98 for _, _, share in ratios if share.decides)
-    worst = min(ratios, key=lambda each: each[2].value)
-    return _at_points(target, "datapath", len(ratios), reached, missed, _where("its requests per second", *worst))
+def _at_points(target: str, subject: str, points: Sequence[tuple[float, str]], reached: int, missed: int) -> Verdict:
+    """Judge a target at each of several points; those that are neither reached nor missed are lost in noise."""
+    if not points:
+        return Verdict(target, subject, NOT_MEASURED, "")
+    outcome = MISSED if missed else REACHED if reached == len(points) else OPEN
+    undecided = len(points) - reached - missed
+    counts = f"{reached} of {len(points)} points reached, {missed} missed, {undecided} undecided"
+    return Verdict(target, subject, outcome, f"{counts}; worst: {max(points)[1]}")
 
 
-def _per_packet(groups: Groups) -> Verdict:
-    target = "The same for the processor time of one packet, which is less noisy"
-    ratios = [(metric, *each) for metric in (packets.FIRST, packets.LATER) for each in datapath_ratios(groups, metric)]
-    if not ratios:
-        return _not_measured(target)
-    reached = sum(share.high <= 1.02 for *_, share in ratios if share.decides)
-    missed = sum(share.low > 1.02 for *_, share in ratios if share.decides)
-    metric, ours, point, share = max(ratios, key=lambda each: each[3].value)
-    return _at_points(target, "packets", len(ratios), reached, missed, _where(f"the {metric}", ours, point, share))
-
-
-def _not_measured(target: str) -> Verdict:
-    return Verdict(target, NOT_MEASURED, "", "")
-
-
-def _at_points(target: str, key: str, points: int, reached: int, missed: int, worst: str) -> Verdict:
-    """Judge a target at each of several points; points that are neither reached nor missed are lost in noise."""
-    outcome = MISSED if missed else REACHED if reached == points else OPEN
-    counts = f"of {points} points {reached} reached, {missed} missed, the others undecided; worst: {worst}"
-    return Verdict(target, outcome, counts, key)
-
-
-def _where(metric: str, ours: str, point: Point, share: stats.Interval) -> str:
-    return f"{ours}: {share.value:.2f} of {metric} ({share.low:.2f} to {share.high:.2f}; {text_of(point)})"
-
-
-def datapath_ratios(groups: Groups, wanted: str = "requests per second") -> Iterator[tuple[str, Point, stats.Interval]]:
-    """Return our metric in each mode as a share of kube-proxy's in the same round."""
-    for (scenario, metric, point), subjects in groups.items():
-        if (scenario, metric) == ("datapath", wanted) and NFTABLES in subjects:
-            theirs = subjects[NFTABLES]
-            for ours in DATAPATH_OURS:
-                rounds = min(len(subjects.get(ours, ())), len(theirs))
-                if rounds:
-                    yield ours, point, stats.ratio(subjects[ours][:rounds], theirs[:rounds])
+def _shown(where: str, share: stats.Interval) -> str:
+    return f"{share.value:.2f} of kube-proxy's ({share.low:.2f} to {share.high:.2f}; {where})"

@@ -1,6 +1,5 @@
 """The prose of the report."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -9,15 +8,21 @@ class Chapter(NamedTuple):
 
     scenario: str
     title: str
-    charts: tuple[str, ...]
-    text: str = ""
+    text: str
 
+
+INTRODUCTION = """
+kube-nftlb with each of its engines beside kube-proxy in nftables mode, on one machine: medians, with the lowest and
+the highest value in brackets, and in bold kube-nftlb's median as a share of kube-proxy's. The last column names the
+scenario: `python -m benchmarks --full --only SCENARIO` measures it, and its versions, commits and dates are below.
+The page is made from [the records](../benchmarks/results/published) by `python -m benchmarks.report`. For what many
+Services cost, and where the limits are, see [scaling.md](scaling.md).
+"""
 
 CHAPTERS = (
     Chapter(
         "latency",
         "How soon a Service works",
-        ("latency", "way", "rules"),
         """
         A Service is created for a Deployment whose pods are ready, and deleted two seconds later. A pod tries the VIP
         every millisecond, and times start at the API server's response (so they may be negative: a watch event may
@@ -34,7 +39,6 @@ CHAPTERS = (
     Chapter(
         "endpoints",
         "How soon an endpoint is used",
-        (),
         """
         An endpoint of a Service becomes not ready, and ready again two seconds later; its Service has this many. With
         internalTrafficPolicy Local only this endpoint is on the client's node, so that no other can answer; a pod tries
@@ -48,21 +52,19 @@ CHAPTERS = (
     Chapter(
         "datapath",
         "The data path",
-        ("datapath", "processor", "packets"),
         """
         Client, servers (NGINX, one process per pod) and kernel share the CPUs of one machine, and the subjects take
         turns in short rounds: compare figures within a row, not between rows or machines. `processor time` is the CPU
         time of the client, the servers, the proxies and the kernel's packet threads together. For every subject,
-        conntrack drops closed connections after 2 s instead of 120 s. HAProxy and NGINX are TCP proxies on the node.
-        Our subjects use the scheduler `rr`, except for `dnat, weight`, which chooses at random as kube-proxy does.
-        Both tools measure latency from an established connection. With more other Services, only wrk runs, with 10
-        servers; k6 runs with one user on a persistent connection, and with 500 users without.
+        conntrack drops closed connections after 2 s instead of 120 s. HAProxy and NGINX are TCP proxies on the node;
+        `one static rule` is a ruleset with a single rule that translates to one server, the limit of what a proxy can
+        do with nftables. Our subjects use the scheduler `rr`, except for `dnat, weight`, which chooses at random as
+        kube-proxy does. wrk is the client. CPU time of packets is that of a thread that sends UDP to one server.
         """,
     ),
     Chapter(
         "limit",
         "The minimum",
-        ("limit",),
         """
         What everything above builds on, measured in a network namespace of its own: loading a whole ruleset of ours
         in one transaction, one query or change over a netlink socket without a library, the same query as the agent
@@ -72,7 +74,6 @@ CHAPTERS = (
     Chapter(
         "schedulers",
         "Slow servers",
-        ("schedulers",),
         """
         500 users, a new connection for each request, and 10 servers that wait for a second before they reply, the
         usual test of IPVS schedulers. All servers are one process of the lab, and 500 requests a second are the
@@ -83,7 +84,6 @@ CHAPTERS = (
     Chapter(
         "scale",
         "Many Services",
-        ("scale",),
         """
         All Services are created with this many endpoints, or scaled to them, as when the Deployment behind all of
         them is scaled; sixteen writers are as fast as the API server permits. `written at the API`: the last slice
@@ -96,7 +96,6 @@ CHAPTERS = (
     Chapter(
         "intake",
         "Operator start-up",
-        ("intake",),
         """
         The operator is started in a cluster with all Services, as many EndpointSlices and farms, and one new Service.
         Memory and CPU time are measured when the new Service has its farm.
@@ -105,7 +104,6 @@ CHAPTERS = (
     Chapter(
         "cost",
         "Resource usage",
-        ("cost",),
         """
         Seconds of CPU time per second, and memory, of each program; the proxies run one after another. `10 changes a
         second`: each replaces an endpoint of another Service. For 8,000 Services the scenario `scale` measures the
@@ -126,38 +124,3 @@ TERMS = (
     "`others`: idle Services with ten endpoints each. `VIP`: the address of a Service.",
     "`-`: not measured, or does not exist.",
 )
-
-CLOSES: Mapping[str, str] = {
-    "steady": (
-        "kube-proxy waits for half a second on average, so ten times faster is 50 ms. Most of our time is the API "
-        "server's, for the farm in addition to the Service and its slice: it grows with the endpoints "
-        "([scaling.md](scaling.md)). Without nftlb's waits (`rcu_expedited`, there) it was no faster. Agents that "
-        "watch Services and slices themselves, without waiting for the farm, might close the gap; untried."
-    ),
-    "idle": (
-        "If the endpoints exist before the Service, neither waits, and ours makes one more round trip through the API "
-        "server, for the farm."
-    ),
-    "datapath": (
-        "The next line shows the cost of the rules without the noise of clients and servers. What would close the gap "
-        "is not proven; the likeliest is the engine of [scaling.md](scaling.md), untried."
-    ),
-    "packets": (
-        "In the mode snat a first packet is also masqueraded, which kube-proxy does not do for pods: compare dnat. For "
-        "each later packet nftlb looks up its map of listeners once more; kube-proxy looks up none."
-    ),
-    "single": (
-        "With 240,000 backends each transaction takes nftlb 0.6 s or more, and a new Service waits for one or two of "
-        "them. The map engine of [scaling.md](scaling.md) would close the gap; it is not written."
-    ),
-    "meanwhile": (
-        "It waits for the two farms that nftlb is processing, at 0.1 to 0.6 s each, and for the API server, which is "
-        "as busy. The map engine of [scaling.md](scaling.md) would close the gap; it is not written."
-    ),
-    "intake": "Most of it is the operator's own CPU time, for parsing; the rest is the API server's, for encoding.",
-    "deletion": (
-        "A deletion passes through the API server twice, for the Service and for its farm; with kube-proxy once. "
-        "Agents that watch Services themselves might close the gap; untried."
-    ),
-}
-"""What would close the gap of a missed target, by its key."""

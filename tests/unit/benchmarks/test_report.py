@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
     with Records(tmp_path / "run") as run:
         for repetition, (ours, theirs) in enumerate(((20, 400), (25, 450), (30, 500), (35, 550), (40, 600))):
             keys: dict[str, Any] = {
-                "size": 10,
+                "size": 100,
                 "load": "steady",
                 "endpoints": "found by selector",
                 "repetition": repetition,
@@ -53,12 +53,13 @@ def run(tmp_path: Path) -> Path:
 def test_the_page_shows_the_measurements(run: Path, tmp_path: Path) -> None:
     report.write(run, tmp_path / "docs")
     page = (tmp_path / "docs" / "performance.md").read_text()
-    assert "| size 10, load steady, endpoints found by selector | 30 (20 to 40) | 500 (400 to 600) |" in page
-    assert "at least 10 times faster than kube-proxy in either mode | **reached** | of 1 points 1 reached" in page
-    assert "worst: 30.0 ms beside 500.0 ms" in page
+    assert "| size 100, load steady, endpoints found by selector | 30 (20 to 40) | 500 (400 to 600) |" in page
+    assert "| a Service is created: its VIP answers, while others change | 30 (20 to 40) ms **1/17** | 500 (" in page
+    assert (
+        "10 times sooner | nftlb | **reached** | 1 of 1 points reached, 0 missed, 0 undecided; worst: 30.0 ms" in page
+    )
     assert "- not measured: kube-proxy-ipvs: the kernel has no ip_vs" in page
     assert "No request failed." in page
-    assert "| created until answered (size 10, load steady, endpoints found by selector) | 30 | 600 |" in page
     assert "2 cores, 1024 MB" in page
 
 
@@ -66,7 +67,7 @@ def test_all_charts_of_the_page_exist(run: Path, tmp_path: Path) -> None:
     report.write(run, tmp_path / "docs")
     page = (tmp_path / "docs" / "performance.md").read_text()
     charts = {path.name for path in (tmp_path / "docs" / "performance").iterdir()}
-    assert charts == {"latency.png", "way.png", "rules.png", "datapath.png", "limit.png", "scale.png"}
+    assert charts == {"changes.png", "rules.png"}
     assert all(f"(performance/{chart})" in page for chart in charts)
 
 
@@ -92,4 +93,4 @@ def test_the_runs_of_a_folder_are_distinguished(run: Path) -> None:
     page = report.page(records.read(run), runs, {})
     assert "`python -m benchmarks --only latency`" in page
     assert "`python -m benchmarks --full --only cost`" in page
-    assert page.count("2 cores, 1024 MB") == 1
+    assert page.count("`python -m benchmarks --only latency`, 2026-01-01") == 1
