@@ -174,7 +174,10 @@ def guarded(cluster: Cluster, namespace: str) -> Iterator[str]:
 def test_the_admission_policy_lets_nobody_delete_a_services_farm_but_with_its_service(
     cluster: Cluster, guarded: str
 ) -> None:
-    cluster.apply(service("own", guarded, selector={"app": "nobody"}), farm("mine", guarded))
+    cluster.apply(
+        service("own", guarded, selector={"app": "nobody"}),
+        farm("mine", guarded, addresses=[{"ip": "10.99.77.3", "ports": "80"}]),
+    )
     eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator makes a farm")
 
     def refused() -> bool:
