@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from lab import programs
 from tests.docs import pages
 from tests.docs.pages import Block, Step
 
@@ -35,10 +36,11 @@ class Reader:
                 (self.folder / entry.name).symlink_to(entry)
         # Called by its other name, make would install the other folder.
         (self.folder / "Makefile").write_text(f".DEFAULT:\n\t@$(MAKE) --no-print-directory -C {ROOT} $@\n")
+        helm = programs.cache_folder() / "bin"
         self._environment = {
             **os.environ,
             "XDG_STATE_HOME": str(self.home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin:{helm}",
         }
         for leftover in ("KUBECONFIG", "KUBE_NFTLB_LAB"):
             self._environment.pop(leftover, None)
