@@ -18,6 +18,7 @@ DefaultEngine = Literal["nftlb", "nftables", "auto"]
 
 _DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
+_MONTH_S = 30 * 86400
 _SWITCH = {"on": True, "off": False}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
 
@@ -160,18 +161,13 @@ class ConntrackSettings:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings. Raises UsageError for invalid values."""
-        established, close_wait = (
-            number(environ, name, default, low=0, high=2592000)
-            for name, default in (
-                ("KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS", 86400),
-                ("KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600),
-            )
-        )
         return cls(
             max_per_core=number(environ, "KUBE_NFTLB_CONNTRACK_MAX_PER_CORE", 32768, low=0, high=1 << 24),
             minimum=number(environ, "KUBE_NFTLB_CONNTRACK_MIN", 131072, low=0, high=1 << 28),
-            tcp_established_s=established,
-            tcp_close_wait_s=close_wait,
+            tcp_established_s=number(
+                environ, "KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS", 86400, low=0, high=_MONTH_S
+            ),
+            tcp_close_wait_s=number(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=_MONTH_S),
             tcp_be_liberal=choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
         )
 

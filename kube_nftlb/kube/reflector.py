@@ -64,8 +64,7 @@ async def list_and_watch(
     metadata_only: bool = False,
     transform: Transform = lambda item: item,
 ) -> None:
-    """List objects, then watch them, until cancelled. Failures are retried, with pauses that double up to 5 s, give or
-    take a half.
+    """List objects, then watch them, until cancelled. Failures are retried, with pauses that double up to about 5 s.
 
     ``transform`` applies to the objects of lists alone. With ``metadata_only`` objects have only their metadata.
 
@@ -113,9 +112,9 @@ async def list_and_watch(
             delay_s = await _pause(min(delay_s, _EXPIRED_MAX_S))
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             metrics.WATCH_FAILURES.labels(resource.plural, "Failed").inc()
-            if isinstance(error, errors.KubeError) and error.status == 504:
-                # Perhaps there is no such resourceVersion any more.
-                not_older_than, resource_version = resource_version, None
+            if isinstance(error, errors.KubeError) and error.status == 504 and resource_version is None:
+                # No such resourceVersion: etcd was restored from a backup.
+                not_older_than = None
             if handlers.failed is not None:
                 handlers.failed(error)
             else:

@@ -12,7 +12,6 @@ class FakeNft:
 
     def __init__(self) -> None:
         self.commands: list[str] = []
-        self.runs = 0
         self.error: str | None = None
         self.lacks: tuple[str, ...] = ()
         """Words that the kernel knows nothing of."""
@@ -24,7 +23,6 @@ class FakeNft:
         return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), None)
 
     async def run(self, commands: str) -> None:
-        self.runs += 1
         if (refusal := self.error or await self.check(commands)) is not None:
             raise errors.KernelError(refusal)
         before = copy.deepcopy((self.chains, self.sets))

@@ -80,12 +80,10 @@ class Repair:
         if self._engine.restarted():
             # It may have loaded an older state.
             return False
-        self.notice(now)
-        if self._detector.suspected:
-            await self.keep_table(now)
-            if self._is_comparable(now) and await self.base():
-                self._detector.compared()
-                self._audit.begin(now)
+        await self.keep_table(now)
+        if self._detector.suspected and self._is_comparable(now) and await self.base():
+            self._detector.compared()
+            self._audit.begin(now)
         if self._at_rest:
             await self._audit_some(now)
         return True
