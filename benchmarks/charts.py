@@ -199,11 +199,7 @@ def _rules(groups: Groups) -> Figure | None:
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
     drawn = False
     for subject in SUBJECTS:
-        counts = sorted(
-            (int(dict(point)["services"]), values[subject][-1])
-            for (scenario, metric, point), values in groups.items()
-            if (scenario, metric) == ("latency", "rules") and subject in values
-        )
+        counts = series.rule_counts(groups, subject)
         if counts:
             drawn = True
             axis.plot(*zip(*counts, strict=True), marker="o", color=colours.of(subject), label=colours.NAMES[subject])

@@ -56,3 +56,12 @@ def subjects_of(groups: Groups, keep: Callable[[str, str], bool]) -> list[str]:
         if keep(scenario, metric):
             found.update(dict.fromkeys(subjects))
     return list(found)
+
+
+def rule_counts(groups: Groups, subject: str) -> list[tuple[int, float]]:
+    """Return the number of rules of a subject by the number of Services, in order."""
+    return sorted(
+        (int(dict(point)["services"]), values[subject][-1])
+        for (scenario, metric, point), values in groups.items()
+        if (scenario, metric) == ("latency", "rules") and subject in values
+    )

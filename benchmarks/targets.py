@@ -180,11 +180,7 @@ def _ratios(groups: Groups, subject: str, wanted: str) -> Iterator[tuple[str, st
 
 
 def _rules(groups: Groups, subject: str) -> Verdict:
-    counts = sorted(
-        (int(dict(point)["services"]), values[subject][-1])
-        for (scenario, metric, point), values in groups.items()
-        if (scenario, metric) == ("latency", "rules") and subject in values
-    )
+    counts = series.rule_counts(groups, subject)
     target = "The number of rules grows no faster than the number of Services"
     if len(counts) < 3:
         return Verdict(target, subject, NOT_MEASURED, "")
