@@ -38,15 +38,11 @@ class Untranslated:
 
     async def _forget(self) -> None:
         # With the mode local nothing is ever translated.
-        listeners = {
-            listener
-            for farm in self._programmed.values()
-            if not farm.answers_itself
-            for listener in farm.listeners
-        }
+        translated = [farm.listeners for farm in self._programmed.values() if not farm.answers_itself]
+        to = [each for listeners in translated for listener in listeners for each in destinations(listener)]
         for ipv6 in (False, True):
-            if to := [each for listener in listeners if (":" in listener.ip) == ipv6 for each in destinations(listener)]:
-                await self._connections.forget_untranslated(to)
+            if of_family := [each for each in to if (":" in each.ip) == ipv6]:
+                await self._connections.forget_untranslated(of_family)
 
 
 def destinations(listener: Listener) -> Iterator[Destination]:

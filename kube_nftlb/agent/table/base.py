@@ -121,7 +121,6 @@ A chain of the type nat is for first packets alone.
 """
 
 
-
 def _unserved_by_daemon(used: frozenset[str]) -> Iterator[Chain]:
     """Yield the chains for packets that nobody has translated by now, while nftlb serves farms.
 

@@ -17,7 +17,7 @@ class AgentTable:
     """The table in the kernel, and the contents of each owner."""
 
     def __init__(self, nft: Nftables, always: Contents = _NOTHING) -> None:
-        """``always`` are contents of no owner."""
+        """Take contents that belong to no owner, and are ``always`` there."""
         self._nft = nft
         self._always = always
         self.fallback: Callable[[str], Contents] = lambda _: Contents()
