@@ -52,7 +52,13 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
         inputs.progress.engine_error = sentence
         on_progress()
 
-    client = NftlbClient(settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence)
+    def on_version(version: str) -> None:
+        inputs.progress.nftlb_version = version
+        on_progress()
+
+    client = NftlbClient(
+        settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence, on_version=on_version
+    )
     table, watch = AgentTable(nft, nftlb_port(settings.port)), Notifications.open(daemon.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)

@@ -24,6 +24,10 @@ class NodeVersions(Model):
 
     agent: str = ""
     kernel: str = ""
+    nftlb: Annotated[
+        str,
+        Field(description="What nftlb says; it ends in +kube-nftlb.N with kube-nftlb's patches. unpatched without them."),
+    ] = ""
 
 
 class NodeEngines(Model):

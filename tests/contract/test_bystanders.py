@@ -1,4 +1,4 @@
-"""A change of one farm does nothing to the rules of another; with an unpatched nftlb the other has all of them again."""
+"""A change of one farm does nothing to the rules of another; after one with an unpatched nftlb, it has all."""
 
 import subprocess
 import time
