@@ -26,7 +26,9 @@ class NodeVersions(Model):
     kernel: str = ""
     nftlb: Annotated[
         str,
-        Field(description="What nftlb says; it ends in +kube-nftlb.N with kube-nftlb's patches. unpatched without them."),
+        Field(
+            description="What nftlb says: +kube-nftlb.N at its end with kube-nftlb's patches; unpatched without them."
+        ),
     ] = ""
 
 
