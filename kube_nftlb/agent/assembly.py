@@ -17,6 +17,7 @@ from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
 from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.table.base import nftlb_port
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.netfilter.conntrack import Conntrack
@@ -51,8 +52,14 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
         inputs.progress.engine_error = sentence
         on_progress()
 
-    client = NftlbClient(settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence)
-    table, watch = AgentTable(nft), Notifications.open(daemon.PROGRAM)
+    def on_version(version: str) -> None:
+        inputs.progress.nftlb_version = version
+        on_progress()
+
+    client = NftlbClient(
+        settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence, on_version=on_version
+    )
+    table, watch = AgentTable(nft, nftlb_port(settings.port)), Notifications.open(daemon.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)

@@ -24,6 +24,12 @@ class NodeVersions(Model):
 
     agent: str = ""
     kernel: str = ""
+    nftlb: Annotated[
+        str,
+        Field(
+            description="What nftlb says: +kube-nftlb.N at its end with kube-nftlb's patches; unpatched without them."
+        ),
+    ] = ""
 
 
 class NodeEngines(Model):

@@ -80,7 +80,7 @@ KERNEL_COMPARISONS = counter(
 STALE_CONNECTIONS_REMOVED = counter(
     "kube_nftlb_stale_connections_removed_total",
     "Stale connections and sessions removed after their backend was gone or down. Untranslated: connections from "
-    "before the farm existed.",
+    "before the farm existed, or from while its rules were away.",
     "agent",
     reason=("BackendGone", "BackendDown", "Untranslated"),
 )

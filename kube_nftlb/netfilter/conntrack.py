@@ -21,7 +21,7 @@ _TUPLE_IP, _TUPLE_PROTOCOL = 1, 2
 _PROTOCOL_NUMBER, _PROTOCOL_FROM_PORT, _PROTOCOL_TO_PORT = 1, 2, 3
 _FILTER_ORIGINAL_FLAGS = 1
 _FLAG_TO_ADDRESS, _FLAG_PROTOCOL, _FLAG_TO_PORT = 1 << 1, 1 << 3, 1 << 5
-_STATUS_DESTINATION_TRANSLATED = 1 << 5
+_STATUS_REPLIED, _STATUS_DESTINATION_TRANSLATED = 1 << 1, 1 << 5
 
 _FROM_ADDRESS = {"ip": 1, "ip6": 3}
 _TO_ADDRESS = {"ip": 2, "ip6": 4}
@@ -45,6 +45,7 @@ class Connection(NamedTuple):
     answerer: bytes
     answerer_port: int
     mark: int
+    replied: bool
     key: bytes
 
 
@@ -76,7 +77,7 @@ class Connections(Protocol):
         """Forget translated connections that others than these addresses and ports answer; port 0 stands for all."""
 
     async def forget_untranslated(self, to: Collection[Destination]) -> int:
-        """Forget connections from before anything was served.
+        """Forget UDP flows, and other connections without a reply, from before anything was served.
 
         The kernel never translates a connection that it once let pass. A mark proves nothing: it may be newer.
         """
@@ -135,8 +136,11 @@ class Conntrack:
         untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
             _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
         )
-        forgotten = await self._change(to, lambda each: each.answerer in ips, _forgotten, untranslated)
-        return _counted("Untranslated", forgotten)
+
+        def lost(each: Connection) -> bool:
+            return each.answerer in ips and (each.protocol == socket.IPPROTO_UDP or not each.replied)
+
+        return _counted("Untranslated", await self._change(to, lost, _forgotten, untranslated))
 
     async def _change(
         self,
@@ -200,8 +204,9 @@ def _connection(family: str, answer: bytes) -> Connection | None:
     if (zone := told.get(_ZONE)) is not None:
         key += netlink.attribute(_ZONE, zone)
     mark = int.from_bytes(told.get(_MARK, b""), "big")
+    replied = bool(int.from_bytes(told.get(_STATUS, b""), "big") & _STATUS_REPLIED)
     to_port, from_port = int.from_bytes(port, "big"), int.from_bytes(answerer_port, "big")
-    return Connection(ip, protocol[0], to_port, answerer, from_port, mark, key)
+    return Connection(ip, protocol[0], to_port, answerer, from_port, mark, replied, key)
 
 
 def _packed(address: str) -> bytes:

@@ -19,6 +19,8 @@ from kube_nftlb.nftlb.requests import Request
 
 _PATCHED = "+kube-nftlb"
 """In the version of an nftlb with this project's patches."""
+UNPATCHED = "unpatched"
+"""Stands for the version of an nftlb that does not tell it, as it lacks the patch for that."""
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb a long time."""
 SILENT_AFTER_S = 5.0
@@ -36,13 +38,16 @@ class NftlbClient:
         transport: httpx.AsyncBaseTransport | None = None,
         on_request: Callable[[Request, float], None] = lambda *_: None,
         on_silence: Callable[[str], None] = lambda _: None,
+        on_version: Callable[[str], None] = lambda _: None,
         silent_after_s: float = SILENT_AFTER_S,
     ) -> None:
         """Call ``on_request`` with each request and its duration in seconds; ``transport`` is for tests.
 
-        ``on_silence`` is called with a sentence while a request is not answered, and with ``""`` once it is.
+        ``on_silence`` is called with a sentence while a request is not answered, and with ``""`` once it is;
+        ``on_version`` with the version in the first answer, and whenever it changes.
         """
         self._on_silence = on_silence
+        self._on_version = on_version
         self._silent_after_s = silent_after_s
         self._key_file = key_file
         self._key = ""
@@ -51,7 +56,7 @@ class NftlbClient:
         self._lock = asyncio.Lock()
         self._on_request = on_request
         self.version = ""
-        """The version in the last answer, such as ``nftlb/1.0.7+kube-nftlb.1``; an unpatched nftlb says none."""
+        """The version in the last answer, such as ``1.0.7+kube-nftlb.2``; UNPATCHED if nftlb says none."""
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=TIMEOUT_S,
@@ -128,7 +133,10 @@ class NftlbClient:
             self._on_request(request, time.perf_counter() - started)
         if time.perf_counter() - started >= self._silent_after_s:
             self._on_silence("")
-        self.version = response.headers.get("Server", "")
+        version = response.headers.get("Server", "").removeprefix("nftlb/") or UNPATCHED
+        if version != self.version:
+            self.version = version
+            self._on_version(version)
         return response
 
     def _read_key(self) -> bool:

@@ -118,24 +118,11 @@ _RESTARTING = frozenset(
 """Options whose change makes nftlb restart a farm."""
 
 
-def drops_table(before: objects.Farm | None, step: Step) -> bool:
-    """Return True if nftlb drops the table ip6 in this step, with the rules of all farms (docs/nftlb-defects.md)."""
-    if before is None or not before.ipv6 or before.ingress:
-        return False
-    return restarts(before, step) or isinstance(step, RemoveFarm | RemoveAddress)
-
-
 def restarts(before: objects.Farm | None, step: Step) -> bool:
     """Return True if nftlb restarts a farm in this step, with new maps of sessions."""
     if before is None or not isinstance(step, PutFarm):
         return False
     return any(before.options.get(key) != step.farm.options[key] for key in _RESTARTING & step.farm.options.keys())
-
-
-def leaves_rules(before: objects.Farm | None, step: Step) -> bool:
-    """Return True if nft refuses nftlb's commands for this removal, and the rules stay (docs/nftlb-defects.md)."""
-    removal = isinstance(step, RemoveFarm | RemoveAddress)
-    return removal and before is not None and before.persistent and len(before.addresses) > 1
 
 
 def _without(entries: Mapping[str, _T], name: str) -> dict[str, _T]:

@@ -24,6 +24,12 @@ class Bench(NamedTuple):
     reader: NftlbReader
     nft: Nft
     log: Path
+    client: NftlbClient
+
+    @property
+    def patched(self) -> bool:
+        """True if nftlb has our patches."""
+        return self.client.patched
 
     @property
     def present(self) -> dict[str, objects.Farm]:
@@ -44,6 +50,7 @@ async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]
             reader,
             nft,
             run_dir / "nftlb.log",
+            client,
         )
     finally:
         await client.close()

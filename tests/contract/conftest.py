@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,23 @@ def run_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def real_nftlb(private_network: None, patched_nftlb: Path, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
     """A freshly started nftlb; the path of its key."""
-    program = [str(patched_nftlb), "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
+    with started(patched_nftlb, run_dir) as key:
+        yield key
+
+
+@pytest.fixture
+def unpatched_nftlb(private_network: None, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
+    """The same of Debian's, without our patches."""
+    if (program := programs.find("nftlb")) is None:
+        pytest.skip("Debian's nftlb is not installed")
+    with started(program, run_dir) as key:
+        yield key
+
+
+@contextmanager
+def started(nftlb: Path, run_dir: Path) -> Iterator[Path]:
+    """Run an nftlb; its key's path. With it goes all that the kernel has."""
+    program = [str(nftlb), "-H", "127.0.0.1", "-P", str(PORT), "-l", "5", "-L", "2"]
     key = run_dir / "nftlb.key"
     key.write_text("the-key")
     with (run_dir / "nftlb.log").open("wb") as log:

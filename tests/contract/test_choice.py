@@ -12,7 +12,7 @@ from kube_nftlb.api import values
 from kube_nftlb.nftlb import encoding, layout
 from tests.builders import farm, raw_backend
 from tests.contract.bench import Bench
-from tests.contract.test_layout import BACKENDS, BYSTANDER, IPV4, IPV6, bring, engine
+from tests.contract.test_layout import BACKENDS, IPV4, IPV6, bring, engine
 from tests.views import translated
 
 __all__ = ["engine"]
@@ -24,6 +24,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "ipv4": {"protocol": "All", "addresses": [{"ip": "10.96.0.10"}]},
     "ipv6": {"protocol": "All", "family": "ipv6", "addresses": [{"ip": "fd00:96::a"}]},
 }
+BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00:244::99")}
 PORTLESS = {
     family: [{key: value for key, value in each.items() if key != "port"} for each in backends]
     for family, backends in BACKENDS.items()

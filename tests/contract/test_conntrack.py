@@ -54,12 +54,13 @@ def to(family: str, protocol: str = "udp", ports: Iterable[int] = (53,)) -> list
     return [Destination(VIP[family], protocol, port) for port in ports]
 
 
-def flow(family: str, vip: str, sport: int, mark: int, protocol: str = "udp", port: int = 53) -> None:
+def flow(family: str, vip: str, sport: int, mark: int, protocol: str = "udp", port: int = 53, *more: str) -> None:
     """A flow to a VIP, translated where it has a mark."""
     arguments = [
         *("-p", protocol, "-s", CLIENT[family], "-d", vip, "--sport", str(sport), "--dport", str(port), "-t", "300"),
         *(("-m", str(mark), "--dst-nat", POD[family]) if mark else ()),
         *(("--state", "ESTABLISHED") if protocol == "tcp" else ()),
+        *more,
     ]
     subprocess.run(["conntrack", "-I", *arguments], check=True, capture_output=True)
 
@@ -132,6 +133,15 @@ async def test_of_flows_that_nobody_translated_those_to_the_farm_are_forgotten(
     assert await conntrack.forget_untranslated(to(family)) == 1
     assert marks(family) == {2: 0}
     assert len(told) == (1 if family == "ipv4" else 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_of_tcp_those_that_nobody_translated_or_answered_are_forgotten(conntrack: Conntrack, family: str) -> None:
+    flow(family, VIP[family], 1, 0, "tcp", 80)
+    flow(family, VIP[family], 2, 0, "tcp", 80, "-u", "SEEN_REPLY")
+    flow(family, VIP[family], 3, GONE, "tcp", 80)
+    assert await conntrack.forget_untranslated(to(family, "tcp", [80])) == 1
+    assert marks(family) == {2: 0, 3: GONE}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -100,50 +100,6 @@ async def test_a_farm_lives_through_all_changes(engine: Bench, base: dict[str, A
         assert await engine.reader.listeners(family) == set()
 
 
-BYSTANDER = {"ipv4": ("10.96.1.1", "10.244.9.9"), "ipv6": ("fd00:96::1:1", "fd00:244::99")}
-
-
-@pytest.mark.parametrize("base", [IPV4, IPV6], ids=["ipv4", "ipv6"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"backends": []},
-        {"mode": "dnat"},
-        {"persistence": "srcip"},
-        {"persistTTL": 5},
-        {"scheduler": "weight"},
-        {"intraConnect": False},
-        {"addresses": "more"},
-        {"addresses": "other"},
-        None,
-    ],
-    ids=str,
-)
-async def test_a_bystander_keeps_its_rules(engine: Bench, base: dict[str, Any], changes: dict[str, Any] | None) -> None:
-    family = base.get("family", "ipv4")
-    ip, backend_ip = BYSTANDER[family]
-    bystander = farm(
-        "bystander",
-        family=family,
-        addresses=[{"ip": ip, "ports": "80"}],
-        backends=[raw_backend("z", backend_ip)],
-    )
-    await bring(engine, bystander, "bystander")
-    before = farm(**base, backends=BACKENDS[family])
-    await bring(engine, before)
-    after = None
-    if changes is not None:
-        own = base["addresses"][0]
-        extra = {"ip": own["ip"] + "1", "ports": "80"}
-        if "addresses" in changes:
-            changes = {"addresses": [own, extra] if changes["addresses"] == "more" else [extra]}
-        after = farm(**{**base, "backends": BACKENDS[family], **changes})
-    await bring(engine, after)
-    assert await engine.verifier.farm("bystander") is None
-    await bring(engine, before)
-    assert await engine.verifier.farm("bystander") is None
-
-
 @pytest.mark.parametrize("first", ["idle", "dsr"])
 async def test_rules_are_written_anew_whatever_farm_comes_first(engine: Bench, first: str) -> None:
     """nftlb makes no rules of a farm that is down, and of one in the mode dsr none in these tables."""

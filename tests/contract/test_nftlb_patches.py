@@ -363,6 +363,11 @@ def test_server_header(nftlb: Daemon) -> None:
     assert headers.get("Server", "").startswith("nftlb/1.0.7+kube-nftlb.")
 
 
+def test_fully_random(nftlb: Daemon) -> None:
+    nftlb.post(farm("one"))
+    assert "masquerade fully-random" in nft("list", "chain", "ip", "nftlb", "postrouting")
+
+
 def test_every_patch_is_applied_and_has_a_test() -> None:
     series = (PATCHES / "series").read_text(encoding="utf-8").split()
     assert series == sorted(path.name for path in PATCHES.glob("*.patch"))

@@ -1,16 +1,20 @@
 """The agent's own table: the kernel takes what we say, and has what we think it has."""
 
+import socket
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from ipaddress import ip_address
 
 import pytest
 
-from kube_nftlb.agent.table.base import SET_NAMES
+from kube_nftlb.agent.table.base import SET_NAMES, nftlb_port
 from kube_nftlb.agent.table.layout import (
+    ANSWERED_HERE,
     BACKEND_SOURCES,
     HAIRPIN,
     LISTENERS,
     NO_ENDPOINTS,
+    NOT_FROM_NODE,
     SOURCES,
     TABLE,
     refused,
@@ -85,6 +89,25 @@ async def test_an_element_goes_from_one_owner_to_another_in_either_order(node: N
     await node.give({"a": guarded("a"), "b": refusing("10.96.0.1")})
 
 
+def connects(port: int, *as_user: str) -> bool:
+    command = [*as_user, "bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0 or "Connection refused" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+async def test_only_root_connects_to_the_port_of_nftlb(node: Node) -> None:
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert connects(port, *nobody)
+        table = AgentTable(node.nft, nftlb_port(port))
+        await table.create()
+        assert await drift(node.reader, table.state) is None
+        assert not connects(port, *nobody)
+        assert connects(port)
+
+
 def looked_up(name: str) -> Element:
     """Any element of one of the maps and sets that all farms share."""
     scope, _, family = name.rpartition("-")
@@ -94,7 +117,7 @@ def looked_up(name: str) -> Element:
     key = ip if scope.endswith("-all") else f"tcp . {ip} . 80"
     if scope == BACKEND_SOURCES:
         return Element(name, f"{key} . {ip}", ip)
-    value = "" if scope.startswith(LISTENERS) else ip if scope == SOURCES else "drop"
+    value = "" if scope.startswith((LISTENERS, ANSWERED_HERE, NOT_FROM_NODE)) else ip if scope == SOURCES else "drop"
     return Element(name, key, value)
 
 

@@ -57,7 +57,7 @@ _VALUES = {
 }
 
 
-PATCHED = "nftlb/1.0.7+kube-nftlb.1"
+PATCHED = "nftlb/1.0.7+kube-nftlb.2"
 
 
 class FakeNftlb:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.settings import NftlbSettings
 from lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
 from tests.builders.manifests import farm, policy, service
 from tests.functional.cluster import Cluster, eventually
@@ -178,3 +179,12 @@ def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cl
     guarded.lab.restart("agent", own)
     eventually(lambda: guarded.get("nftlbnode", own)["metadata"]["resourceVersion"] != version, "it reports again")
     eventually(lambda: guarded.get("nftlbnode", own)["status"]["watermark"] != "999999999", "the truth is back")
+
+
+def test_nftlb_answers_root_alone(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    port = NftlbSettings.from_environment(cluster.lab.environment(node)).port
+    connect = ("bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}")
+    assert cluster.lab.exec(node, *connect).returncode == 0
+    nobody = cluster.lab.exec(node, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *connect)
+    assert "Connection refused" in nobody.stderr

@@ -68,7 +68,7 @@ def node_status(
         ),
         drift_repaired=progress.drift_repaired,
         last_error=progress.last_error[:_ERROR_MAX],
-        versions=versions,
+        versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),
         conditions=tuple(
             _condition(kind, status, reason, message, known.get(kind), stamp)
             for kind, (status, reason, message) in {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}.items()

@@ -32,6 +32,7 @@ class Progress:
     drift_repaired: int = 0
     last_error: str = ""
     engine_error: str = ""
+    nftlb_version: str = ""
     watermark: int = 0
     slice_watermark: int = 0
     policy_watermark: int = 0

@@ -1,10 +1,11 @@
 """The contents of the agent table that all farms share: sets and maps for their elements, and chains. Pure: no I/O."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kube_nftlb.agent.table import hooks
 from kube_nftlb.agent.table.layout import (
+    ANSWERED_HERE,
     BACKEND_MARKS,
     BACKEND_SOURCES,
     CONNECTIONS,
@@ -18,6 +19,7 @@ from kube_nftlb.agent.table.layout import (
     MARKS,
     MASQUERADE,
     NO_ENDPOINTS,
+    NOT_FROM_NODE,
     POLICY,
     QUEUES,
     RESETS,
@@ -46,20 +48,25 @@ _VERDICT_MAPS = (
 _UNSERVED = tuple(f"{family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
 
 
-def _listened_on(verdict: str) -> tuple[str, ...]:
-    """Return the rules for new connections to listeners that nobody has translated."""
-    return (
-        "ct state != new return",
-        "ct status dnat return",
-        *(
-            rule
-            for family in _ADDRESS_TYPE
-            for rule in (
-                f"meta l4proto . {family} daddr . th dport @{LISTENERS}-{family} {verdict}",
-                f"{family} daddr @{LISTENERS}-all-{family} {verdict}",
-            )
-        ),
-    )
+_PORTS = "meta l4proto { tcp, udp, sctp }"
+
+
+def _at(name: str, verdict: str, used: frozenset[str]) -> tuple[str, ...]:
+    """Return the rules for packets to the listeners in these sets, of those that are used."""
+    rules = {
+        f"{name}{scope}-{family}": f"{match} @{name}{scope}-{family} {verdict}"
+        for family in _ADDRESS_TYPE
+        for scope, match in (
+            ("", f"meta l4proto . {family} daddr . th dport"),
+            ("-all", f"{_PORTS} {family} daddr"),
+        )
+    }
+    return tuple(rule for set_, rule in rules.items() if set_ in used)
+
+
+def _untranslated(used: frozenset[str], *exempt: str) -> tuple[str, ...]:
+    """Return the rules that drop new connections to listeners if nobody has translated them; ``exempt`` come first."""
+    return ("ct state != new return", "ct status dnat return", *exempt, *_at(LISTENERS, "drop", used))
 
 
 _FROM_LOCAL_PODS = tuple(f"{family} saddr @{LOCAL_PODS}-{family} return" for family in _ADDRESS_TYPE)
@@ -83,10 +90,14 @@ _SETS = (
     )
     + tuple(
         NamedSet(f"{name}-{family}", f"type {key};")
-        for name in (LISTENERS, MARKED)
+        for name in (LISTENERS, ANSWERED_HERE, NOT_FROM_NODE, MARKED)
         for family, key in _LISTENER_KEY.items()
     )
-    + tuple(NamedSet(f"{LISTENERS}-all-{family}", f"type {key};") for family, key in _ADDRESS_TYPE.items())
+    + tuple(
+        NamedSet(f"{name}-all-{family}", f"type {key};")
+        for name in (LISTENERS, ANSWERED_HERE, NOT_FROM_NODE)
+        for family, key in _ADDRESS_TYPE.items()
+    )
     + tuple(NamedSet(f"{HAIRPIN}-{family}", f"type {key} . {key};") for family, key in _ADDRESS_TYPE.items())
 )
 
@@ -109,12 +120,22 @@ _UNSERVED_CHAINS = tuple(
 A chain of the type nat is for first packets alone.
 """
 
-_UNSERVED_BY_DAEMON = (
-    # Or nftlb is making its rules anew. A packet that came by in that moment would never be translated, however often
-    # it is sent; one that is dropped is new when it comes again. To a process a drop would be an error.
-    Chain("unserved", (*_listened_on("drop"), *_UNSERVED), hooks.filter_hook("forward", -5)),
-    Chain("unserved-output", (*_listened_on("return"), *_UNSERVED), hooks.filter_hook("output", -90)),
-)
+
+def _unserved_by_daemon(used: frozenset[str]) -> Iterator[Chain]:
+    """Yield the chains for packets that nobody has translated by now, while nftlb serves farms.
+
+    It may be making its rules anew. A packet that passed in that moment would be refused by who knows no Service, or
+    never be translated, however often it is sent; one that is dropped is new when it comes again. To a process that
+    sends UDP this is an error (EPERM), as with a firewall; TCP repeats without telling.
+    """
+    # What the node sends to itself is decided on as it leaves.
+    arriving = _untranslated(used, 'iif "lo" return', *_at(ANSWERED_HERE, "return", used))
+    leaving = _untranslated(used, *_at(NOT_FROM_NODE, "return", used))
+    yield Chain("unserved", (*_untranslated(used), *_UNSERVED), hooks.filter_hook("forward", -5))
+    yield Chain("unserved-input", arriving, hooks.filter_hook("input", -5))
+    yield Chain("unserved-output", (*leaving, *_UNSERVED), hooks.filter_hook("output", -90))
+
+
 _LISTENER_SETS = frozenset(f"{LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in _ADDRESS_TYPE)
 
 SET_NAMES = frozenset(named.name for named in _SETS)
@@ -124,7 +145,7 @@ SET_NAMES = frozenset(named.name for named in _SETS)
 @functools.lru_cache
 def base(used: frozenset[str]) -> Contents:
     """Return what all farms share if these of SET_NAMES have elements."""
-    unserved = _UNSERVED_BY_DAEMON if used & _LISTENER_SETS else _UNSERVED_CHAINS
+    unserved = tuple(_unserved_by_daemon(used)) if used & _LISTENER_SETS else _UNSERVED_CHAINS
     chains = (
         *_CHAINS,
         *unserved,
@@ -135,6 +156,12 @@ def base(used: frozenset[str]) -> Contents:
         *hooks.marking(used),
     )
     return Contents(sets=_SETS, chains=chains)
+
+
+def nftlb_port(port: int) -> Contents:
+    """Return what keeps every user but root from the port of nftlb's API on this node."""
+    rule = f"ip daddr 127.0.0.1 tcp dport {port} meta skuid != 0 goto refuse"
+    return Contents(chains=(Chain("nftlb-port", (rule,), "type nat hook output priority -90; policy accept;"),))
 
 
 def environment(local_pods: Mapping[Family, Iterable[str]], service_ranges: Mapping[Family, Iterable[str]]) -> Contents:

@@ -43,6 +43,10 @@ SERVICE_RANGES = "service-ranges"
 
 LISTENERS = "listeners"
 """The sets of all listeners."""
+ANSWERED_HERE = "answered-here"
+"""The sets of those whose connections the node itself answers, untranslated."""
+NOT_FROM_NODE = "not-from-node"
+"""The sets of those at which the node's own processes are not served, or not translated."""
 
 CONNECTIONS = "connections"
 """The maps from a listener to the chain for each new incoming connection."""
@@ -91,9 +95,9 @@ def hairpin(ip: str) -> Element:
 
 
 def is_deferrable(contents: Contents) -> bool:
-    """Return True if contents can be added after a farm is served: refusals, and the set of listeners."""
+    """Return True if contents can be added after a farm is served: refusals, and sets of listeners."""
     return not (contents.chains or contents.sets) and all(
-        entry.value == REFUSE or entry.set.startswith(LISTENERS) for entry in contents.elements
+        entry.value == REFUSE or entry.set.startswith((LISTENERS, NOT_FROM_NODE)) for entry in contents.elements
     )
 
 

@@ -16,8 +16,10 @@ _NOTHING = Contents()
 class AgentTable:
     """The table in the kernel, and the contents of each owner."""
 
-    def __init__(self, nft: Nftables) -> None:
+    def __init__(self, nft: Nftables, always: Contents = _NOTHING) -> None:
+        """Take contents that belong to no owner, and are ``always`` there."""
         self._nft = nft
+        self._always = always
         self.fallback: Callable[[str], Contents] = lambda _: Contents()
         """Returns the contents of a farm if the kernel refuses its rules when the table is created."""
         self._owners: dict[str, Contents] = {}
@@ -37,7 +39,7 @@ class AgentTable:
 
         By that name a restarted agent recognizes a table that needs no change.
         """
-        return combined([self._base(), *self._owners.values(), self._seal()])
+        return combined([self._base(), self._always, *self._owners.values(), self._seal()])
 
     def _base(self) -> Contents:
         return base(frozenset(self._elements))
@@ -71,7 +73,8 @@ class AgentTable:
     def expect(self, owners: Mapping[str, Contents]) -> None:
         """Set all owners and their contents without touching the kernel."""
         # Another version of the agent may have other rules.
-        self._owners, self._present, self._elements, self._digest = {}, {}, Counter(), _digest("", base(SET_NAMES))
+        self._owners, self._present, self._elements = {}, {}, Counter()
+        self._digest = _digest("", base(SET_NAMES) | self._always)
         for owner, contents in {ENVIRONMENT: environment({}, {}), **owners}.items():
             self._hold(owner, contents)
 
@@ -117,12 +120,17 @@ class AgentTable:
         contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)]
         contents.extend(self._owners[owner] for owner in farms if owner in self._owners)
         used = frozenset(entry.set for each in contents for entry in each.elements)
-        return await self._nft.check(creation(TABLE, combined([base(used), *contents])))
+        return await self._nft.check(creation(TABLE, combined([base(used), self._always, *contents])))
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
         """Return the state of these keys and owners, and of what all share; other owners cost nothing."""
         own = combined(
-            [self._base(), *(self._owners[owner] for owner in owners if owner in self._owners), self._seal()]
+            [
+                self._base(),
+                self._always,
+                *(self._owners[owner] for owner in owners if owner in self._owners),
+                self._seal(),
+            ]
         )
         values = {key: self._present[key] for key in keys if key in self._present}
         # An element of several owners has the value of the last of them, and stays until the last is gone.

@@ -15,13 +15,23 @@ def local_clients(family: str) -> tuple[str, str]:
 
 def contents(farm: NodeFarm) -> Contents:
     """Return a farm's part of the agent table that does not depend on the engine."""
+    listeners = list(farm.listeners)
     common = source_ranges.contents(farm) | Contents(
-        frozenset(layout.listener(layout.LISTENERS, listener) for listener in farm.listeners)
+        frozenset(layout.listener(name, listener) for name in _listener_sets(farm) for listener in listeners)
     )
     if farm.refuses:
         # The engine would let connections run into a timeout.
         return common | layout.refused(farm.listeners)
     return common | Contents(frozenset(_masquerading(farm))) | _without_local_endpoints(farm)
+
+
+def _listener_sets(farm: NodeFarm) -> Iterator[str]:
+    """Yield the sets that a farm's listeners are in."""
+    yield layout.LISTENERS
+    if farm.spec.mode == "local":
+        yield layout.ANSWERED_HERE
+    if farm.spec.mode in ("local", "dsr") or not farm.spec.intra_connect:
+        yield layout.NOT_FROM_NODE
 
 
 def _without_local_endpoints(farm: NodeFarm) -> Contents:

@@ -83,3 +83,14 @@ async def test_a_daemon_that_hangs_is_told_of_before_the_request_ends(tmp_path: 
     assert told[1:] == [""]
     await talk.change(POST)
     assert len(told) == 2
+
+
+async def test_the_version_is_told_first_and_when_it_changes(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    nftlb, told = FakeNftlb(), list[str]()
+    talk = NftlbClient("http://nftlb", tmp_path / "key", transport=nftlb.transport(), on_version=told.append)
+    for version in (nftlb.version, nftlb.version, ""):
+        nftlb.version = version
+        await talk.farms()
+    assert told == ["1.0.7+kube-nftlb.2", "unpatched"]
+    assert not talk.patched

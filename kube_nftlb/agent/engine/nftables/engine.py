@@ -19,6 +19,7 @@ from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.nftables.store import Store
 from kube_nftlb.agent.engine.nftables.support import unsupported
 from kube_nftlb.agent.engine.owners import ListenerOwners
+from kube_nftlb.agent.engine.untranslated import Untranslated
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import policies, source_ranges
@@ -54,6 +55,7 @@ class NftablesEngine:
         self._flows = Flows(connections)
         self._state_file = StateFile(state_file)
         self._programmed: dict[str, Programmed] = {}
+        self._untranslated = Untranslated(self._programmed, connections)
         self._owners = ListenerOwners()
         self._next_farm = layout.FARM_FIRST
         self._loaded = False
@@ -107,6 +109,7 @@ class NftablesEngine:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
             self._loaded = True
+            await self._untranslated.forget(self._clock.now())
             self._next_farm = await self._store.load() + 1
             for placement in self._store.placements.values():
                 self._note(placement)
@@ -193,6 +196,7 @@ class NftablesEngine:
         """See ``Engine``."""
         del name
         await self._store.repair()
+        await self._untranslated.forget(self._clock.now())
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
@@ -203,6 +207,7 @@ class NftablesEngine:
         """See ``Engine``."""
         now = self._clock.now()
         await self._flows.again(now)
+        await self._untranslated.again(now)
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
             self._swept = self._store.revision

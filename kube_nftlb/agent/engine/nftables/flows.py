@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from kube_nftlb.agent.endpoints.selection import cut_off
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.untranslated import destinations
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.conntrack import Connections, Destination
 
 WATCH_S = 2
 """Flows are looked for until this long after a change: one may just have begun."""
-
-_PROTOCOLS = {"All": ("tcp", "udp", "sctp"), "TCP": ("tcp",), "UDP": ("udp",), "SCTP": ("sctp",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Flows:
             await self._watch((change.name, ""), listeners, cleanup)
 
     async def _watch(self, key: tuple[str, str], listeners: Iterable[Listener], cleanup: _Cleanup) -> None:
-        to = tuple(_destinations(listeners))
+        to = tuple(each for listener in listeners for each in destinations(listener))
         flows = any(each.protocol == "udp" for each in to)
         if not (flows or cleanup.cut):
             return
@@ -84,7 +83,7 @@ class Flows:
 
     async def forget_stale(self, name: str, listeners: Iterable[Listener]) -> None:
         """Forget flows to endpoints that a farm has not."""
-        to = tuple(_destinations(listeners))
+        to = tuple(each for listener in listeners for each in destinations(listener))
         if name in self._endpoints and any(each.protocol == "udp" for each in to):
             await self._clean(_Cleanup(to, self._endpoints[name], frozenset(), begun=False, until=0))
 
@@ -101,9 +100,3 @@ class Flows:
 def _endpoints(farm: NodeFarm) -> frozenset[tuple[bytes, int]]:
     backends = [*(each.backend for each in farm.endpoints), *farm.candidates.cluster]
     return frozenset((layout.packed(each.ip), each.port or 0) for each in backends)
-
-
-def _destinations(listeners: Iterable[Listener]) -> Iterable[Destination]:
-    for each in listeners:
-        for protocol in _PROTOCOLS[each.protocol]:
-            yield Destination(each.ip, protocol, each.port)

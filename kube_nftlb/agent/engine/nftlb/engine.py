@@ -21,6 +21,7 @@ from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.nftlb.wanted import Target, Wanted, incomplete
+from kube_nftlb.agent.engine.untranslated import Untranslated
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import layout, policies, traffic_policy
@@ -61,6 +62,7 @@ class NftlbEngine:
         self.verifier = Verifier(self.mirror.present, reader, self.mirror.sessions)
         self.cleaner = ConnectionCleaner(self.mirror.present, self.mirror.sessions, connections)
         self._stale = StaleConnections(self.cleaner)
+        self._untranslated = Untranslated(self.mirror.programmed, connections)
         self._wanted = Wanted(self.mirror.present, table)
         self._startup_file = StartupFile(startup_file)
         self._loaded = False
@@ -109,9 +111,12 @@ class NftlbEngine:
 
     async def load(self) -> bool:
         """See ``Engine``."""
-        restarted = self._loaded and self.mirror.restarted()
+        restarted = self.mirror.restarted()
         await self.mirror.sync()
         if restarted:
+            # Or this agent was: who knows what went on before.
+            await self._untranslated.forget(self._clock.now())
+        if restarted and self._loaded:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
         self._loaded = True
@@ -216,6 +221,7 @@ class NftlbEngine:
             await self.mirror.rebuild()
         else:
             await self.mirror.reload(name)
+        await self._untranslated.forget(self._clock.now())
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
@@ -230,6 +236,7 @@ class NftlbEngine:
         deferred, self._deferred = self._deferred, {}
         refused = await self._table.update(deferred)
         await self._stale.again(now)
+        await self._untranslated.again(now)
         try:
             self._startup_file.save_if_due(
                 now, present=len(self.mirror.present), in_conflict=self._in_conflict, busy=busy

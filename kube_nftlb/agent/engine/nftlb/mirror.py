@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb import errors
+from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.translate import listeners, programmed
@@ -21,8 +22,6 @@ from kube_nftlb.nftlb.requests import (
     Request,
     Step,
     after,
-    drops_table,
-    leaves_rules,
     put_request,
     request,
     restarts,
@@ -79,8 +78,8 @@ class Mirror:
             if not remaining:
                 continue
             if not self._client.patched:
-                dropped = dropped or any(drops_table(self.present.get(step.name), step) for step in remaining)
-                messy = any(leaves_rules(self.present.get(step.name), step) for step in remaining)
+                dropped = dropped or any(unpatched.drops_table(self.present.get(step.name), step) for step in remaining)
+                messy = any(unpatched.leaves_rules(self.present.get(step.name), step) for step in remaining)
             restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
             for name in (self.present.keys() if dropped or messy else restarted) - kept.keys():
                 kept[name] = await self.sessions.remembered(name)
@@ -155,9 +154,7 @@ class Mirror:
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
         farm = self.present[name]
-        # An unpatched nftlb can put neither down without harm (docs/nftlb-defects.md).
-        harmful = (farm.ipv6 and not farm.ingress) or (farm.persistent and len(farm.addresses) > 1)
-        if harmful and not self._client.patched:
+        if unpatched.cannot_be_put_down(farm) and not self._client.patched:
             await self.rebuild()
             return
         remembered = await self.sessions.remembered(name)

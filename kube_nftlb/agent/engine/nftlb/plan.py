@@ -10,6 +10,7 @@ with one mark. And before the persistence changes its sessions are removed, whic
 
 from collections.abc import Iterator, Mapping
 
+from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import (
     PutFarm,
@@ -19,7 +20,6 @@ from kube_nftlb.nftlb.requests import (
     RemoveSession,
     Step,
     after,
-    restarts,
 )
 
 
@@ -44,10 +44,10 @@ def steps(
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
             needed = objects.clash(news, list(before.bound_ports()))
-            (first if needed else last).extend(_removal(before))
+            (first if needed else last).extend(_removal(before, patched=patched))
             continue
         if before is not None and _must_be_new(before, farm, patched=patched):
-            first.extend(_removal(before))
+            first.extend(_removal(before, patched=patched))
             before = None
         if before is None:
             middle.append(PutFarm(farm))
@@ -90,30 +90,24 @@ def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
 def _must_be_new(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> bool:
     """Return True if nftlb cannot get from one to the other.
 
-    It translates for one protocol per farm, the last that it was sent; its rules for the mode dsr have nothing in
-    common with the others; and an unpatched one cannot restart a farm with persistence and several addresses
-    (docs/nftlb-defects.md).
+    It translates for one protocol per farm, the last that it was sent, and its rules for the mode dsr have nothing in
+    common with the others.
     """
     if before.ingress != farm.ingress:
         return True
     if _kinds(before) and not _kinds(before) <= _kinds(farm):
         return True
-    several = len(before.addresses) > 1
-    return not patched and several and (before.persistent or farm.persistent) and restarts(before, PutFarm(farm))
+    return not patched and unpatched.cannot_restart(before, farm)
 
 
 def _kinds(farm: objects.Farm) -> set[tuple[str, str]]:
     return {(address.protocol, address.family) for address in farm.addresses.values()}
 
 
-def _removal(farm: objects.Farm) -> list[Step]:
-    """Return the steps that remove a farm. nftlb leaves its chains behind unless all but one address go first.
-
-    With persistence it leaves something behind in any case, and the engine clears that away.
-    """
-    if farm.persistent:
-        return [RemoveFarm(farm.name)]
-    return [*(RemoveAddress(farm.name, address) for address in list(farm.addresses)[1:]), RemoveFarm(farm.name)]
+def _removal(farm: objects.Farm, *, patched: bool) -> list[Step]:
+    """Return the steps that remove a farm."""
+    first = [] if patched else unpatched.removed_first(farm)
+    return [*first, RemoveFarm(farm.name)]
 
 
 def _patches(before: objects.Farm, farm: objects.Farm) -> list[objects.Farm]:

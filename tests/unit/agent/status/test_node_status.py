@@ -24,6 +24,10 @@ def test_all_is_well() -> None:
     }
 
 
+def test_the_version_of_nftlb_is_shown() -> None:
+    assert report(Progress(nftlb_version="unpatched")).versions.nftlb == "unpatched"
+
+
 def test_a_silent_nftlb_makes_the_node_not_ready() -> None:
     said = conditions(report(Progress(engine_error="connection refused")))
     assert said["Ready"] == ("False", "NftlbUnreachable")

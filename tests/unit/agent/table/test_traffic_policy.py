@@ -41,6 +41,19 @@ def test_a_node_port_is_listened_on_at_the_nodes_own_addresses() -> None:
     assert listened == {("10.96.0.10", "80"), ("172.31.0.11", "30080")}
 
 
+@pytest.mark.parametrize(
+    ("changes", "sets"),
+    [
+        pytest.param({}, set(), id="served for all"),
+        pytest.param({"intraConnect": False}, {"not-from-node-ip"}, id="not for the node itself"),
+        pytest.param({"mode": "local"}, {"not-from-node-ip", "answered-here-ip"}, id="the node answers"),
+    ],
+)
+def test_where_untranslated_connections_are_let_through(changes: dict[str, Any], sets: set[str]) -> None:
+    seen = view(**changes)
+    assert {entry.set for entry in seen.after.elements} == {"listeners-ip", *sets}
+
+
 def test_without_a_backend_everything_is_refused() -> None:
     seen = view(addresses=[CLUSTER_IP, NODE_PORT], backends=[], trafficPolicy="Local")
     assert verdicts(seen.after) == {"tcp . 10.96.0.10 . 80": "goto refuse", "tcp . 172.31.0.11 . 30080": "goto refuse"}

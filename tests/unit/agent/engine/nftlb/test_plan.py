@@ -68,10 +68,11 @@ def test_a_range_that_grows_is_not_listened_on_twice() -> None:
     assert [type(step) for step in steps] == [RemoveAddress, PutFarm]
 
 
-def test_a_farm_loses_all_but_one_of_its_addresses_before_it_goes() -> None:
+def test_a_farm_loses_all_but_one_of_its_addresses_before_it_goes_from_an_unpatched_nftlb() -> None:
     before = farm(addresses=[address(ports="80"), address(ports="81")])
-    steps = plan.steps({"f": before}, {"f": None})
+    steps = plan.steps({"f": before}, {"f": None}, patched=False)
     assert steps == [RemoveAddress("f", "f-10.96.0.10-81"), RemoveFarm("f")]
+    assert plan.steps({"f": before}, {"f": None}) == [RemoveFarm("f")]
 
 
 _BACKENDS = st.dictionaries(
