@@ -62,6 +62,10 @@ class FakeEngine:
             for name, farm in self.farms.items()
         }
 
+    @property
+    def suspects(self) -> Collection[str]:
+        return ()
+
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         return self.blockers.get(farm.name)
 

@@ -51,6 +51,11 @@ class Engines:
             return Blocker("NftlbUnreachable", message)
         return engine.unsupported(farm)
 
+    @property
+    def suspects(self) -> Collection[str]:
+        """See ``Engine``."""
+        return self._nftlb.suspects
+
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """See ``Engine``."""
         return set().union(*(engine.owners(listeners) for engine in self._all))

@@ -79,7 +79,7 @@ async def test_an_unexpected_exception_does_not_end_the_loop(node: Node) -> None
     await node.settle(21)
     assert node.clock.now() - began >= Timing().unexpected_s
     assert "nobody thought of this" in node.loop.progress.last_error
-    assert node.engine.farms["web--http"].generation == 2
+    assert node.engine.farms["web--http"].version.generation == 2
 
 
 async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
@@ -144,7 +144,7 @@ async def test_trouble_of_the_engines_own_is_reported_and_stops_nothing(node: No
     await until(lambda: node.loop.progress.last_error == "cannot write a file")
     node.put(farm(generation=2, version=21, scheduler="weight"))
     await node.settle(21)
-    assert node.engine.farms["web--http"].generation == 2
+    assert node.engine.farms["web--http"].version.generation == 2
 
 
 async def test_a_farm_that_the_engine_cannot_serve_is_reported(node: Node) -> None:
@@ -225,7 +225,7 @@ async def test_a_farm_keeps_its_rules_if_the_kernel_refuses_the_new_ones(node: N
     node.put(farm(addresses=RANGES, limits={"new": "3/second"}, generation=2, version=21))
     await node.settle(21)
     assert node.reason() == "Refused"
-    assert node.engine.farms["web--http"].generation == 1
+    assert node.engine.farms["web--http"].version.generation == 1
     assert chains
     assert {name: node.nft.chains.get(name) for name in chains} == chains
     node.put(farm(addresses=RANGES, generation=3, version=22))
