@@ -23,6 +23,7 @@ from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
@@ -50,8 +51,9 @@ def main(settings: AgentSettings) -> None:
 
 
 async def _run(settings: AgentSettings) -> None:
+    servers = ApiServers(settings.api_servers)
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT))
+        kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
         reporter = NodeReporter(kube, settings.node_name)
         inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed))
         own_node = OwnNode(settings.node_name)

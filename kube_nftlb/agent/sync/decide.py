@@ -60,6 +60,11 @@ class Keep:
     problem: Problem | None = None
     retry_after_s: float | None = None
 
+    @property
+    def is_engine_away(self) -> bool:
+        """True if the farm waits for its engine."""
+        return self.problem is not None and self.problem.waits
+
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:

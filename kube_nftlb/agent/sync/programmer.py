@@ -223,7 +223,7 @@ class Programmer:
             decision,
             facts,
             self._engine.programmed.get(name),
-            known=bool(self._table.owned(name)),
+            owned=self._table.owned(name),
             restricted=key is not None and self._index.restricted(key),
         )
 
