@@ -196,6 +196,11 @@ class AgentSettings(CommonSettings):
     """KUBE_NFTLB_NODE_NAME: name of the Node that the agent runs on; required."""
     sync_overdue_s: float
     """KUBE_NFTLB_SYNC_OVERDUE_SECONDS: lag after which the agent reports unhealthy, 1 to 3600 (60)."""
+    proxy_mode_address: ListenAddress | None
+    """KUBE_NFTLB_PROXY_MODE_ADDRESS: address of /proxyMode, ``host:port`` (none).
+
+    Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249.
+    """
     nftlb: NftlbSettings
     pod_cidrs: tuple[IpNetwork, ...]
     """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of this node's pods (spec.podCIDRs of the Node)."""
@@ -231,6 +236,11 @@ class AgentSettings(CommonSettings):
             log_format=log_format(environ),
             node_name=node_name,
             sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
+            proxy_mode_address=(
+                listen_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS", "")
+                if environ.get("KUBE_NFTLB_PROXY_MODE_ADDRESS")
+                else None
+            ),
             nftlb=NftlbSettings.from_environment(environ),
             pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
             node_port_addresses=(

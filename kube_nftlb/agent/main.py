@@ -11,7 +11,7 @@ from kube_nftlb import logs, metrics
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
-from kube_nftlb.agent.health.probes import AgentHealth, serve_health
+from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
@@ -73,11 +73,14 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
             asyncio.create_task(watch_policies(kube, inputs), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
-            asyncio.create_task(serve_health(health, settings.health_address), name="health"),
+            asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
             asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
         ]
+        if settings.proxy_mode_address is not None:
+            serving = serve_when_free(proxy_mode, settings.proxy_mode_address, what="proxy mode")
+            tasks.append(asyncio.create_task(serving, name="proxy-mode"))
         daemon_set = None
         if settings.daemon_set:
             daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)

@@ -48,6 +48,7 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "agent": {
             "syncOverdueSeconds": 30,
+            "proxyMode": True,
             "nodeSelector": {"kubernetes.io/os": "linux"},
             "affinity": {"nodeAffinity": {}},
             "updateStrategy": {"maxUnavailable": 3},
