@@ -105,19 +105,18 @@ class NftlbClient:
             metrics.NFTLB_REQUESTS_FAILED.labels("Refused").inc()
             raise errors.NftlbError(200, str(answer))
 
-    async def send(self, request: Request, patience_s: float | None = None) -> str:
+    async def send(self, request: Request) -> str:
         """Return the answer's body. Raises NftlbError (status 400 and above) and NftlbUnreachableError."""
-        patience_s = self.patience_s if patience_s is None else patience_s
         self._end_of_another()
         exchange = asyncio.create_task(self._exchange(request), name="nftlb")
         try:
-            await asyncio.wait([exchange], timeout=patience_s)
+            await asyncio.wait([exchange], timeout=self.patience_s)
         except asyncio.CancelledError:
             exchange.cancel()
             raise
         if not exchange.done():
             self._left_alone = exchange
-            raise errors.NftlbHangsError(f"{request.method} {request.path} is not answered in {patience_s:g} s")
+            raise errors.NftlbHangsError(f"{request.method} {request.path} is not answered in {self.patience_s:g} s")
         response = exchange.result()
         if response.status_code >= 400:
             raise errors.NftlbError(response.status_code, response.text.strip() or response.reason_phrase)

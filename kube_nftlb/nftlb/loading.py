@@ -16,7 +16,7 @@ def begin(startup_file: Path) -> Path | None:
     try:
         if loading.exists():
             loading.replace(failed)
-            print(f"nftlb ended as it loaded its farms, now {failed}: the agent sends them one by one", file=sys.stderr)
+            print(f"nftlb ended as it loaded its farms, now {failed}: the agent sends them again", file=sys.stderr)
         if not startup_file.exists():
             return None
         return startup_file.replace(loading)

@@ -65,7 +65,7 @@ class Engine(Protocol):
 
     @property
     def suspects(self) -> Collection[str]:
-        """Farms that may bring the data plane down: ``apply`` each alone, and after all others."""
+        """Farms that may bring the data plane down: ``apply`` each alone, and after others that wait."""
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """Return why this engine cannot serve a farm now, or None if it can. No I/O."""

@@ -123,6 +123,8 @@ class NftlbEngine:
     async def load(self) -> bool:
         """See ``Engine``."""
         restarted = self._loaded and self.mirror.restarted()
+        # To read thousands of farms takes a while, so that nobody could tell if it hangs.
+        await self.mirror.ping()
         await self.mirror.sync()
         self._startup_file.loaded()
         if restarted:

@@ -19,7 +19,7 @@ from kube_nftlb.agent.model import Programmed
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects
-from kube_nftlb.nftlb.client import SILENT_AFTER_S, NftlbClient
+from kube_nftlb.nftlb.client import SILENT_AFTER_S, TIMEOUT_S, NftlbClient
 from kube_nftlb.nftlb.requests import (
     PutFarm,
     Request,
@@ -35,7 +35,8 @@ from kube_nftlb.nftlb.requests import (
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
 _PATIENCE_PER_FARM_S = 0.01
-"""How much longer nftlb may take to answer for each farm that it has: a transaction of its own reads all of them."""
+_PATIENCE_PER_BYTE_S = 0.0001
+"""How much longer nftlb may take for each farm that it has, as its transactions read all, and for what it is sent."""
 
 _T = TypeVar("_T")
 
@@ -56,7 +57,7 @@ class Mirror:
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
-        read = objects.recalled(await self._watched(self._client.farms()), self.present)
+        read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), self.present)
         self.present.clear()
         self.programmed.clear()
         self._owners.clear()
@@ -71,16 +72,17 @@ class Mirror:
         """Check that nftlb answers. Raises NftlbUnreachableError."""
         with contextlib.suppress(errors.NftlbError):
             # It has no lighter request than one for a farm that does not exist, which it refuses.
-            await self._watched(self._client.send(Request("GET", "/farms/-"), SILENT_AFTER_S))
+            await self._watched(self._client.send(Request("GET", "/farms/-")))
 
     async def _change(self, request: Request, names: Collection[str]) -> None:
         """Send a request that changes these farms."""
         self._suspects.sending(names)
-        await self._watched(self._client.change(request))
+        patience_s = _PATIENCE_PER_FARM_S * len(self.present) + _PATIENCE_PER_BYTE_S * len(request.body)
+        await self._watched(self._client.change(request), SILENT_AFTER_S + patience_s)
 
-    async def _watched(self, asking: Awaitable[_T]) -> _T:
+    async def _watched(self, asking: Awaitable[_T], patience_s: float = SILENT_AFTER_S) -> _T:
         """Return nftlb's answer, and note if it ends instead: later, of a request that it hangs over."""
-        self._client.patience_s = SILENT_AFTER_S + _PATIENCE_PER_FARM_S * len(self.present)
+        self._client.patience_s = patience_s
         try:
             answer = await asking
         except errors.NftlbEndedError as error:

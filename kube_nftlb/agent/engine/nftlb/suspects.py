@@ -1,7 +1,7 @@
 """Which farm makes nftlb end: learned from the requests that it had when it did.
 
-A farm that nftlb had when it ended is a suspect: it is sent alone, and after all others. If nftlb then ends again, the
-farm is a culprit, and left out for an hour.
+A farm that nftlb had when it ended is a suspect: it is sent alone, and after all others, for which it waits half a
+minute at most. If nftlb then ends again, the farm is left out for an hour.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,6 +12,8 @@ from kube_nftlb.agent.model import Version
 
 LEFT_OUT_S = 3600
 """How long a culprit is left out, unless its spec changes."""
+_PUT_OFF_S = 30
+"""How long a suspect waits for others, which may change without pause."""
 _ENDS = 2
 """How often nftlb ends over a farm until that is left out."""
 
@@ -19,7 +21,8 @@ _ENDS = 2
 class _Suspicion(NamedTuple):
     version: Version | None
     ends: int
-    left_out_until: float = float("-inf")
+    since: float
+    left_out_until: float
 
 
 class Suspects:
@@ -37,8 +40,9 @@ class Suspects:
 
     @property
     def names(self) -> Collection[str]:
-        """The farms that are best sent alone, and after all others."""
-        return self._suspicions.keys()
+        """The farms that are best sent after all others, by now."""
+        since = self._clock.now() - _PUT_OFF_S
+        return {name for name, suspicion in self._suspicions.items() if suspicion.since > since}
 
     def sending(self, names: Collection[str]) -> None:
         """Note that nftlb gets a request about these farms."""
@@ -55,8 +59,8 @@ class Suspects:
             version = self._versions.get(name)
             before = self._suspicions.get(name)
             ends = before.ends + 1 if before is not None and before.version == version else 1
-            until = self._clock.now() + LEFT_OUT_S if ends >= _ENDS else float("-inf")
-            self._suspicions[name] = _Suspicion(version, ends, until)
+            now = self._clock.now()
+            self._suspicions[name] = _Suspicion(version, ends, now, now + LEFT_OUT_S if ends >= _ENDS else now)
         return ended
 
     def expect(self, versions: Mapping[str, Version]) -> None:
