@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kube_nftlb import names
 from kube_nftlb.api.backend import BACKEND_NAME_PATTERN, Backend, BackendOptions
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.farm import BACKENDS_MAX, BackendsFrom, FarmSpec
+from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, FarmSpec
 from kube_nftlb.endpointslices.slices import Slice, SliceEndpoint, SlicePort
 
 _NAME_MAX = 253
@@ -63,9 +63,7 @@ class Resolved(NamedTuple):
     total: int
 
 
-def resolve(
-    reference: BackendsFrom, family: Family, protocol: str, slices: Iterable[Slice], most: int = BACKENDS_MAX
-) -> Resolved:
+def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iterable[Slice], most: int) -> Resolved:
     """Return up to ``most`` endpoints, ready ones first. ``slices`` are those of the Service, in any order.
 
     An IP and port in several slices (a pod that moves from one to another) is one endpoint, with the best entry: ready
@@ -97,7 +95,7 @@ def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
     """Return a spec with the backends that it refers to; one with backends written by hand is returned as it is."""
     if spec.backends_from is None:
         return spec
-    resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices)
+    resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
 
 

@@ -18,7 +18,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.kube import responses
+from kube_nftlb.kube import protobuf, responses
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
@@ -182,25 +182,24 @@ class Kube:
             "resourceVersion": resource_version,
             **_selectors(label_selector, field_selector),
         }
-        path = resource.path(namespace)
+        accept = protobuf.ACCEPT if resource in protobuf.RESOURCES else _JSON
         response = await self._send(
             "GET",
-            path,
+            resource.path(namespace),
             query=query,
-            accept=_METADATA if metadata_only else _JSON,
+            accept=_METADATA if metadata_only else accept,
             timeout_s=_WATCH_TIMEOUT_S + 30,
             silence_s=_WATCH_SILENCE_S,
         )
         try:
             if response.status != 200:
                 raise responses.error(response.status, await response.read())
-            async for line in responses.lines(response.content.iter_any()):
-                event = msgspec.json.decode(line)
+            async for event in responses.events(response):
                 if event["type"] == "ERROR":
                     raise responses.error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
-            # A ValueError is a truncated line.
+            # A ValueError is a truncated event.
             raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {error!r}") from error
         finally:
             response.close()

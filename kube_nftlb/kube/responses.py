@@ -6,6 +6,8 @@ import aiohttp
 import msgspec
 
 from kube_nftlb import errors
+from kube_nftlb.kube import protobuf
+from kube_nftlb.kube.resources import JsonObject
 
 
 async def read(response: aiohttp.ClientResponse) -> bytes:
@@ -17,6 +19,17 @@ async def read(response: aiohttp.ClientResponse) -> bytes:
     if response.status >= 300:
         raise error(response.status, data)
     return data
+
+
+async def events(response: aiohttp.ClientResponse) -> AsyncIterator[JsonObject]:
+    """Yield the events of a watch. Raises ValueError if one is malformed or cut off."""
+    chunks = response.content.iter_any()
+    if response.content_type == protobuf.CONTENT_TYPE:
+        async for frame in protobuf.frames(chunks):
+            yield protobuf.event(frame)
+    else:
+        async for line in lines(chunks):
+            yield msgspec.json.decode(line)
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -36,7 +49,7 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def error(status: int, data: bytes) -> errors.KubeError:
     """Return the error for a status and the Status object in the body."""
     try:
-        answer = msgspec.json.decode(data)
+        answer = protobuf.decoded(data) if data.startswith(protobuf.MAGIC) else msgspec.json.decode(data)
         reason, message = answer.get("reason", ""), answer.get("message", "")
     except ValueError:
         reason, message = "", data.decode(errors="replace")[:500]

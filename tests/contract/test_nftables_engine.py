@@ -26,6 +26,8 @@ from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.values import Scheduler
 from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
@@ -45,6 +47,7 @@ def servers(private_network: None) -> None:  # noqa: ARG001 - by name
     for command in (
         *(f"ip addr replace {ip}/32 dev lo" for ip in ENDPOINTS),
         "ip route replace 10.96.0.0/16 dev lo",
+        "ip route replace local 10.200.0.0/16 dev lo",
         "sysctl -qw net.ipv4.conf.all.route_localnet=1",
     ):
         subprocess.run(command.split(), check=True)
@@ -99,6 +102,9 @@ class Node:
             wanted = node_farm(farm(name=name, **spec), HERE, None)
             assert self.engine.unsupported(wanted) is None
             change = FarmChange(name, wanted, overlay=self.engine.overlay(wanted))
+        await self.apply(change)
+
+    async def apply(self, change: FarmChange) -> None:
         applied = await self.engine.apply([change])
         assert not {**applied.refused, **applied.rules_refused}
 
@@ -264,14 +270,27 @@ async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: No
 LIMITED = {"type": "LoadBalancer", "ip": VIPS[1], "ports": "80", "sourceRanges": ["192.0.2.0/24"]}
 
 
-async def test_more_than_4095_backends(node: Node) -> None:
-    many = spec(VIPS[0], scheduler="weight")
-    many["backends"] = [
-        raw_backend(f"pod-{number}", f"10.{200 + number // 65025}.{number // 255 % 255}.{number % 255 + 1}", port=PORT)
-        for number in range(4094)
-    ]
-    await node.put("web", many)
-    assert listed(f"chain inet {TABLE} random-4094-ip").count("dnat") == 2
+MANY = 6_000
+
+
+def many_backends() -> tuple[Backend, ...]:
+    """More than nftlb has marks for, as a farm gets them from EndpointSlices."""
+    ips = [f"10.200.{number // 250}.{number % 250 + 1}" for number in range(MANY)]
+    return tuple(Backend(name=ip.replace(".", "-"), ip=ip, port=PORT, ready=True) for ip in ips)
+
+
+@pytest.mark.parametrize(("scheduler", "more"), [("rr", {}), ("hash", {"schedParam": "srcip srcport"})])
+async def test_more_than_4095_backends(node: Node, scheduler: Scheduler, more: dict[str, Any]) -> None:
+    written = farm(name="web", **spec(VIPS[0], scheduler=scheduler, **more))
+    many = written.model_copy(update={"spec": written.spec.model_copy(update={"backends": many_backends()})})
+    wanted = node_farm(many, HERE, None)
+    await node.apply(FarmChange("web", wanted, overlay=node.engine.overlay(wanted)))
+    asked = reached(VIPS[0], MANY if scheduler == "rr" else 200)
+    assert asked.keys() <= {backend.ip for backend in many_backends()}
+    if scheduler == "rr":
+        assert set(asked.values()) == {1}, "each was chosen once"
+    else:
+        assert max(int(ip.split(".")[2]) for ip in asked) > 4095 // 250, "also those that nftlb has no marks for"
 
 
 class Packets(RuleBasedStateMachine):

@@ -3,7 +3,7 @@
 from kube_nftlb.api.farm.address import POLICIES_MAX, SOURCE_RANGES_MAX, Address
 from kube_nftlb.api.farm.backends_from import OVERRIDES_MAX, BackendsFrom, Override
 from kube_nftlb.api.farm.farm import Farm
-from kube_nftlb.api.farm.fields import ADDRESSES_MAX, BACKENDS_MAX
+from kube_nftlb.api.farm.fields import ADDRESSES_MAX, BACKENDS_MAX, ENDPOINTS_MAX
 from kube_nftlb.api.farm.session import SESSIONS_MAX, Session
 from kube_nftlb.api.farm.spec import LISTENERS_MAX, FarmSpec
 from kube_nftlb.api.farm.status import FarmStatus
@@ -11,6 +11,7 @@ from kube_nftlb.api.farm.status import FarmStatus
 __all__ = [
     "ADDRESSES_MAX",
     "BACKENDS_MAX",
+    "ENDPOINTS_MAX",
     "LISTENERS_MAX",
     "OVERRIDES_MAX",
     "POLICIES_MAX",

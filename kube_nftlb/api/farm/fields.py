@@ -1,6 +1,7 @@
 """The fields of a farm's spec. The rules about several of them are in ``farm.rules``."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -29,6 +30,9 @@ from kube_nftlb.api.values import (
 
 BACKENDS_MAX = 4094
 """nftlb has 12 bits for the marks of a farm's backends, of which 0 and 1 are reserved."""
+
+ENDPOINTS_MAX: Final[Mapping[Engine, int]] = {"nftlb": BACKENDS_MAX, "nftables": 16_384}
+"""How many endpoints a farm can refer to, by engine: the API server limits those that are written by hand."""
 
 ADDRESSES_MAX = 32
 

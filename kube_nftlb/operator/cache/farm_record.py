@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference, first_error
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import BackendsFrom, Farm, FarmStatus
+from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm, FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.sanitize import sanitized_spec
 from kube_nftlb.operator.farms.ports import PortKey
@@ -51,6 +51,8 @@ class Reference(NamedTuple):
     backends_from: BackendsFrom
     family: Family
     protocol: str
+    most: int
+    """How many of them the farm's engine can have."""
 
 
 class FarmRecord(NamedTuple):
@@ -163,7 +165,8 @@ def _reference(key: FarmKey, spec: Json) -> Reference | None:
         return None
     family: Family = "ipv6" if spec.get("family") == "ipv6" else "ipv4"
     service = ServiceKey(key.namespace, backends_from.service)
-    return Reference(service, backends_from, family, str(spec.get("protocol", "TCP")))
+    most = ENDPOINTS_MAX["nftables" if spec.get("engine") == "nftables" else "nftlb"]
+    return Reference(service, backends_from, family, str(spec.get("protocol", "TCP")), most)
 
 
 def _owner(references: Iterable[Json]) -> Owner | None:

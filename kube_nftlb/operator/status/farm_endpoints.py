@@ -30,7 +30,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
     if (reference := farm.reference) is None:
         return FarmEndpoints(farm.ready, farm.total)
     slices = cache.slices.of(reference.service)
-    resolved = resolve(reference.backends_from, reference.family, reference.protocol, slices)
+    resolved = resolve(reference.backends_from, reference.family, reference.protocol, slices, reference.most)
     endpoints = resolved.endpoints
     problems: list[Problem] = [
         Rejection("InvalidEndpoint", f"EndpointSlice {each.name}: {text!r} is not a usable {each.family} address")
@@ -39,7 +39,7 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
         for text in each.invalid
     ]
     if resolved.total > len(endpoints):
-        sentence = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of a farm"
+        sentence = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of the farm's engine"
         problems.append(Lasting("TooManyEndpoints", sentence))
     if cache.slices.is_cut(reference.service):
         sentence = "the EndpointSlices of this namespace have too many endpoints; some are left out"

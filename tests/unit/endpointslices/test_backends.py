@@ -15,9 +15,8 @@ from tests.builders import endpoint, endpoint_slice, farm, raw_backend
 
 def resolved(slices: Iterable[Slice], family: Family = "ipv4", protocol: str = "TCP", **reference: Any) -> Resolved:
     """Resolve a reference to the port http, unless another is given; None means the port without a name."""
-    return resolve(
-        BackendsFrom.model_validate({"service": "web", "port": "http", **reference}), family, protocol, slices
-    )
+    from_ = BackendsFrom.model_validate({"service": "web", "port": "http", **reference})
+    return resolve(from_, family, protocol, slices, BACKENDS_MAX)
 
 
 def joined(slices: Iterable[Slice], *options: Any, **fields: Any) -> tuple[ResolvedEndpoint, ...]:
@@ -59,7 +58,7 @@ def test_ports_are_matched(ports: list[dict[str, Any]] | None, port: str | int |
 
 def test_an_absent_port_is_the_nameless_one() -> None:
     slices = [endpoint_slice(endpoint("10.244.0.1"), ports=[{"name": "", "port": 7}, HTTP])]
-    (found,) = resolve(BackendsFrom(service="web"), "ipv4", "TCP", slices).endpoints
+    (found,) = resolve(BackendsFrom(service="web"), "ipv4", "TCP", slices, BACKENDS_MAX).endpoints
     assert found.port == 7
 
 

@@ -124,8 +124,14 @@ def test_more_endpoints_than_a_farm_can_have_are_one_lasting_problem() -> None:
     assert isinstance(problem, Lasting), "the number may change while it lasts"
     assert (problem.reason, problem.message) == (
         "TooManyEndpoints",
-        f"5000 endpoints; only {BACKENDS_MAX} are used, the limit of a farm",
+        f"5000 endpoints; only {BACKENDS_MAX} are used, the limit of the farm's engine",
     )
+
+
+def test_the_engine_nftables_has_no_marks_to_run_out_of() -> None:
+    slices = [many(1000, ready=500, first=1000 * i, name=f"web-{i}") for i in range(5)]
+    found = endpoints_of(raw_service_farm(engine="nftables"), *slices)
+    assert (found.ready, found.total, found.problems) == (2500, 5000, ())
 
 
 def test_endpoints_that_their_namespace_has_no_room_for_are_a_problem() -> None:
