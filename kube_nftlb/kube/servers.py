@@ -38,12 +38,14 @@ class ApiServers:
         metadata = raw["metadata"]
         service = (metadata.get("labels") or {}).get(names.LABEL_SLICE_SERVICE)
         if (metadata.get("namespace"), service) == _SERVICE:
-            self._endpoints[metadata["name"]] = tuple(_endpoints(raw))
+            # Replaced, not changed: the thread of the Lease reads it.
+            self._endpoints = {**self._endpoints, metadata["name"]: tuple(_endpoints(raw))}
 
     def forget(self, raw: JsonObject) -> None:
         """Forget an EndpointSlice that was deleted."""
         if raw["metadata"].get("namespace") == _SERVICE[0]:
-            self._endpoints.pop(raw["metadata"]["name"], None)
+            gone = raw["metadata"]["name"]
+            self._endpoints = {name: each for name, each in self._endpoints.items() if name != gone}
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
