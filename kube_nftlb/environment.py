@@ -21,7 +21,17 @@ class ListenAddress(NamedTuple):
 def listen_address(environ: Mapping[str, str], name: str, default: str) -> ListenAddress:
     """Read a variable of the form ``host:port``."""
     value = environ.get(name) or default
-    host, colon, port = value.rpartition(":")
+    return _address(name, value, value)
+
+
+def server_addresses(environ: Mapping[str, str], name: str) -> tuple[ListenAddress, ...]:
+    """Read a variable with comma-separated ``host:port``."""
+    value = environ.get(name) or ""
+    return tuple(_address(name, value, text.strip()) for text in value.split(",") if text.strip())
+
+
+def _address(name: str, value: str, text: str) -> ListenAddress:
+    host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise errors.UsageError(f"{name}={value!r}: must be host:port or [IPv6]:port, with a port from 1 to 65535")

@@ -14,6 +14,8 @@
     ├── NftlbError            nftlb refused a request
     ├── EngineUnreachableError   the data plane of an engine did not respond
     │   └── NftlbUnreachableError
+    │       ├── NftlbEndedError     nftlb ended before it answered
+    │       └── NftlbHangsError     nftlb has not answered yet
     ├── KernelError           libnftables or netlink refused a request
     ├── UnhealthyError        an operator, agent or nftlb is not healthy
     └── LabError              the lab cannot do what was requested
@@ -78,6 +80,14 @@ class EngineUnreachableError(KubeNftlbError):
 
 class NftlbUnreachableError(EngineUnreachableError):
     """nftlb could not be reached, closed the connection, or did not respond in time."""
+
+
+class NftlbEndedError(NftlbUnreachableError):
+    """nftlb closed the connection without an answer, as it does when it ends: the request may be why."""
+
+
+class NftlbHangsError(NftlbUnreachableError):
+    """nftlb has had a request for too long. It may still carry it out, and is sent no other until it has answered."""
 
 
 class KernelError(KubeNftlbError):

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors
-from kube_nftlb.environment import IpNetwork, ListenAddress, choice, listen_address, networks, number, seconds
+from kube_nftlb.environment import (
+    IpNetwork,
+    ListenAddress,
+    choice,
+    listen_address,
+    networks,
+    number,
+    seconds,
+    server_addresses,
+)
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["json", "console"]
@@ -34,6 +43,12 @@ class CommonSettings:
 
     ``[::]`` stands for all addresses of both families. The default is 127.0.0.1:9196 for the operator and [::]:10256,
     the port of kube-proxy's health checks, for the agent.
+    """
+    api_servers: tuple[ListenAddress, ...]
+    """KUBE_NFTLB_API_SERVERS: comma-separated ``host:port`` of further API servers (none).
+
+    They are used while that of the kubeconfig or of KUBERNETES_SERVICE_HOST cannot be reached, before the endpoints of
+    the Service kubernetes.
     """
     log_level: LogLevel
     """KUBE_NFTLB_LOG_LEVEL: DEBUG, INFO, WARNING or ERROR (INFO)."""
@@ -68,6 +83,7 @@ class OperatorSettings(CommonSettings):
         return cls(
             metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
             health_address=listen_address(environ, "KUBE_NFTLB_HEALTH_ADDRESS", "127.0.0.1:9196"),
+            api_servers=server_addresses(environ, "KUBE_NFTLB_API_SERVERS"),
             log_level=log_level(environ),
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
@@ -180,6 +196,11 @@ class AgentSettings(CommonSettings):
     """KUBE_NFTLB_NODE_NAME: name of the Node that the agent runs on; required."""
     sync_overdue_s: float
     """KUBE_NFTLB_SYNC_OVERDUE_SECONDS: lag after which the agent reports unhealthy, 1 to 3600 (60)."""
+    proxy_mode_address: ListenAddress | None
+    """KUBE_NFTLB_PROXY_MODE_ADDRESS: address of /proxyMode, ``host:port`` (none).
+
+    Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249.
+    """
     nftlb: NftlbSettings
     pod_cidrs: tuple[IpNetwork, ...]
     """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of this node's pods (spec.podCIDRs of the Node)."""
@@ -210,10 +231,16 @@ class AgentSettings(CommonSettings):
         return cls(
             metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
             health_address=listen_address(environ, "KUBE_NFTLB_HEALTH_ADDRESS", "[::]:10256"),
+            api_servers=server_addresses(environ, "KUBE_NFTLB_API_SERVERS"),
             log_level=log_level(environ),
             log_format=log_format(environ),
             node_name=node_name,
             sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
+            proxy_mode_address=(
+                listen_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS", "")
+                if environ.get("KUBE_NFTLB_PROXY_MODE_ADDRESS")
+                else None
+            ),
             nftlb=NftlbSettings.from_environment(environ),
             pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
             node_port_addresses=(

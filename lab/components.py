@@ -140,6 +140,7 @@ class Blueprint:
             "KUBE_NFTLB_NFTLB_PORT": "5555",
             "KUBE_NFTLB_METRICS_ADDRESS": "[::]:9195",
             "KUBE_NFTLB_HEALTH_ADDRESS": "[::]:10256",
+            "KUBE_NFTLB_PROXY_MODE_ADDRESS": "127.0.0.1:10249",
         }
 
     def _operator(self, number: int) -> Component:

@@ -63,7 +63,7 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
-    engine = Engines(nftables, nftlb)
+    engine = Engines(nftables, nftlb, clock)
     inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock)
     links = PodAddresses(settings.pods_file)
     try:

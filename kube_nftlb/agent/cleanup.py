@@ -13,7 +13,7 @@ from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
 from kube_nftlb.agent.engine.nftables.layout import TABLE as SERVICES_TABLE
 from kube_nftlb.agent.table.layout import TABLE
 from kube_nftlb.netfilter.libnftables import Nft
-from kube_nftlb.nftlb import layout
+from kube_nftlb.nftlb import layout, loading
 from kube_nftlb.settings import NftlbSettings
 
 _ABSENT = tuple(os.strerror(number) for number in (ENOENT, EAFNOSUPPORT, EOPNOTSUPP))
@@ -38,7 +38,7 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
         else:
             _log.info("table removed", table=table)
     await PodAddresses(settings.pods_file).tidy()
-    settings.startup_file.unlink(missing_ok=True)
+    loading.remove(settings.startup_file)
     settings.nftables_file.unlink(missing_ok=True)
     if failures:
         raise errors.KernelError("; ".join(failures))

@@ -5,14 +5,15 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from kube_nftlb import names
+from kube_nftlb import __version__, names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.farm import Farm, FarmSpec
+from kube_nftlb.api.unknown import listed, unknown_fields
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
 from kube_nftlb.kube import timestamps
@@ -72,7 +73,12 @@ async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPor
             health_checks.put(inputs.resolved(farm))
 
     def put(raw: Json) -> None:
+        kube.servers.learn(raw)
         change(raw, parsed_slice(raw))
+
+    def remove(raw: Json) -> None:
+        kube.servers.forget(raw)
+        change(raw, None)
 
     def take(raw: Json) -> Json:
         put(raw)
@@ -83,7 +89,7 @@ async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPor
         for farm in inputs.slices_listed(present, int(listing.resource_version)):
             health_checks.put(inputs.resolved(farm))
 
-    handlers = Handlers(replace, put, lambda raw: change(raw, None), inputs.slices_seen)
+    handlers = Handlers(replace, put, remove, inputs.slices_seen)
     await list_and_watch(kube, ENDPOINT_SLICES, handlers, label_selector=SERVED_SLICES, transform=take)
 
 
@@ -128,12 +134,21 @@ def _essence(raw: Json) -> Json:
 
 
 def parse(raw: Json) -> Farm | Problem:
-    """Validate a farm object. The API server does too, but perhaps with an older definition."""
+    """Validate a farm object. The API server does too, but perhaps with an older or newer definition.
+
+    A field that is not known has no effect, unless it is one of an address: that may say who connects to what.
+    """
+    generation = raw["metadata"].get("generation", 0)
     try:
         # Its status is the operator's, perhaps of another version.
-        return Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
+        farm = Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
     except ValidationError as error:
-        return Problem("Invalid", first_error(error), raw["metadata"].get("generation", 0))
+        return Problem("Invalid", first_error(error), generation)
+    unknown = tuple(unknown_fields(FarmSpec, raw.get("spec"), "spec"))
+    if unsafe := tuple(path for path in unknown if path.startswith("spec.addresses")):
+        message = f"{listed(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
+        return Problem("Invalid", f"{message}; upgrade the agents", generation)
+    return farm.model_copy(update={"unknown": unknown}) if unknown else farm
 
 
 def _key(raw: dict[str, Any]) -> FarmKey:

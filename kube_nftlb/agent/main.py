@@ -11,7 +11,7 @@ from kube_nftlb import logs, metrics
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
-from kube_nftlb.agent.health.probes import AgentHealth, serve_health
+from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
@@ -23,6 +23,7 @@ from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
@@ -50,8 +51,9 @@ def main(settings: AgentSettings) -> None:
 
 
 async def _run(settings: AgentSettings) -> None:
+    servers = ApiServers(settings.api_servers)
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT))
+        kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
         reporter = NodeReporter(kube, settings.node_name)
         inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed))
         own_node = OwnNode(settings.node_name)
@@ -71,11 +73,14 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
             asyncio.create_task(watch_policies(kube, inputs), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
-            asyncio.create_task(serve_health(health, settings.health_address), name="health"),
+            asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
             asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
         ]
+        if settings.proxy_mode_address is not None:
+            serving = serve_when_free(proxy_mode, settings.proxy_mode_address, what="proxy mode")
+            tasks.append(asyncio.create_task(serving, name="proxy-mode"))
         daemon_set = None
         if settings.daemon_set:
             daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)

@@ -16,6 +16,13 @@ from kube_nftlb.api.values import AddressType, Protocol, expand_ports
 from kube_nftlb.reasons import FailureReason
 
 
+class Version(NamedTuple):
+    """Which spec a farm has: another object of the same name has another uid."""
+
+    uid: str
+    generation: int
+
+
 class NodeBackend(NamedTuple):
     """A backend that this node uses.
 
@@ -65,6 +72,8 @@ class Blocker(NamedTuple):
     reason: FailureReason
     message: str
     refuse_clients: bool = False
+    retry_after_s: float | None = None
+    """When to try the farm again though nothing has changed, in seconds; None: never."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class NodeFarm:
     """A farm as this node should serve it."""
 
     key: FarmKey
-    generation: int
+    version: Version
     spec: FarmSpec
     addresses: tuple[NodeAddress, ...]
     endpoints: tuple[NodeBackend, ...]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.model import NodeAddress, NodeFarm
+from kube_nftlb.agent.model import NodeAddress, NodeFarm, Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table.source_ranges import admitted
 from kube_nftlb.api.conflicts import farm_key
@@ -29,7 +29,7 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None) -> NodeFarm:
         suspended = not endpoints
     return NodeFarm(
         farm_key(farm),
-        farm.metadata.generation,
+        Version(farm.metadata.uid, farm.metadata.generation),
         spec,
         tuple(_addresses(spec, facts)),
         endpoints,

@@ -20,6 +20,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube import protobuf, responses
 from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
 Transform = Callable[[JsonObject], JsonObject | None]
 """Returns the part of a listed object to keep, or None to drop it."""
@@ -66,22 +67,29 @@ class WatchEvent(NamedTuple):
 class Kube:
     """A connection to the API server, opened by ``Kube.connect``. Close it, or use it as a context manager."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, servers: ApiServers) -> None:
         self._api = api
+        self.servers = servers
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None, user_agent: str = "kube-nftlb") -> Self:
-        """Connect as the kubeconfig says, by default $KUBECONFIG or the pod's service account."""
+    async def connect(
+        cls, kubeconfig: Path | None = None, user_agent: str = "kube-nftlb", servers: ApiServers | None = None
+    ) -> Self:
+        """Connect as the kubeconfig says, by default $KUBECONFIG or the pod's service account.
+
+        ``servers`` are further addresses of the API server.
+        """
+        servers = servers or ApiServers()
         configuration = Configuration()
         if kubeconfig is not None:
             await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
         else:
             await kube_config.load_config(client_configuration=configuration)
         # Otherwise aiohttp looks for ~/.netrc, in a thread, on every request.
-        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.client_session_kwargs = {"trust_env": False, "middlewares": (servers,)}
         api = ApiClient(configuration)
         api.user_agent = user_agent
-        return cls(api)
+        return cls(api, servers)
 
     async def __aenter__(self) -> Self:
         return self
@@ -293,7 +301,9 @@ class Kube:
                 url,
                 headers=headers,
                 body=body,
-                _request_timeout=aiohttp.ClientTimeout(total=timeout_s, sock_read=silence_s),
+                _request_timeout=aiohttp.ClientTimeout(
+                    total=timeout_s, sock_connect=CONNECT_WITHIN_S, sock_read=silence_s
+                ),
             )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             metrics.API_REQUESTS.labels(method, "error").inc()

@@ -1,5 +1,7 @@
 """A client of nftlb's HTTP API: one request at a time, one connection each, each with a timeout.
 
+Nobody waits for a daemon that hangs: after ``patience_s`` a request goes on alone, and all others fail until it ends.
+
 The daemon has one thread and a listen backlog of 2. It compares the header name ``Key`` case-sensitively, and answers
 200 even if it did not understand a value; then the answer's text says more than ``success``.
 """
@@ -53,7 +55,11 @@ class NftlbClient:
         self._key = ""
         self._another = False
         """True if the daemon of ``_key`` is not the one whose farms were read last."""
+        self.patience_s = TIMEOUT_S
+        """How long an answer is waited for."""
         self._lock = asyncio.Lock()
+        self._left_alone: asyncio.Task[httpx.Response] | None = None
+        """A request that nftlb had for longer than that."""
         self._on_request = on_request
         self.version = ""
         """The version in the last answer, such as ``1.0.7+kube-nftlb.2``; UNPATCHED if nftlb says none."""
@@ -72,6 +78,8 @@ class NftlbClient:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._left_alone is not None:
+            self._left_alone.cancel()
         await self._http.aclose()
 
     def restarted(self) -> bool:
@@ -104,13 +112,37 @@ class NftlbClient:
 
     async def send(self, request: Request) -> str:
         """Return the answer's body. Raises NftlbError (status 400 and above) and NftlbUnreachableError."""
+        self._end_of_another()
+        exchange = asyncio.create_task(self._exchange(request), name="nftlb")
+        try:
+            await asyncio.wait([exchange], timeout=self.patience_s)
+        except asyncio.CancelledError:
+            exchange.cancel()
+            raise
+        if not exchange.done():
+            self._left_alone = exchange
+            raise errors.NftlbHangsError(f"{request.method} {request.path} is not answered in {self.patience_s:g} s")
+        response = exchange.result()
+        if response.status_code >= 400:
+            raise errors.NftlbError(response.status_code, response.text.strip() or response.reason_phrase)
+        return response.text
+
+    def _end_of_another(self) -> None:
+        """Raise NftlbHangsError while nftlb has another request, and once NftlbEndedError if it ended over that."""
+        if self._left_alone is None:
+            return
+        if not self._left_alone.done():
+            raise errors.NftlbHangsError("an earlier request is not answered yet")
+        error, self._left_alone = self._left_alone.exception(), None
+        if isinstance(error, errors.NftlbEndedError):
+            raise error
+
+    async def _exchange(self, request: Request) -> httpx.Response:
         async with self._lock:
             response = await self._attempt(request)
             if response.status_code == 401 and self._read_key():
                 response = await self._attempt(request)
-        if response.status_code >= 400:
-            raise errors.NftlbError(response.status_code, response.text.strip() or response.reason_phrase)
-        return response.text
+            return response
 
     async def _attempt(self, request: Request) -> httpx.Response:
         if not self._key:
@@ -127,7 +159,7 @@ class NftlbClient:
             )
         except (httpx.TransportError, OSError) as error:
             metrics.NFTLB_REQUESTS_FAILED.labels("Unreachable").inc()
-            raise errors.NftlbUnreachableError(f"{request.method} {request.path}: {error!r}") from error
+            raise _unreachable(error)(f"{request.method} {request.path}: {error!r}") from error
         finally:
             timer.cancel()
             self._on_request(request, time.perf_counter() - started)
@@ -149,3 +181,9 @@ class NftlbClient:
         self._another = self._another or (changed and bool(self._key))
         self._key = key
         return changed
+
+
+def _unreachable(error: Exception) -> type[errors.NftlbUnreachableError]:
+    """Return what to raise for an error of the transport."""
+    broken = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
+    return errors.NftlbEndedError if broken else errors.NftlbUnreachableError

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from kube_nftlb import errors
+from kube_nftlb.nftlb import loading
 from kube_nftlb.settings import NftlbSettings
 
 _TIMEOUT_S = 15
@@ -33,6 +34,9 @@ def main() -> int:
     try:
         settings = NftlbSettings.from_environment(os.environ)
         ask(settings.port, settings.key_file)
+        loading.done(settings.startup_file)
+    except OSError as error:
+        print(f"cannot rename nftlb's start-up file: {error}", file=sys.stderr)
     except errors.KubeNftlbError as error:
         print(error, file=sys.stderr)
         return 1

@@ -19,6 +19,7 @@ from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
@@ -59,7 +60,8 @@ def main(settings: OperatorSettings) -> None:
 async def _run(settings: OperatorSettings) -> None:
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    async with await Kube.connect(user_agent=_COMPONENT) as kube:
+    servers = ApiServers(settings.api_servers)
+    async with await Kube.connect(user_agent=_COMPONENT, servers=servers) as kube:
         operator = _Operator(kube, settings, stop)
         page = await serve(operator.metrics_page.answer, settings.metrics_address, "metrics")
         probes = await serve(operator.probe, settings.health_address)
@@ -97,6 +99,7 @@ class _Operator:
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
         cache = Cache()
         self._stop = stop
+        self._servers = kube.servers
         self._identity = new_identity()
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
@@ -121,7 +124,7 @@ class _Operator:
         self._lease: LeaseThread | None = None
         if settings.leader_election:
             self._lease = LeaseThread(
-                lambda: Kube.connect(user_agent=_COMPONENT),
+                lambda: Kube.connect(user_agent=_COMPONENT, servers=kube.servers),
                 lambda kube: Lease(kube, settings.namespace, _LEASE, time.monotonic, self._identity),
             )
         metrics.LEADER.set_function(lambda: self._leads)
@@ -204,7 +207,7 @@ class _Operator:
     async def _watch(self) -> None:
         others = asyncio.all_tasks()
         tasks = await kopf.spawn_tasks(
-            registry=handlers.registry(self._on_event),
+            registry=handlers.registry(self._on_event, self._servers),
             settings=handlers.settings(),
             clusterwide=True,
             standalone=True,

@@ -27,6 +27,7 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "everything": {
         "image": {"digest": "sha256:" + "0123456789abcdef" * 4, "pullPolicy": "Always"},
+        "apiServer": {"hosts": ["192.0.2.10", "192.0.2.11", "2001:db8::12"]},
         "externalIPRanges": ["192.0.2.0/24", "2001:db8::/64"],
         "sourceAddressRanges": ["198.51.100.0/24"],
         "nodePortAddresses": ["10.0.0.0/8", "fd00::/8"],
@@ -47,6 +48,7 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "agent": {
             "syncOverdueSeconds": 30,
+            "proxyMode": True,
             "nodeSelector": {"kubernetes.io/os": "linux"},
             "affinity": {"nodeAffinity": {}},
             "updateStrategy": {"maxUnavailable": 3},

@@ -49,6 +49,7 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"agent": {"resources": {"claims": []}}}, r"'/agent/resources': additional properties 'claims' not allowed"),
         ({"apiServer": {"port": "6443"}}, r"'/apiServer/port': got string, want integer"),
         ({"apiServer": {"host": "https://192.0.2.1"}}, r"'/apiServer/host': .*does not match pattern"),
+        ({"apiServer": {"hosts": ["192.0.2.1:6443/"]}}, r"'/apiServer/hosts/0': .*does not match pattern"),
         ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of 'snat', 'dnat'"),
         ({"podCIDRs": "10.0.0.0/8"}, r"'/podCIDRs': got string, want array"),
         ({"podCIDRs": ["10.0.0.1"]}, r"'/podCIDRs/0': .*does not match pattern"),

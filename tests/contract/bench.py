@@ -5,8 +5,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
 from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner
+from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.verify import Verifier
 from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
@@ -41,7 +43,7 @@ class Bench(NamedTuple):
 async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]:
     client, reader, nft = NftlbClient(url, key_file), await NftlbReader.open(), Nft.open()
     conntrack = await Conntrack.open(objects.MARK_LAST)
-    mirror = Mirror(client, reader, nft)
+    mirror = Mirror(client, reader, nft, Suspects(MonotonicClock()))
     try:
         yield Bench(
             mirror,

@@ -25,6 +25,10 @@ class FakeEngine:
         self._nft = nft
         self.farms = dict(farms or {})
         self.reachable = True
+        self.hangs = False
+        """True if it does not answer, where it is not reachable."""
+        self.asks_seldom = False
+        """True if ``maintain`` does not notice that it is not reachable."""
         self.was_restarted = False
         self.refused: dict[str, str] = {}
         """Farms that the data plane refuses, and why."""
@@ -61,6 +65,10 @@ class FakeEngine:
             )
             for name, farm in self.farms.items()
         }
+
+    @property
+    def suspects(self) -> Collection[str]:
+        return ()
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         return self.blockers.get(farm.name)
@@ -145,7 +153,8 @@ class FakeEngine:
         return
 
     async def maintain(self, *, busy: bool) -> str | None:
-        self._answer()
+        if not self.asks_seldom:
+            self._answer()
         return self.trouble
 
     async def aclose(self) -> str | None:
@@ -154,4 +163,6 @@ class FakeEngine:
 
     def _answer(self) -> None:
         if not self.reachable:
+            if self.hangs:
+                raise errors.NftlbHangsError("no answer")
             raise errors.EngineUnreachableError("connection refused")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube, Listing, Transform, WatchEvent
 from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.servers import ApiServers
 
 Key = tuple[Resource, str | None, str]
 
@@ -30,6 +31,7 @@ class FakeKube(Kube):
 
     def __init__(self, version: int = 0) -> None:
         self.version = version
+        self.servers = ApiServers()
         self.away = False
         """No request is answered."""
         self.delay_s = 0.0

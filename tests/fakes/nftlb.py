@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -68,6 +69,12 @@ class FakeNftlb:
         self.requests: list[tuple[str, str]] = []
         self.reachable = True
         self.key = KEY
+        self.deadly: set[str] = set()
+        """Texts in a request over which it ends; it is restarted at once, with the farms of its start-up file."""
+        self.ends = 0
+        self.startup_file: Path | None = None
+        self.key_file: Path | None = None
+        """Gets the key of each start."""
         self.version = PATCHED
         """The header Server of its answers; empty for an nftlb without patches."""
 
@@ -84,10 +91,24 @@ class FakeNftlb:
                 raise httpx.ConnectError("connection refused", request=request)
             if request.headers.get("Key") != self.key:
                 return httpx.Response(401, headers={"Server": self.version})
+            told = f"{request.method} {request.url.path} {request.content.decode()}"
+            if request.method != "GET" and any(text in told for text in self.deadly):
+                self.end()
+                raise httpx.ReadError("connection reset", request=request)
             status, text = self.answer(request.method, request.url.path, request.content)
             return httpx.Response(status, text=text, headers={"Server": self.version})
 
         return httpx.MockTransport(handle)
+
+    def end(self) -> None:
+        """End, and start anew."""
+        self.ends += 1
+        self.farms.clear()
+        if self.startup_file is not None and self.startup_file.exists():
+            self._merge(json.loads(self.startup_file.read_text()))
+        self.key = f"{KEY}-{self.ends}"
+        if self.key_file is not None:
+            self.key_file.write_text(self.key)
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, str]:
         """Status and body of the answer to a request."""

@@ -24,14 +24,22 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Address of the API server for the operator and the agent; by default its Service. */}}
+{{/* Addresses of API servers for the operator and the agent; by default their Service. */}}
 {{- define "kube-nftlb.apiServer" -}}
-{{- with .Values.apiServer }}
-{{- if .host }}
+{{- $port := .Values.apiServer.port | int }}
+{{- $hosts := concat (list .Values.apiServer.host) .Values.apiServer.hosts | compact | uniq }}
+{{- with $hosts }}
 - name: KUBERNETES_SERVICE_HOST
-  value: {{ .host | quote }}
+  value: {{ first . | quote }}
 - name: KUBERNETES_SERVICE_PORT
-  value: {{ .port | quote }}
+  value: {{ $port | quote }}
+{{- with rest . }}
+{{- $further := list }}
+{{- range . }}
+{{- $further = append $further (printf (ternary "[%s]:%d" "%s:%d" (contains ":" .)) . $port) }}
+{{- end }}
+- name: KUBE_NFTLB_API_SERVERS
+  value: {{ join "," $further | quote }}
 {{- end }}
 {{- end }}
 {{- end }}

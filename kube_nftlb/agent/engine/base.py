@@ -63,8 +63,12 @@ class Engine(Protocol):
     def programmed(self) -> Mapping[str, Programmed]:
         """The farms that the engine has, by name."""
 
+    @property
+    def suspects(self) -> Collection[str]:
+        """Farms that may bring the data plane down: ``apply`` each alone, and after others that wait."""
+
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
-        """Return why this engine cannot serve a farm, or None if it can. Pure."""
+        """Return why this engine cannot serve a farm now, or None if it can. No I/O."""
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """Return the names of the farms that this engine has on any of these listeners."""

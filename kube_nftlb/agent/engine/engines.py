@@ -3,7 +3,8 @@
 The engine nftables translates packets before nftlb does. So a farm that moves to it is added there first, then removed
 from nftlb; one that moves away is added to nftlb first.
 
-While nftlb is away, only its farms wait: they stay as they are.
+While nftlb is away or hangs, only its farms wait: they stay as they are, except for what keeps clients out, which is in
+the agent table.
 """
 
 from collections import ChainMap
@@ -12,11 +13,15 @@ from dataclasses import replace
 from typing import ClassVar, cast
 
 from kube_nftlb import errors
+from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
+
+AWAY_AFTER_S = 3
+"""How long the whole loop waits for an nftlb that is being restarted, where no other engine serves farms."""
 
 
 class Engines:
@@ -24,12 +29,16 @@ class Engines:
 
     name: ClassVar[str] = "the engine"
 
-    def __init__(self, nftables: Engine, nftlb: Engine) -> None:
+    def __init__(self, nftables: Engine, nftlb: Engine, clock: Clock) -> None:
+        self._clock = clock
         self._nftables = nftables
         self._nftlb = nftlb
         self._all = (nftables, nftlb)
         self.unreachable = ""
         """See ``Engine``: why nftlb is away."""
+        self._is_nftlb_known = False
+        """False until the farms of nftlb were read once."""
+        self._missed_since: float | None = None
 
     def _of(self, farm: NodeFarm) -> Engine:
         return self._nftables if farm.spec.engine == "nftables" else self._nftlb
@@ -50,6 +59,11 @@ class Engines:
             message = f"nftlb does not answer, so the farm stays as it is on this node: {self.unreachable}"
             return Blocker("NftlbUnreachable", message)
         return engine.unsupported(farm)
+
+    @property
+    def suspects(self) -> Collection[str]:
+        """See ``Engine``."""
+        return self._nftlb.suspects
 
     def owners(self, listeners: Collection[Listener]) -> set[str]:
         """See ``Engine``."""
@@ -94,7 +108,8 @@ class Engines:
         except errors.EngineUnreachableError as error:
             self._leave(error)
         else:
-            self.unreachable = ""
+            self._is_nftlb_known = True
+            self.unreachable, self._missed_since = "", None
         return lost
 
     @property
@@ -102,8 +117,12 @@ class Engines:
         return (self._nftables,) if self.unreachable else self._all
 
     def _leave(self, error: errors.EngineUnreachableError) -> None:
-        """Go on without nftlb, if another engine serves farms. Raises the error if none does."""
-        if not self._nftables.programmed:
+        """Go on without nftlb. Raises the error if it may be back soon, or nobody knows yet what it serves."""
+        now = self._clock.now()
+        self._missed_since = now if self._missed_since is None else self._missed_since
+        hangs = isinstance(error, errors.NftlbHangsError)
+        soon_back = not hangs and now - self._missed_since < AWAY_AFTER_S
+        if not self._nftables.programmed and (soon_back or not self._is_nftlb_known):
             raise error
         self.unreachable = str(error)
 
@@ -127,7 +146,11 @@ class Engines:
         return _together((first, second, third))
 
     async def _apply_to_nftlb(self, changes: Sequence[FarmChange]) -> Applied:
-        if not changes or self.unreachable:
+        if self.unreachable:
+            # What keeps clients out is in the agent table, which either engine writes.
+            changes = [each for each in changes if each.keep]
+            return await self._nftables.apply(changes) if changes else Applied()
+        if not changes:
             return Applied()
         try:
             return await self._nftlb.apply(changes)
@@ -166,12 +189,13 @@ class Engines:
         problems = [await self._nftables.maintain(busy=busy)]
         was_away = bool(self.unreachable)
         try:
-            if self._nftlb.restarted() and not self._nftlb.programmed:
+            if was_away or (self._nftlb.restarted() and not self._nftlb.programmed):
                 await self._nftlb.load()
             problems.append(await self._nftlb.maintain(busy=busy))
         except errors.EngineUnreachableError as error:
             self._leave(error)
         else:
+            self._missed_since = None
             if was_away:
                 raise errors.EngineUnreachableError("nftlb answers again, everything is read anew")
         return "; ".join(problem for problem in problems if problem) or None

@@ -13,7 +13,7 @@ from kube_nftlb.agent.health import proxy_health
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.environment import ListenAddress
-from kube_nftlb.http_server import Answer, serve
+from kube_nftlb.http_server import Answer, Text, serve
 
 _log = structlog.get_logger()
 
@@ -47,11 +47,9 @@ class AgentHealth:
 
     def answer(self, path: str) -> Answer:
         """Answer a probe on the port of kube-proxy's health checks."""
-        if path == "/proxyMode":
-            return Answer(200, {"mode": "nftlb"})
         probes = {"/healthz": proxy_health.healthz, "/livez": proxy_health.livez, "/readyz": proxy_health.readyz}
         if path not in probes:
-            return Answer(404, {"error": "ask for /healthz, /livez, /readyz or /proxyMode"})
+            return Answer(404, {"error": "ask for /healthz, /livez or /readyz"})
         return self._probe(path, probes[path])
 
     def answer_kubelet(self, path: str) -> Answer | None:
@@ -77,25 +75,33 @@ class AgentHealth:
         return answer
 
 
-async def serve_health(
-    state: AgentHealth,
+def proxy_mode(path: str) -> Answer:
+    """Answer what mode kube-proxy would be in, which tests of Kubernetes ask: both engines are nftables."""
+    if path != "/proxyMode":
+        return Answer(404, {"error": "ask for /proxyMode"})
+    return Answer(200, Text("text/plain; charset=utf-8", b"nftables"))
+
+
+async def serve_when_free(
+    answer: Callable[[str], Answer],
     address: ListenAddress,
     clock: Clock = MonotonicClock(),  # noqa: B008 - it has no state
+    what: str = "health",
 ) -> None:
-    """Serve load balancers' probes until cancelled. Waits while the port is in use, perhaps by kube-proxy.
+    """Serve on a port of kube-proxy's until cancelled. Waits while the port is in use, perhaps by kube-proxy.
 
-    Raises UsageError if listening fails for another reason.
+    ``what`` names the port. Raises UsageError if listening fails for another reason.
     """
     logged = False
     while True:
         try:
-            server = await serve(state.answer, address)
+            server = await serve(answer, address, what)
             break
         except errors.UsageError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
                 raise
         if not logged:
-            _log.warning("health check port in use by another process, retrying", port=address.port)
+            _log.warning(f"{what} port in use by another process, retrying", port=address.port)
         logged = True
         await clock.sleep(RETRY_S)
     try:

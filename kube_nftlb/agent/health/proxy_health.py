@@ -17,7 +17,7 @@ TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 
 
 STUCK_AFTER_S = 900
-"""How long a pass may take: nftlb has a minute for each answer, and takes minutes to load thousands of farms."""
+"""How long a pass may take: nftlb takes minutes to load thousands of farms."""
 
 
 class Health(NamedTuple):

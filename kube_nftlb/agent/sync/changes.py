@@ -6,7 +6,7 @@ from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import NodeFarm, Programmed
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
-from kube_nftlb.agent.table import farm_options, layout
+from kube_nftlb.agent.table import farm_options, layout, source_ranges
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
@@ -29,13 +29,13 @@ class Changes:
         facts: Facts,
         programmed: Programmed | None,
         *,
-        known: bool,
+        owned: Contents,
         restricted: bool,
     ) -> FarmChange:
         """Return the change for the farm of this name on the node.
 
-        ``known`` is True if the agent table has the farm's contents. ``restricted`` farms cannot be parsed, but have
-        source ranges or limits.
+        ``owned`` is what the agent table has of the farm. ``restricted`` farms cannot be parsed, but have source ranges
+        or limits.
         """
         now = programmed.listeners if programmed is not None else frozenset()
         if isinstance(decision, Serve):
@@ -49,9 +49,14 @@ class Changes:
                 policies=self.rules(key, name, now | then),
                 policies_after=self.rules(key, name, then),
             )
+        if isinstance(decision, Keep) and decision.is_engine_away and facts.farm is not None:
+            farm = node_farm(facts.farm, facts.node, facts.links)
+            policies = self.rules(key, name, now | frozenset(farm.listeners))
+            overlay = source_ranges.renewed(owned, farm)
+            return FarmChange(name, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         policies = self.rules(key, name, now)
         if isinstance(decision, Keep) and programmed is not None:
-            if known:
+            if owned:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
             farm_, overlay = self._as_it_was(name, facts, programmed, restricted=restricted)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)

@@ -55,9 +55,15 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leave the farm as it is on this node, if it is there."""
+    """Leave the farm as it is on this node, if it is there; decide again after some seconds, if any are given."""
 
     problem: Problem | None = None
+    retry_after_s: float | None = None
+
+    @property
+    def is_engine_away(self) -> bool:
+        """True if the farm waits for its engine."""
+        return self.problem is not None and self.problem.waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> D
     if not isinstance(decision, Serve) or (owner := stuck_owner(decision.farm.listeners)) is None:
         return decision
     message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
-    return Withdraw(Problem("AddressInUse", message, decision.farm.generation), retry=True)
+    return Withdraw(Problem("AddressInUse", message, decision.farm.version.generation), retry=True)
 
 
 def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
@@ -106,7 +112,7 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
         return Serve(served)
     problem = _problem(farm, blocker.reason, blocker.message)
     if not blocker.refuse_clients:
-        return Keep(problem)
+        return Keep(problem, blocker.retry_after_s)
     return Serve(replace(served, endpoints=(), direct=None, suspended=True), problem)
 
 

@@ -39,6 +39,7 @@ class FarmIndex:
         """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
         self._rules_refused: dict[FarmKey, str] = {}
         self._backing_off_until: dict[FarmKey, float] = {}
+        self._retried_at: dict[FarmKey, float] = {}
         self.unprobed: set[FarmKey] = set()
         """Farms added or changed since the kernel was last probed for what they need."""
         self.node = NodeFacts()
@@ -81,6 +82,7 @@ class FarmIndex:
     def remove(self, key: FarmKey) -> set[FarmKey]:
         """Remove a farm; its name stays known until it is withdrawn (``forget``)."""
         self._rules_refused.pop(key, None)
+        self._retried_at.pop(key, None)
         self.unprobed.discard(key)
         known = key in self._unreadable
         self._unreadable.pop(key, None)
@@ -179,19 +181,27 @@ class FarmIndex:
         """Do not retry a farm before ``until``, unless it changes."""
         self._backing_off_until[key] = until
 
+    def retry_at(self, key: FarmKey, at: float) -> None:
+        """Have a farm decided again at this time, unless it changes before."""
+        self._retried_at[key] = at
+
     def due(self, now: float) -> list[FarmKey]:
-        """Return the farms whose back-off has ended; they can be retried."""
-        due = [key for key, until in self._backing_off_until.items() if until <= now]
-        for key in due:
+        """Return the farms whose back-off has ended, or that are to be retried."""
+        ended = [key for key, until in self._backing_off_until.items() if until <= now]
+        for key in ended:
             del self._backing_off_until[key]
             self._rules_refused.pop(key, None)
-        return due
+        due = [key for key, at in self._retried_at.items() if at <= now]
+        for key in due:
+            del self._retried_at[key]
+        return [*ended, *due]
 
     def _retry(self, key: FarmKey) -> None:
         """Forget what was found out about a farm before it changed."""
         self._resolved.pop(key, None)
         self._rules_refused.pop(key, None)
         self._backing_off_until.pop(key, None)
+        self._retried_at.pop(key, None)
 
     def _refer(self, farm: Farm | None, key: FarmKey, *, join: bool) -> None:
         if farm is None or farm.spec.backends_from is None:

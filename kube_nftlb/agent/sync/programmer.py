@@ -168,6 +168,8 @@ class Programmer:
             self._inputs.problems.report(key, decision.problem, farm)
         if isinstance(decision, Withdraw) and decision.retry:
             self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
+        if isinstance(decision, Keep) and decision.retry_after_s is not None:
+            self._index.retry_at(key, self._clock.now() + decision.retry_after_s)
         return decision
 
     def _decide(self, key: FarmKey) -> Decision:
@@ -221,7 +223,7 @@ class Programmer:
             decision,
             facts,
             self._engine.programmed.get(name),
-            known=bool(self._table.owned(name)),
+            owned=self._table.owned(name),
             restricted=key is not None and self._index.restricted(key),
         )
 

@@ -23,6 +23,11 @@ class Problem:
         """True if the farm is programmed, and only a part of its spec has no effect."""
         return self.reason == "NoEffect"
 
+    @property
+    def waits(self) -> bool:
+        """True if the farm waits for its engine to be back."""
+        return self.reason == "NftlbUnreachable"
+
 
 @dataclass(slots=True)
 class Progress:
@@ -58,7 +63,7 @@ class Progress:
         self.watermark = max(oldest - 1, 0) if oldest is not None else seen
         self.slice_watermark = slices.update(queue)
         self.slices_changed_at = slices.changed_at
-        if adopted:
+        if adopted and not any(problem.waits for problem in self.problems.values()):
             self.lag.advanced(self.watermarks, self.latest, now, pending=oldest is not None)
         self.policy_watermark = policies.watermark
         self.policy_changed_at = policies.changed_at

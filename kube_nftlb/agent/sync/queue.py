@@ -1,6 +1,6 @@
 """Farms that wait for the loop, are in progress, or are applied but not verified. Pure: no I/O."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -37,9 +37,22 @@ class FarmQueue:
         for key in keys:
             self.waiting.add(key, since)
 
-    def take(self) -> list[FarmKey]:
-        """Move the next batch to those in progress, and return all in progress."""
-        self.in_progress |= self.waiting.take(self._batch)
+    def take(self, last: Container[FarmKey] = ()) -> list[FarmKey]:
+        """Move the next batch to those in progress, and return all in progress.
+
+        Farms in ``last`` come after all others, and alone.
+        """
+        taken: dict[FarmKey, int] = {}
+        put_off: dict[FarmKey, int] = {}
+        while self.waiting and not taken:
+            for key, since in self.waiting.take(self._batch).items():
+                (put_off if key in last else taken)[key] = since
+        if put_off and not taken:
+            first = next(iter(put_off))
+            taken[first] = put_off.pop(first)
+        for key, since in put_off.items():
+            self.waiting.add(key, since)
+        self.in_progress |= taken
         return list(self.in_progress)
 
     def applied(

@@ -162,7 +162,8 @@ class Reconciler:
     async def _work(self) -> None:
         queue, started = self._inputs.queue, self._clock.now()
         await self._programmer.update_policies()
-        keys = queue.take()
+        index = self._inputs.index
+        keys = queue.take(last={key for name in self._engine.suspects if (key := index.key(name)) is not None})
         outcome = await self._programmer.program(keys)
         by_name = {names.node_farm_name(*key): key for key in keys}
         now = self._clock.now()

@@ -2,7 +2,7 @@
 
 import structlog
 
-from kube_nftlb import names
+from kube_nftlb import __version__, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.endpoints import selection
 from kube_nftlb.agent.engine.base import Engine
@@ -15,6 +15,7 @@ from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.repair import Repair
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.unknown import listed
 
 _log = structlog.get_logger()
 
@@ -104,6 +105,11 @@ class Verification:
         problems.clear(key)
         if (problem := self._inputs.policies.problem(key)) is not None:
             problems.report(key, Problem(*problem, farm.metadata.generation), farm)
+            return
+        if farm.unknown:
+            message = f"{listed(farm.unknown)}: this agent ({__version__}) does not know the field, so it has no effect"
+            ignored = Problem("NoEffect", f"{message} on this node; upgrade the agents", farm.metadata.generation)
+            problems.report(key, ignored, farm)
             return
         if (warning := selection.warning(decision.farm.spec)) is not None:
             problems.current[key] = Problem("NoEffect", warning, farm.metadata.generation)

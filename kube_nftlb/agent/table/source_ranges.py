@@ -41,3 +41,13 @@ def contents(farm: NodeFarm) -> Contents:
             for ranges, chain in chains.items()
         ),
     )
+
+
+def renewed(before: Contents, farm: NodeFarm) -> Contents:
+    """Return a farm's part of the agent table with its current source ranges, and all else as it was ``before``.
+
+    Listeners that the farm does not have any more keep theirs.
+    """
+    listeners = {layout.listener(layout.SOURCE_RANGES, listener)[:2] for listener in farm.listeners}
+    kept = frozenset(entry for entry in before.elements if entry[:2] not in listeners)
+    return Contents(kept, before.chains, before.sets) | contents(farm)

@@ -1,9 +1,9 @@
 """The NftlbFarm object."""
 
 import re
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from kube_nftlb.api import rules
 from kube_nftlb.api.base import ForeignModel, Metadata
@@ -19,6 +19,8 @@ class Farm(ForeignModel):
     metadata: Metadata
     spec: FarmSpec
     status: FarmStatus = FarmStatus()
+    unknown: Annotated[tuple[str, ...], Field(exclude=True)] = ()
+    """Fields of its spec that this program does not know, where it looks for them (``agent.informers``)."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

@@ -11,6 +11,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 from kube_nftlb.operator.informers.kinds import BY_KOPF
 from kube_nftlb.operator.informers.kopf_storage import NoDiffBase, NoProgress
 
@@ -21,10 +22,14 @@ _IDLE_TIMEOUT_S = 0.2
 _SERVER_TIMEOUT_S = 600
 
 
-def registry(on_event: OnEvent) -> kopf.OperatorRegistry:
+def registry(on_event: OnEvent, servers: ApiServers) -> kopf.OperatorRegistry:
     """Return a registry with one event handler per kind, which calls ``on_event(resource, type, object)``."""
     handlers = kopf.OperatorRegistry()
-    kopf.on.login(registry=handlers)(_login)
+
+    async def login(**_: object) -> kopf.AiohttpSession:
+        return await _login(servers)
+
+    kopf.on.login(registry=handlers)(login)
     for resource in BY_KOPF:
         _register(handlers, resource, on_event)
     return handlers
@@ -45,7 +50,7 @@ def settings() -> kopf.OperatorSettings:
     ours.persistence.diffbase_storage = NoDiffBase()
     ours.persistence.progress_storage = NoProgress()
     ours.networking.error_backoffs = _Backoffs()
-    ours.networking.connect_timeout = 5
+    ours.networking.connect_timeout = CONNECT_WITHIN_S
     ours.networking.request_timeout = 60
     ours.watching.chunk_size = _PAGE
     ours.watching.server_timeout = _SERVER_TIMEOUT_S
@@ -64,7 +69,7 @@ class _Backoffs:
             yield 2
 
 
-async def _login(**_: object) -> kopf.AiohttpSession:
+async def _login(servers: ApiServers) -> kopf.AiohttpSession:
     """Connect as ``Kube.connect`` does: kopf's own logins support neither tls-server-name nor token rotation."""
     configuration = Configuration()
     await kube_config.load_config(client_configuration=configuration)
@@ -79,7 +84,7 @@ async def _login(**_: object) -> kopf.AiohttpSession:
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=RESTClientObject(configuration).ssl_context),
         headers={"User-Agent": "kube-nftlb-operator"},
-        middlewares=(authorize,),
+        middlewares=(servers, authorize),
         proxy=configuration.proxy,
         trust_env=configuration.proxy is None,
     )

@@ -13,7 +13,7 @@ import structlog
 
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
-from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.kinds import WATCHED
@@ -39,14 +39,24 @@ class Informers:
         """List and watch one of WATCHED until cancelled."""
         handlers = Handlers(
             replace=lambda listing: self._replace(resource, listing),
-            put=lambda raw: self._change(resource, raw, self._writer.put),
-            remove=lambda raw: self._change(resource, raw, self._writer.remove),
+            put=lambda raw: self._put(resource, raw),
+            remove=lambda raw: self._remove(resource, raw),
         )
         await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
 
     def _take(self, resource: Resource, raw: JsonObject) -> JsonObject:
-        self._change(resource, raw, self._writer.put)
+        self._put(resource, raw)
         return name_only(raw)
+
+    def _put(self, resource: Resource, raw: JsonObject) -> None:
+        if resource == ENDPOINT_SLICES:
+            self._kube.servers.learn(raw)
+        self._change(resource, raw, self._writer.put)
+
+    def _remove(self, resource: Resource, raw: JsonObject) -> None:
+        if resource == ENDPOINT_SLICES:
+            self._kube.servers.forget(raw)
+        self._change(resource, raw, self._writer.remove)
 
     def _replace(self, resource: Resource, listing: Listing) -> None:
         version = int(listing.resource_version)

@@ -29,6 +29,7 @@ Start = Callable[..., Pod]
 
 HTTP, HTTP2 = ports("http", "http2")
 HEALTHZ_PORT = 10256
+STATUS_PORT = 10249
 BALANCED = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
 BEING_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
 
@@ -53,11 +54,11 @@ def test_health_of_the_proxy(bed: Testbed, family: str) -> None:
 
 def test_mode_of_the_proxy(bed: Testbed) -> None:
     """should check kube-proxy urls (the mode)"""
-    port = HEALTHZ_PORT if bed.proxy == "kube-nftlb" else 10249
-    eventually(lambda: bed.status_of(bed.nodes[0], "127.0.0.1", port, "/proxyMode") == 200, "the proxy says its mode")
-    status, _, body = bed.http(bed.nodes[0], "127.0.0.1", port, "/proxyMode")
+    ask = partial(bed.status_of, bed.nodes[0], "127.0.0.1", STATUS_PORT, "/proxyMode")
+    eventually(lambda: ask() == 200, "the proxy says its mode")
+    status, _, body = bed.http(bed.nodes[0], "127.0.0.1", STATUS_PORT, "/proxyMode")
     assert status == 200
-    assert body == ({"mode": "nftlb"} if bed.proxy == "kube-nftlb" else bed.proxy.rpartition("-")[2])
+    assert body == ("nftables" if bed.proxy == "kube-nftlb" else bed.proxy.rpartition("-")[2])
 
 
 def test_health_on_a_node_that_will_be_deleted(bed: Testbed) -> None:

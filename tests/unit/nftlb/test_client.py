@@ -94,3 +94,52 @@ async def test_the_version_is_told_first_and_when_it_changes(tmp_path: Path) -> 
         await talk.farms()
     assert told == ["1.0.7+kube-nftlb.2", "unpatched"]
     assert not talk.patched
+
+
+async def test_nobody_waits_for_a_daemon_that_hangs(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    answers = asyncio.Event()
+    asked: list[str] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        await answers.wait()
+        return httpx.Response(200, json={"response": "success"})
+
+    talk = client(tmp_path, httpx.MockTransport(answer))
+    talk.patience_s = 0.02
+    with pytest.raises(errors.NftlbHangsError, match="POST /farms is not answered"):
+        await talk.change(POST)
+    with pytest.raises(errors.NftlbHangsError, match="earlier request"):
+        await talk.change(POST)
+    assert asked == ["POST"]
+    answers.set()
+    await asyncio.sleep(0.02)
+    await talk.change(POST)
+    assert asked == ["POST", "POST"]
+
+
+async def test_a_daemon_that_ends_over_a_request_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    nftlb = FakeNftlb()
+    nftlb.deadly.add('"f"')
+    with pytest.raises(errors.NftlbEndedError):
+        await client(tmp_path, nftlb.transport()).change(POST)
+
+
+async def test_that_a_daemon_ended_over_a_request_it_hung_over_is_told_with_the_next(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    ends = asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await ends.wait()
+        raise httpx.ReadError("connection reset", request=request)
+
+    talk = client(tmp_path, httpx.MockTransport(answer))
+    talk.patience_s = 0.02
+    with pytest.raises(errors.NftlbHangsError):
+        await talk.change(POST)
+    ends.set()
+    await asyncio.sleep(0.02)
+    with pytest.raises(errors.NftlbEndedError, match="POST"):
+        await talk.farms()

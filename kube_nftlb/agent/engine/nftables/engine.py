@@ -72,6 +72,11 @@ class NftablesEngine:
         """See ``Engine``."""
         return self._programmed
 
+    @property
+    def suspects(self) -> Collection[str]:
+        """See ``Engine``. The kernel is not brought down by what it refuses."""
+        return ()
+
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""
         return unsupported(farm)

@@ -18,6 +18,7 @@ from kube_nftlb.agent.engine.nftlb import direct, plan
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
 from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner, StaleConnections, stale_after
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
+from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.nftlb.wanted import Target, Wanted, incomplete
@@ -36,6 +37,10 @@ from kube_nftlb.nftlb.requests import Step
 
 _log = structlog.get_logger()
 
+_ENDS_NFTLB = (
+    "nftlb ended twice as it was sent this farm, which stays as it was on this node: the farm is tried again after an "
+    "hour or when its spec changes, and the logs of the container nftlb have more"
+)
 PING_EVERY_S = 1
 """The interval of checks that nftlb answers."""
 
@@ -58,7 +63,8 @@ class NftlbEngine:
         self._client = client
         self._table = table
         self._clock = clock
-        self.mirror = Mirror(client, reader, nft)
+        self._suspects = Suspects(clock)
+        self.mirror = Mirror(client, reader, nft, self._suspects)
         self.verifier = Verifier(self.mirror.present, reader, self.mirror.sessions)
         self.cleaner = ConnectionCleaner(self.mirror.present, self.mirror.sessions, connections)
         self._stale = StaleConnections(self.cleaner)
@@ -83,8 +89,15 @@ class NftlbEngine:
         """See ``Engine``."""
         return self.mirror.programmed
 
+    @property
+    def suspects(self) -> Collection[str]:
+        """See ``Engine``: nftlb has ended over them."""
+        return self._suspects.names
+
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """See ``Engine``."""
+        if (left_out_s := self._suspects.left_out_s(farm.name, farm.version)) > 0:
+            return Blocker("NftlbDefect", _ENDS_NFTLB, retry_after_s=left_out_s)
         if blocker := direct.unsupported(farm.spec):
             return blocker
         if len(farm.endpoints) > (most := objects.MARK_LAST - objects.MARK_FIRST + 1):
@@ -112,7 +125,10 @@ class NftlbEngine:
     async def load(self) -> bool:
         """See ``Engine``."""
         restarted = self.mirror.restarted()
+        # To read thousands of farms takes a while, so that nobody could tell if it hangs.
+        await self.mirror.ping()
         await self.mirror.sync()
+        self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
             await self._untranslated.forget(self._clock.now())
@@ -169,7 +185,9 @@ class NftlbEngine:
     ) -> tuple[dict[str, str], set[str]]:
         """Bring nftlb to the targets. Return what it refused and why, and the farms for which it was sent anything."""
         handed_over = {each.name for each in changes if each.handed_over}
+        self._suspects.expect({each.name: each.farm.version for each in changes if each.farm is not None})
         refused, changed = await self._carry_out(targets, handed_over)
+        self._suspects.cleared(each.name for each in changes if each.farm is not None and not each.keep)
         cut = {each.name: cut_off(each.farm.spec) for each in changes if each.farm is not None and not each.keep}
         await self._stale.clean({name: ips for name, ips in cut.items() if ips}, self._clock.now())
         for name, farm in targets.items():
@@ -186,7 +204,18 @@ class NftlbEngine:
         steps = self._plan(targets)
         leaving = [step for step in steps if step.name not in handed_over]
         self._stale.expect(stale_after(leaving, targets, self.mirror.present))
-        return await self.mirror.apply(steps), {step.name for step in steps}
+        try:
+            failed = await self.mirror.apply(steps)
+        except errors.NftlbEndedError:
+            self._keep_out_of_startup_file(targets)
+            raise
+        return failed, {step.name for step in steps}
+
+    def _keep_out_of_startup_file(self, targets: Mapping[str, Target]) -> None:
+        """Have nftlb start without the suspects that it should not have, or did not have before."""
+        there = self.mirror.present
+        if names := {name for name in self._suspects.names if name not in there or targets.get(name, ...) is None}:
+            self._startup_file.cut(names)
 
     def _plan(self, targets: Mapping[str, Target]) -> list[Step]:
         return plan.steps(self.mirror.present, targets, patched=self._client.patched)

@@ -4,19 +4,23 @@ The copy (``present``) saves reading what is known; after an answer that leaves 
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Collection, Container, Iterable, Iterator
+from typing import TypeVar
+
+import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
+from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import listeners, programmed
 from kube_nftlb.agent.engine.owners import ListenerOwners
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects
-from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.client import SILENT_AFTER_S, TIMEOUT_S, NftlbClient
 from kube_nftlb.nftlb.requests import (
     PutFarm,
     Request,
@@ -29,13 +33,21 @@ from kube_nftlb.nftlb.requests import (
 
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
+_PATIENCE_PER_FARM_S = 0.01
+_PATIENCE_PER_BYTE_S = 0.0001
+"""How much longer nftlb may take for each farm that it has, as its transactions read all, and for what it is sent."""
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger()
 
 
 class Mirror:
     """One node's nftlb, as far as its HTTP API tells."""
 
-    def __init__(self, client: NftlbClient, reader: SessionReader, nft: Nftables) -> None:
+    def __init__(self, client: NftlbClient, reader: SessionReader, nft: Nftables, suspects: Suspects) -> None:
         self._client = client
+        self._suspects = suspects
         self._nft = nft
         self.present: dict[str, objects.Farm] = {}
         self.programmed: dict[str, Programmed] = {}
@@ -44,7 +56,7 @@ class Mirror:
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
-        read = objects.recalled(await self._client.farms(), self.present)
+        read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), self.present)
         self.present.clear()
         self.programmed.clear()
         self._owners.clear()
@@ -59,7 +71,30 @@ class Mirror:
         """Check that nftlb answers. Raises NftlbUnreachableError."""
         with contextlib.suppress(errors.NftlbError):
             # It has no lighter request than one for a farm that does not exist, which it refuses.
-            await self._client.send(Request("GET", "/farms/-"))
+            await self._watched(self._client.send(Request("GET", "/farms/-")))
+
+    async def _change(self, request: Request, names: Collection[str]) -> None:
+        """Send a request that changes these farms."""
+        self._suspects.sending(names)
+        patience_s = _PATIENCE_PER_FARM_S * len(self.present) + _PATIENCE_PER_BYTE_S * len(request.body)
+        await self._watched(self._client.change(request), SILENT_AFTER_S + patience_s)
+
+    async def _watched(self, asking: Awaitable[_T], patience_s: float = SILENT_AFTER_S) -> _T:
+        """Return nftlb's answer, and note if it ends instead: later, of a request that it hangs over."""
+        self._client.patience_s = patience_s
+        try:
+            answer = await asking
+        except errors.NftlbEndedError as error:
+            if ended := self._suspects.ended():
+                _log.warning("nftlb ended over a request", farms=sorted(ended), error=str(error))
+            raise
+        except errors.NftlbHangsError:
+            raise
+        except errors.KubeNftlbError:
+            self._suspects.answered()
+            raise
+        self._suspects.answered()
+        return answer
 
     def owners(self, wanted: Collection[Listener]) -> set[str]:
         """Return the farms in nftlb that are on any of these listeners (see ``ListenerOwners``)."""
@@ -73,7 +108,7 @@ class Mirror:
         failed: dict[str, str] = {}
         dropped = messy = False
         kept: dict[str, Remembered] = {}
-        for batch in _batches(steps):
+        for batch in _batches(steps, alone=self._suspects):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
@@ -107,10 +142,11 @@ class Mirror:
 
     async def _send(self, batch: list[Step]) -> None:
         if all(isinstance(step, PutFarm) for step in batch):
-            await self._client.change(put_request(step.farm for step in batch if isinstance(step, PutFarm)))
+            wanted = put_request(step.farm for step in batch if isinstance(step, PutFarm))
         else:
             (step,) = batch
-            await self._client.change(request(step))
+            wanted = request(step)
+        await self._change(wanted, {step.name for step in batch})
         for step in batch:
             before = self.present.get(step.name)
             self._drop(step.name)
@@ -147,7 +183,7 @@ class Mirror:
             await self._nft.run(f"table {family} {layout.TABLE} {{}}\ndelete table {family} {layout.TABLE}\n")
         # One that nftlb has no rules of in these tables would be loaded as it is.
         if farm := next((farm for farm in self.present.values() if layout.expected(farm).listeners), None):
-            await self._client.change(put_request([objects.Farm(farm.name, {}, farm.addresses)]))
+            await self._change(put_request([objects.Farm(farm.name, {}, farm.addresses)]), ())
         for name in self.present:
             await self.sessions.settle(name)
 
@@ -159,20 +195,21 @@ class Mirror:
             return
         remembered = await self.sessions.remembered(name)
         for state in ("down", "up"):
-            await self._client.change(put_request([objects.Farm(name, {"state": state})]))
+            await self._change(put_request([objects.Farm(name, {"state": state})]), {name})
         await self.sessions.settle(name)
         await self.sessions.restore(name, remembered)
 
 
-def _batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Yield neighbouring PutFarm steps together, up to BATCH; each other step alone."""
+def _batches(steps: Iterable[Step], alone: Container[str]) -> Iterator[list[Step]]:
+    """Yield neighbouring PutFarm steps together, up to BATCH; others, and those of farms that go ``alone``, alone."""
     batch: list[Step] = []
     for step in steps:
-        if not isinstance(step, PutFarm) or len(batch) == BATCH:
+        joins = isinstance(step, PutFarm) and step.name not in alone
+        if not joins or len(batch) == BATCH:
             if batch:
                 yield batch
             batch = []
-        if isinstance(step, PutFarm):
+        if joins:
             batch.append(step)
         else:
             yield [step]

@@ -1,13 +1,13 @@
 """nftlb's start-up file: with it a restarted daemon has its farms before it answers."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import structlog
 
 from kube_nftlb.agent.engine.nftlb.verify import OfEachFarm
-from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb import loading, objects
 
 _log = structlog.get_logger()
 
@@ -27,6 +27,14 @@ class StartupFile:
         self._changed = False
         self._saved_at = float("-inf")
 
+    def loaded(self) -> None:
+        """Note that nftlb answers. Have the file written anew if there is none, as after nftlb ended over it."""
+        try:
+            loading.done(self._path)
+        except OSError as error:
+            _log.warning("cannot rename nftlb's start-up file", error=str(error))
+        self._changed = self._changed or (bool(self._farms) and not self._path.exists())
+
     def verified(self, farm: objects.Farm) -> None:
         """Save this farm: it is in the kernel."""
         known = self._farms.get(farm.name)
@@ -38,6 +46,18 @@ class StartupFile:
         """Stop saving this farm."""
         if self._farms.pop(name, None) is not None:
             self._changed = True
+
+    def cut(self, names: Collection[str]) -> None:
+        """Stop saving these farms, and take them out of the file as it is."""
+        for name in names:
+            self.gone(name)
+        try:
+            farms = json.loads(self._path.read_text())["farms"]
+            self._replace(json.dumps(farm) for farm in farms if farm["name"] not in names)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError) as error:
+            _log.warning("cannot take farms out of nftlb's start-up file", farms=sorted(names), error=str(error))
 
     def lost(self, present: Mapping[str, objects.Farm]) -> bool:
         """Return True if a farm that was verified is not present."""
@@ -68,7 +88,10 @@ class StartupFile:
         return len(self._farms) * 10 < present * 9
 
     def _write(self, farms: Iterable[objects.Farm]) -> None:
+        self._replace(text for _, text in self._texts.made(farms))
+
+    def _replace(self, farms: Iterable[str]) -> None:
         temporary = self._path.with_suffix(".new")
         temporary.touch(mode=0o600)
-        temporary.write_text(objects.joined(text for _, text in self._texts.made(farms)))
+        temporary.write_text(objects.joined(farms))
         temporary.replace(self._path)

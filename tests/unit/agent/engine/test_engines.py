@@ -6,12 +6,14 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import FarmChange
-from kube_nftlb.agent.engine.engines import Engines
+from kube_nftlb.agent.engine.engines import AWAY_AFTER_S, Engines
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.table import layout, policies
 from kube_nftlb.agent.table.table import AgentTable
 from tests.builders import farm
+from tests.fakes.clock import FakeClock
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft
 
@@ -21,7 +23,8 @@ class Both:
         nft = FakeNft()
         table = AgentTable(nft)
         self.nftables, self.nftlb = FakeEngine(table, nft), FakeEngine(table, nft)
-        self.engines = Engines(self.nftables, self.nftlb)
+        self.clock, self.table = FakeClock(), table
+        self.engines = Engines(self.nftables, self.nftlb, self.clock)
         self.sent: list[tuple[str, str, bool]] = []
         """The engine, the farm, and True if the engine gets it."""
         for name, engine in (("nftables", self.nftables), ("nftlb", self.nftlb)):
@@ -87,7 +90,9 @@ async def test_without_nftlb_its_farms_wait_and_others_go_on(both: Both) -> None
     assert blocked.reason == "NftlbUnreachable"
     await both.put(served("nftables", "other", "10.96.0.11"))
     assert both.engines.programmed.keys() == {"web--http", "other"}
+    both.nftlb.asks_seldom = True
     assert await both.engines.maintain(busy=False) is None
+    assert both.engines.unreachable
     both.nftlb.reachable = True
     with pytest.raises(errors.EngineUnreachableError, match="answers again"):
         await both.engines.maintain(busy=False)
@@ -109,6 +114,42 @@ async def test_where_only_nftlb_serves_its_absence_is_everybody_s(both: Both) ->
     both.nftlb.reachable = False
     with pytest.raises(errors.EngineUnreachableError):
         await both.engines.load()
+
+
+async def test_an_nftlb_that_hangs_is_left_at_once_and_one_that_is_away_after_a_while(both: Both) -> None:
+    await both.engines.load()
+    both.nftlb.reachable = False
+    for _ in range(2):
+        with pytest.raises(errors.EngineUnreachableError):
+            await both.engines.load()
+    both.clock.time += AWAY_AFTER_S
+    await both.engines.load()
+    assert both.engines.unreachable == "connection refused"
+    both.nftlb.reachable = True
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    assert both.engines.unreachable
+
+
+async def test_an_nftlb_whose_farms_were_never_read_is_waited_for(both: Both) -> None:
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    both.clock.time += AWAY_AFTER_S
+    with pytest.raises(errors.NftlbHangsError):
+        await both.engines.load()
+
+
+async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both) -> None:
+    await both.put(served("nftlb"))
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    ranges = layout.refused(served("nftlb").listeners)
+    change = FarmChange("web--http", keep=True, overlay=ranges, policies=ranges, policies_after=ranges)
+    await both.engines.apply([change, FarmChange("unknown")])
+    assert both.table.owned("web--http") == ranges
+    assert both.table.owned(policies.rules_owner("web--http")) == ranges
+    assert list(both.engines.programmed) == ["web--http"]
 
 
 async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kube_nftlb import errors
 from kube_nftlb.agent.health import probes
@@ -206,7 +207,7 @@ async def test_the_agent_answers_load_balancers_once_kube_proxy_has_stopped(agen
     state, clock = AgentHealth(agent.progress, OwnNode("node-1"), 60, agent.clock), FakeClock()
     with socket.create_server(("127.0.0.1", 0)) as kube_proxy:
         port = kube_proxy.getsockname()[1]
-        task = asyncio.create_task(probes.serve_health(state, ListenAddress("127.0.0.1", port), clock))
+        task = asyncio.create_task(probes.serve_when_free(state.answer, ListenAddress("127.0.0.1", port), clock))
         tried_at = clock.now()
         await until(lambda: clock.now() > tried_at)
         assert not task.done()
@@ -218,4 +219,28 @@ async def test_the_agent_answers_load_balancers_once_kube_proxy_has_stopped(agen
 async def test_a_health_address_that_no_interface_has_is_told() -> None:
     state = AgentHealth(Progress(), OwnNode("node-1"), 60)
     with pytest.raises(errors.UsageError, match=r"cannot listen on health address 198\.51\.100\.1:1:"):
-        await probes.serve_health(state, ListenAddress("198.51.100.1", 1))
+        await probes.serve_when_free(state.answer, ListenAddress("198.51.100.1", 1))
+
+
+async def test_the_mode_is_told_as_kube_proxy_does_once_its_port_is_free(agent: Agent) -> None:
+    clock = FakeClock()
+    with socket.create_server(("127.0.0.1", 0)) as kube_proxy, capture_logs() as logs:
+        port = kube_proxy.getsockname()[1]
+        address = ListenAddress("127.0.0.1", port)
+        task = asyncio.create_task(probes.serve_when_free(probes.proxy_mode, address, clock, "proxy mode"))
+        tried_at = clock.now()
+        await until(lambda: clock.now() > tried_at + 5 * probes.RETRY_S)
+        assert not task.done()
+    assert [log["event"] for log in logs] == ["proxy mode port in use by another process, retrying"]
+    async with asyncio.timeout(5):
+        while (await agent.ask(port))[0] != 404:
+            await asyncio.sleep(0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /proxyMode HTTP/1.1\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b" 200 " in head.splitlines()[0]
+    assert b"Content-Type: text/plain" in head
+    assert body == b"nftables"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

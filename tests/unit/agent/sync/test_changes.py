@@ -8,7 +8,8 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw
-from kube_nftlb.agent.table import policy_references, policy_sets, traffic_policy
+from kube_nftlb.agent.sync.progress import Problem
+from kube_nftlb.agent.table import layout, policy_references, policy_sets, source_ranges, traffic_policy
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
@@ -19,6 +20,7 @@ NAME = "web--http"
 OLD, NEW = Listener("10.96.0.9", "TCP", 80), Listener("10.96.0.10", "TCP", 80)
 LIMITED = farm(policies=["list"], limits={"new": "5/second"})
 SERVE = Serve(node_farm(LIMITED, NodeFacts(), None))
+OWNED = layout.refused([OLD])
 SERVING = Programmed("nftlb", frozenset({OLD}), 1, 1)
 REFUSING = Programmed("nftlb", frozenset({OLD}), 1, 0)
 
@@ -41,7 +43,8 @@ def make(
     known: bool = True,
     restricted: bool = False,
 ) -> FarmChange:
-    return changes.make(WEB, NAME, decision, facts, programmed, known=known, restricted=restricted)
+    owned = OWNED if known else Contents()
+    return changes.make(WEB, NAME, decision, facts, programmed, owned=owned, restricted=restricted)
 
 
 def keys(contents: Contents | None, set_: str) -> set[str]:
@@ -106,5 +109,31 @@ def test_a_new_agent_gives_a_kept_farm_the_options_every_kernel_has(changes: Cha
 
 
 def test_a_farm_of_no_key_has_no_policies(changes: Changes) -> None:
-    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, known=True, restricted=False)
+    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, owned=OWNED, restricted=False)
     assert change == FarmChange(NAME)
+
+
+def test_a_farm_whose_engine_is_away_gets_its_source_ranges_and_policies(changes: Changes) -> None:
+    away = Keep(Problem("NftlbUnreachable", "it does not answer"))
+    limited = farm(policies=["list"], addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": ["192.0.2.0/24"]}])
+    change = make(changes, away, facts=Facts(limited))
+    assert change.keep
+    assert keys(change.overlay, "no-endpoints-ip") == {"tcp . 10.96.0.9 . 80"}, "the rest is as it was"
+    assert keys(change.overlay, "source-ranges-ip") == {"tcp . 10.96.0.10 . 80"}
+    assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 80"}
+    assert change.policies == change.policies_after
+
+
+def test_source_ranges_are_replaced_at_the_listeners_of_the_farm_alone() -> None:
+    def contents(ip: str, *ranges: str) -> Contents:
+        addresses = [{"ip": ip, "ports": "80", **({"sourceRanges": list(ranges)} if ranges else {})}]
+        return source_ranges.contents(node_farm(farm(addresses=addresses), NodeFacts(), None))
+
+    here, there = contents(NEW.ip, "192.0.2.0/24"), contents(OLD.ip, "192.0.2.0/24")
+    open_ = node_farm(farm(addresses=[{"ip": NEW.ip, "ports": "80"}]), NodeFacts(), None)
+    assert not source_ranges.renewed(here, open_).elements
+    assert source_ranges.renewed(there, open_) == there
+    narrow = node_farm(
+        farm(addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]), NodeFacts(), None
+    )
+    assert source_ranges.renewed(here, narrow) == contents(NEW.ip, "10.0.0.0/8")

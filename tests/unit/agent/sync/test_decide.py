@@ -80,7 +80,7 @@ def test_only_a_farm_whose_address_is_stuck_is_retried(backing_off: bool) -> Non
 def test_a_farm_is_served_as_the_node_sees_it() -> None:
     decision = decided(Facts(WEB))
     assert isinstance(decision, Serve)
-    assert (decision.farm.key, decision.farm.generation) == (FarmKey("default", "web--http"), 7)
+    assert (decision.farm.key, decision.farm.version.generation) == (FarmKey("default", "web--http"), 7)
     assert list(decision.farm.listeners) == [Listener("10.96.0.10", "TCP", 80)]
     assert [endpoint.backend.name for endpoint in decision.farm.endpoints] == ["pod-a"]
     assert not decision.farm.refuses

@@ -92,3 +92,19 @@ def test_unverified_farms_are_overdue_after_a_while() -> None:
     queue.applied({}, [], now=10, seconds=0.5)
     assert not queue.overdue(3, now=12)
     assert queue.overdue(3, now=13)
+
+
+def test_farms_to_be_taken_last_come_alone_after_all_others() -> None:
+    keys = [FarmKey("default", f"farm-{number}") for number in range(BATCH_MAX + 2)]
+    last = {keys[0], keys[1]}
+    queue = FarmQueue(never)
+    queue.add(keys, 7)
+    taken = queue.take(last)
+    queue.applied({}, (), now=1, seconds=0.1)
+    while len(queue.waiting) > len(last):
+        taken += queue.take(last)
+        queue.applied({}, (), now=1, seconds=0.1)
+    assert set(taken) == set(keys) - last
+    assert len(queue.take(last)) == 1
+    queue.applied({}, (), now=1, seconds=0.1)
+    assert (len(queue.take(last)), len(queue.waiting)) == (1, 0)

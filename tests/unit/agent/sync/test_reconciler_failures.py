@@ -3,9 +3,12 @@
 from itertools import pairwise
 
 from kube_nftlb import errors
+from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.model import Blocker
+from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
-from tests.builders import farm
+from kube_nftlb.api.farm import Farm
+from tests.builders import farm, raw_farm
 from tests.fakes.node import WEB, until
 from tests.unit.agent.sync.conftest import Node
 from tests.unit.agent.sync.test_reconciler import at
@@ -79,7 +82,7 @@ async def test_an_unexpected_exception_does_not_end_the_loop(node: Node) -> None
     await node.settle(21)
     assert node.clock.now() - began >= Timing().unexpected_s
     assert "nobody thought of this" in node.loop.progress.last_error
-    assert node.engine.farms["web--http"].generation == 2
+    assert node.engine.farms["web--http"].version.generation == 2
 
 
 async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
@@ -144,7 +147,7 @@ async def test_trouble_of_the_engines_own_is_reported_and_stops_nothing(node: No
     await until(lambda: node.loop.progress.last_error == "cannot write a file")
     node.put(farm(generation=2, version=21, scheduler="weight"))
     await node.settle(21)
-    assert node.engine.farms["web--http"].generation == 2
+    assert node.engine.farms["web--http"].version.generation == 2
 
 
 async def test_a_farm_that_the_engine_cannot_serve_is_reported(node: Node) -> None:
@@ -225,7 +228,7 @@ async def test_a_farm_keeps_its_rules_if_the_kernel_refuses_the_new_ones(node: N
     node.put(farm(addresses=RANGES, limits={"new": "3/second"}, generation=2, version=21))
     await node.settle(21)
     assert node.reason() == "Refused"
-    assert node.engine.farms["web--http"].generation == 1
+    assert node.engine.farms["web--http"].version.generation == 1
     assert chains
     assert {name: node.nft.chains.get(name) for name in chains} == chains
     node.put(farm(addresses=RANGES, generation=3, version=22))
@@ -249,3 +252,45 @@ async def test_farms_in_the_mode_dsr_that_cannot_be_served_stop_nothing(node: No
     await node.settle(20)
     assert "a--http" in node.engine.farms
     assert node.reason("odd--http") == "AddressInUse"
+
+
+async def test_a_field_that_the_agent_does_not_know_is_named_and_the_farm_is_served(node: Node) -> None:
+    newer = parse(raw_farm(colour="green"))
+    assert isinstance(newer, Farm)
+    node.list([newer], 20)
+    await node.settle(20)
+    assert list(node.engine.farms) == ["web--http"]
+    problem = node.loop.progress.problems[WEB]
+    assert (problem.reason, problem.harmless) == ("NoEffect", True)
+    assert problem.message.startswith("spec.colour: this agent")
+    node.put(farm(generation=2, version=21))
+    await node.settle(21)
+    await until(lambda: not node.loop.progress.problems)
+
+
+async def test_a_farm_whose_address_has_a_field_that_the_agent_does_not_know_stays_as_it_was(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    addresses = [{"ip": "10.96.0.10", "ports": "80", "admits": "friends"}]
+    unreadable = parse(raw_farm(generation=2, addresses=addresses))
+    assert isinstance(unreadable, Problem)
+    assert (unreadable.reason, unreadable.generation) == ("Invalid", 2)
+    assert unreadable.message.startswith("spec.addresses[0].admits: this agent")
+    node.inputs.put_unreadable(WEB, unreadable, 21)
+    node.inputs.seen(21)
+    await node.settle(21)
+    assert node.engine.farms["web--http"].version.generation == 1
+    assert node.reason() == "Invalid"
+
+
+async def test_a_farm_that_waits_for_its_engine_lags(node: Node) -> None:
+    lag = node.loop.progress.lag
+    node.list([farm()], 20)
+    await until(lambda: lag.done_at is not None and lag.waiting_since is None)
+    node.engine.blockers["web--http"] = Blocker("NftlbUnreachable", "it hangs")
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await until(lambda: node.reason() == "NftlbUnreachable")
+    await until(lambda: lag.overdue(1, node.clock.now()))
+    node.engine.blockers.clear()
+    node.put(farm(generation=3, version=22, scheduler="weight"))
+    await until(lambda: lag.waiting_since is None)

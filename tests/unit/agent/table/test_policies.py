@@ -190,3 +190,11 @@ def test_the_watermark_stays_behind_what_is_not_done() -> None:
 def test_junk_for_a_spec_names_policies_that_there_are_not(spec: object, named: set[str]) -> None:
     raw = {"metadata": {"namespace": "default", "name": "web"}, "spec": spec}
     assert raw_references(raw).everywhere == named
+
+
+def test_a_policy_with_a_field_that_the_agent_does_not_know_lets_nobody_in() -> None:
+    newer = raw(kind="allow", cidrs=("10.0.0.0/8",))
+    newer["spec"]["except"] = ["10.1.0.0/16"]
+    enforced = policy(newer)
+    assert enforced.invalid is not None
+    assert enforced.invalid.startswith("spec.except: this agent")

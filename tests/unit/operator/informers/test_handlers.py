@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import kopf
 
+from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator.informers import handlers
 from kube_nftlb.operator.informers.kinds import BY_KOPF
 
@@ -22,12 +23,12 @@ def test_kopf_never_gives_up_and_never_writes() -> None:
 
 
 def test_every_kind_has_one_low_level_handler_and_nothing_else() -> None:
-    registry = handlers.registry(lambda *_: None)
+    registry = handlers.registry(lambda *_: None, ApiServers())
     found = registry._watching.get_all_handlers()  # noqa: SLF001 kopf shows it nowhere else
     assert {handler.id for handler in found} == {resource.plural for resource in BY_KOPF}
     assert not list(registry._changing.get_all_handlers())  # noqa: SLF001
     seen: list[tuple[Any, ...]] = []
-    for handler in handlers.registry(lambda *args: seen.append(args))._watching.get_all_handlers():  # noqa: SLF001
+    for handler in handlers.registry(lambda *args: seen.append(args), ApiServers())._watching.get_all_handlers():  # noqa: SLF001
         asyncio.run(cast(Any, handler.fn)(event={"type": "ADDED", "object": {"x": 1}}))
     assert seen == [(resource, "ADDED", {"x": 1}) for resource in BY_KOPF]
 

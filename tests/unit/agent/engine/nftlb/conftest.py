@@ -20,6 +20,7 @@ class Node(FakeNode[NftlbEngine]):
         self.folder = folder
         (folder / "key").write_text(KEY)
         self.nftlb, self.conntrack = FakeNftlb(), FakeConntrack()
+        self.nftlb.key_file, self.nftlb.startup_file = folder / "key", folder / "nftlb.json"
         self.reader = FakeKernel(self.nftlb, self.nft)
 
     def make_engine(self, table: AgentTable) -> NftlbEngine:

@@ -96,3 +96,25 @@ async def test_rules_that_can_wait_are_not_lost_when_another_farm_is_refused(nod
         farm("bad--http", addresses=[{"ip": "10.96.1.3", "ports": "80"}], version=22),
     )
     await until(lambda: "tcp . 10.96.1.2 . 80" in node.nft.sets["no-endpoints-ip"])
+
+
+async def test_the_start_up_file_is_written_again_after_nftlb_ended_over_it(node: Node) -> None:
+    path = node.folder / "nftlb.json"
+    node.list([farm()], 20)
+    await node.settle(20)
+    await until(path.exists)
+    path.rename(node.folder / "nftlb.failed")
+    node.nftlb.end()
+    await until(path.exists)
+    assert [each["name"] for each in json.loads(path.read_text())["farms"]] == ["web--http"]
+
+
+async def test_the_start_up_file_gets_its_name_back_once_nftlb_answers(node: Node) -> None:
+    path = node.folder / "nftlb.json"
+    node.list([farm()], 20)
+    await node.settle(20)
+    await until(path.exists)
+    path.rename(node.folder / "nftlb.loading")
+    node.nftlb.end()
+    await until(path.exists)
+    assert not (node.folder / "nftlb.loading").exists()

@@ -1,0 +1,43 @@
+"""Fields of an object that its model does not have, as when the CustomResourceDefinitions are newer. No I/O."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+_SHOWN = 3
+
+
+def unknown_fields(model: type[BaseModel], raw: object, path: str) -> Iterator[str]:
+    """Yield the paths, such as ``spec.addresses[0].colour``, of fields in ``raw`` that a model does not have."""
+    if not isinstance(raw, Mapping):
+        return
+    fields = _fields(model)
+    for key, value in raw.items():
+        if key not in fields:
+            yield f"{path}.{key}"
+        elif (inner := fields[key]) is not None:
+            if isinstance(value, list):
+                for number, each in enumerate(value):
+                    yield from unknown_fields(inner, each, f"{path}.{key}[{number}]")
+            else:
+                yield from unknown_fields(inner, value, f"{path}.{key}")
+
+
+def listed(paths: tuple[str, ...]) -> str:
+    """Return the first of these paths, as text."""
+    more = len(paths) - _SHOWN
+    return ", ".join(paths[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+@functools.cache
+def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """Return the names of a model's fields, each with the model of its value or of its entries."""
+    return {field.alias or name: _model(field.annotation) for name, field in model.model_fields.items()}
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model(each)) is not None), None)

@@ -1,0 +1,66 @@
+"""CustomResourceDefinitions that are newer than the agents: what these do not know, they name."""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
+
+pytestmark = pytest.mark.timeout(240)
+
+CRD = "nftlbfarms.kube-nftlb.io"
+VIP = "10.99.21.1"
+TEXT = {"type": "string"}
+
+
+@contextlib.contextmanager
+def newer(cluster: Cluster) -> Iterator[None]:
+    """The definition of farms has a field ``colour``, of farms and of their addresses."""
+    versions = cluster.get("crd", CRD)["spec"]["versions"]
+    changed = copy.deepcopy(versions)
+    spec = changed[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    spec["colour"] = TEXT
+    spec["addresses"]["items"]["properties"]["colour"] = TEXT
+    cluster.api.patch("crd", CRD, "", {"spec": {"versions": changed}})
+    try:
+        yield
+    finally:
+        cluster.api.patch("crd", CRD, "", {"spec": {"versions": versions}})
+
+
+def test_a_field_that_the_agents_do_not_know_is_named(cluster: Cluster, namespace: str, client: str) -> None:
+    node = cluster.nodes[0]
+    cluster.run("web", 1, namespace)
+    (pod,) = cluster.pods("web", namespace)
+    backends = [{"name": pod, "ip": cluster.get("pod", pod, namespace)["status"]["podIP"], "port": 80}]
+
+    def put(name: str, **spec: Any) -> bool:
+        """Return False while the API server does not know the field."""
+        try:
+            cluster.apply(farm(name, namespace, backends=backends, **spec))
+        except AssertionError:
+            return False
+        return "colour" in str(cluster.farm(name, namespace)["spec"])
+
+    def failure(name: str) -> str:
+        failed = cluster.get("nftlbnode", node)["status"].get("failedFarms", [])
+        return next((f"{each['reason']} {each['message']}" for each in failed if each["name"] == name), "")
+
+    with newer(cluster):
+        address = {"ip": VIP, "ports": "80"}
+        eventually(lambda: put("served", addresses=[address], colour="green"), "there is such a field", 30)
+        eventually(lambda: failure("served").startswith("NoEffect spec.colour: this agent"), "it is named")
+        cluster.reaches(client, [pod], VIP)
+        assert put("waits", addresses=[{"ip": "10.99.21.2", "ports": "80", "colour": "green"}])
+        eventually(
+            lambda: failure("waits").startswith("Invalid spec.addresses[0].colour: this agent"),
+            "this one is not served",
+        )
+        assert not cluster.answers(client, "10.99.21.2", 80, "--timeout", "0.3", number=2)
+        for name in ("served", "waits"):
+            cluster.delete("farm", name, namespace)
+        eventually(lambda: not cluster.get("farm", namespace=namespace)["items"], "the farms are gone")

@@ -1,0 +1,96 @@
+"""What goes on while nftlb hangs or is away: what keeps clients out is kept up, and all converges afterwards."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.builders.manifests import farm, policy, service
+from tests.functional.cluster import Cluster, eventually
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.engine("nftlb", "the engine nftables has no daemon"),
+]
+
+Without = Callable[[Cluster, str], contextlib.AbstractContextManager[None]]
+
+VIP = "10.99.19.1"
+NOBODY = "192.0.2.0/24"
+SECONDS = 15
+"""nftlb counts as away when it has not answered for 5 s; the rest is for a busy machine."""
+
+
+@contextlib.contextmanager
+def hanging(cluster: Cluster, node: str) -> Iterator[None]:
+    pid = cluster.lab.pid("nftlb", node)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def away(cluster: Cluster, node: str) -> Iterator[None]:
+    cluster.lab.stop("nftlb", node)
+    try:
+        yield
+    finally:
+        cluster.lab.start("nftlb", node)
+
+
+@pytest.mark.parametrize("without", [hanging, away])
+def test_who_may_connect_is_kept_up_without_nftlb(
+    cluster: Cluster, namespace: str, client: str, without: Without
+) -> None:
+    node = cluster.nodes[0]
+    cluster.run("web", 2, namespace)
+    pods = cluster.pods("web", namespace)
+    client_ip = cluster.get("pod", "client", namespace)["status"]["podIP"]
+    backends = [{"name": pod, "ip": cluster.get("pod", pod, namespace)["status"]["podIP"], "port": 80} for pod in pods]
+
+    def put(*ranges: str, scheduler: str = "rr") -> None:
+        addresses = [{"ip": VIP, "ports": "80", "sourceRanges": list(ranges)}]
+        cluster.apply(
+            farm("kept", namespace, addresses=addresses, backends=backends, policies=["list"], scheduler=scheduler)
+        )
+
+    def gets_in() -> bool:
+        return bool(cluster.answers(client, VIP, 80, "--timeout", "0.5", number=4))
+
+    def ready() -> str:
+        conditions = cluster.get("nftlbnode", node)["status"]["conditions"]
+        return str(next(each["status"] for each in conditions if each["type"] == "Ready"))
+
+    cluster.apply(policy("list", namespace, "deny", [NOBODY]))
+    put()
+    cluster.wait("farm", "kept", "Programmed", namespace)
+    eventually(gets_in, "it answers")
+    with without(cluster, node):
+        cluster.apply(policy("list", namespace, "deny", [f"{client_ip}/32"]))
+        eventually(lambda: not gets_in(), "a changed policy is enforced", SECONDS)
+        cluster.apply(policy("list", namespace, "deny", [NOBODY]))
+        eventually(gets_in, "and so is the next", SECONDS)
+        put(NOBODY, scheduler="weight")
+        eventually(lambda: not gets_in(), "changed source ranges are enforced", SECONDS)
+        cluster.nft(node, "delete", "table", "inet", "kube-nftlb")
+        eventually(
+            lambda: cluster.lab.exec(node, "nft", "list", "chain", "inet", "kube-nftlb", "refuse").returncode == 0,
+            "the agent table is repaired",
+            SECONDS,
+        )
+        assert not gets_in()
+        put(f"{client_ip}/32", scheduler="weight")
+        eventually(gets_in, "and changed again", SECONDS)
+        eventually(lambda: ready() == "False", "the node says that nftlb is away", SECONDS)
+        eventually(lambda: cluster.reason("kept", namespace) == "Failed", "the farm says that it waits", SECONDS)
+    eventually(lambda: ready() == "True", "it is well again", 30)
+    cluster.wait("farm", "kept", "Programmed", namespace)
+    assert '"scheduler": "weight"' in cluster.nftlb(node, "GET", f"/farms/{namespace}.kept")
+    assert gets_in()
+    cluster.apply(service("late", namespace, selector={"app": "web"}))
+    cluster.farm_has("late--http", namespace, 2)
+    cluster.reaches(client, pods, cluster.vip("late", namespace))

@@ -1,0 +1,177 @@
+"""Several addresses of the API server: requests go to one that answers."""
+
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer, unused_port
+
+from kube_nftlb import errors
+from kube_nftlb.environment import ListenAddress, server_addresses
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import NODES
+from kube_nftlb.kube.servers import ApiServers
+from kube_nftlb.operator.informers import handlers
+
+
+class Server:
+    """An API server that knows one Node, whose name is its own."""
+
+    def __init__(self, name: str, asked: list[str]) -> None:
+        async def answer(_: web.Request) -> web.Response:
+            asked.append(name)
+            return web.json_response({"metadata": {"name": name}})
+
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", answer)
+        self.address = ListenAddress("127.0.0.1", unused_port())
+        self._application = application
+        self._server: TestServer | None = None
+
+    async def start(self) -> None:
+        self._server = TestServer(self._application, port=self.address.port)
+        await self._server.start_server()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def servers(asked: list[str]) -> AsyncIterator[list[Server]]:
+    found = [Server(name, asked) for name in ("first", "second", "third")]
+    for server in found:
+        await server.start()
+    yield found
+    for server in found:
+        await server.stop()
+
+
+@pytest.fixture
+def kubeconfig(servers: list[Server], tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    cluster = {"server": f"http://127.0.0.1:{servers[0].address.port}"}
+    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+    path.write_text(
+        json.dumps(
+            {
+                "clusters": [{"name": "a", "cluster": cluster}],
+                "users": [{"name": "a", "user": {}}],
+                "contexts": [context],
+                "current-context": "a",
+            }
+        )
+    )
+    return path
+
+
+def kubernetes(*addresses: ListenAddress, service: str = "kubernetes", namespace: str = "default") -> dict[str, object]:
+    labels = {"kubernetes.io/service-name": service}
+    endpoints = [{"addresses": [address.host], "conditions": {"ready": True}} for address in addresses]
+    return {
+        "metadata": {"name": service, "namespace": namespace, "labels": labels},
+        "ports": [{"name": "https", "port": addresses[0].port}],
+        "endpoints": endpoints,
+    }
+
+
+async def test_a_request_goes_to_the_next_server_when_one_is_gone(
+    servers: list[Server], kubeconfig: Path, asked: list[str]
+) -> None:
+    further = ApiServers([servers[1].address, servers[2].address])
+    async with await Kube.connect(kubeconfig, servers=further) as kube:
+        await kube.get(NODES, "a")
+        await servers[0].stop()
+        await servers[1].stop()
+        await kube.get(NODES, "a")
+        await servers[0].start()
+        await kube.get(NODES, "a")
+        assert asked == ["first", "third", "third"], "it stays with the one that answered"
+        await servers[2].stop()
+        await kube.get(NODES, "a")
+    assert asked[3:] == ["first"]
+
+
+async def test_where_no_server_answers_the_request_fails_and_the_next_one_tries_all_again(
+    servers: list[Server], kubeconfig: Path, asked: list[str]
+) -> None:
+    async with await Kube.connect(kubeconfig, servers=ApiServers([servers[1].address])) as kube:
+        await servers[0].stop()
+        await servers[1].stop()
+        with pytest.raises(errors.KubeUnreachableError):
+            await kube.get(NODES, "a")
+        await servers[1].start()
+        await kube.get(NODES, "a")
+    assert asked == ["second"]
+
+
+async def test_the_endpoints_of_the_service_kubernetes_are_servers_too(
+    servers: list[Server], kubeconfig: Path, asked: list[str]
+) -> None:
+    async with await Kube.connect(kubeconfig) as kube:
+        kube.servers.learn(kubernetes(servers[2].address, service="other"))
+        kube.servers.learn(kubernetes(servers[2].address, namespace="evil"))
+        await servers[0].stop()
+        with pytest.raises(errors.KubeUnreachableError):
+            await kube.get(NODES, "a")
+        kube.servers.learn(kubernetes(servers[1].address))
+        await kube.get(NODES, "a")
+        assert asked == ["second"]
+        kube.servers.forget(kubernetes(servers[1].address))
+        with pytest.raises(errors.KubeUnreachableError):
+            await kube.get(NODES, "a")
+
+
+async def test_a_server_that_answers_nothing_is_not_asked_again(servers: list[Server], kubeconfig: Path) -> None:
+    with _silent() as silent:
+        further = ApiServers([servers[1].address])
+        further._current = silent  # noqa: SLF001 - as if it had answered before
+        further._further = (silent, *further._further)  # noqa: SLF001
+        async with await Kube.connect(kubeconfig, servers=further) as kube:
+            with pytest.raises(errors.KubeUnreachableError):
+                await kube.request("GET", "/", timeout_s=0.2)
+            await kube.get(NODES, "a")
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[ListenAddress]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield ListenAddress("127.0.0.1", listener.getsockname()[1])
+
+
+async def test_kopf_goes_to_the_next_server_too(
+    servers: list[Server], kubeconfig: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = "KUBE_CONFIG_DEFAULT_LOCATION"
+    monkeypatch.setattr(f"kubernetes.aio.config.{location}", str(kubeconfig), raising=False)
+    monkeypatch.setattr(f"kubernetes.aio.config.kube_config.{location}", str(kubeconfig))
+    await servers[0].stop()
+    context = await handlers._login(ApiServers([servers[1].address]))  # noqa: SLF001 - kopf calls it
+    async with context.aiohttp_session as session, session.get(f"{context.server}/api") as answer:
+        assert answer.status == 200
+    assert asked == ["second"]
+
+
+def test_addresses_are_listed_once() -> None:
+    one, two = ListenAddress("192.0.2.1", 6443), ListenAddress("192.0.2.2", 6443)
+    servers = ApiServers([one, two])
+    servers.learn(kubernetes(two, ListenAddress("2001:db8::3", 6443)))
+    assert servers.addresses(one) == [one, two, ListenAddress("2001:db8::3", 6443)]
+
+
+def test_addresses_are_read_from_the_environment() -> None:
+    found = server_addresses({"X": "192.0.2.1:6443, [2001:db8::3]:443"}, "X")
+    assert found == (ListenAddress("192.0.2.1", 6443), ListenAddress("2001:db8::3", 443))
+    assert server_addresses({}, "X") == ()
+    with pytest.raises(errors.UsageError, match="X='a,b'"):
+        server_addresses({"X": "a,b"}, "X")
