@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors
-from kube_nftlb.environment import IpNetwork, ListenAddress, choice, listen_address, networks, number, seconds
+from kube_nftlb.environment import (
+    IpNetwork,
+    ListenAddress,
+    NumberRanges,
+    choice,
+    listen_address,
+    networks,
+    number,
+    number_ranges,
+    seconds,
+    words,
+)
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["json", "console"]
@@ -18,6 +29,7 @@ DefaultEngine = Literal["nftlb", "nftables", "auto"]
 
 _DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
+_HELPERS = ("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp")
 _MONTH_S = 30 * 86400
 _SWITCH = {"on": True, "off": False}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
@@ -55,6 +67,12 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
     source_address_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: comma-separated CIDRs allowed in the annotation source-addr (all)."""
+    annotation_marks: NumberRanges
+    """KUBE_NFTLB_ANNOTATION_MARKS: marks that annotations may ask for, such as 0x10000-0xf0000, or all (none)."""
+    annotation_queues: NumberRanges
+    """KUBE_NFTLB_ANNOTATION_QUEUES: netfilter queues that annotations may ask for, such as 0-3, or all (none)."""
+    annotation_helpers: frozenset[str]
+    """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
     service_ports_max: int
     """KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024)."""
     leader_election: bool
@@ -75,6 +93,9 @@ class OperatorSettings(CommonSettings):
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
             source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
+            annotation_marks=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_MARKS", low=2, high=0xFFFF000),
+            annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),
+            annotation_helpers=words(environ, "KUBE_NFTLB_ANNOTATION_HELPERS", _HELPERS),
             service_ports_max=number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", 1024, low=1, high=32768),
             leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
             namespace=namespace(environ),

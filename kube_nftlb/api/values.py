@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -12,6 +12,7 @@ Protocol = Literal["TCP", "UDP", "SCTP", "All"]
 Mode = Literal["snat", "dnat", "stlsdnat", "dsr", "local"]
 Scheduler = Literal["rr", "weight", "hash", "symhash"]
 Helper = Literal["none", "amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"]
+HELPERS: Final = tuple(helper for helper in get_args(Helper) if helper != "none")
 Log = Literal[
     "none",
     "input",

@@ -28,6 +28,7 @@ from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
+from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -111,7 +112,12 @@ class _Operator:
             settings.default_mode,
             settings.default_engine,
             settings.external_ip_ranges,
-            settings.source_address_ranges,
+            Permissions(
+                settings.source_address_ranges,
+                settings.annotation_marks,
+                settings.annotation_queues,
+                settings.annotation_helpers,
+            ),
             settings.service_ports_max,
         )
         clock = asyncio.get_running_loop().time

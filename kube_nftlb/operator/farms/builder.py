@@ -1,6 +1,5 @@
 """Build the farms of a Service. Their backends are references to its EndpointSlices."""
 
-import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from kube_nftlb.api.values import Mode
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.farms.annotations import ALL, ServiceOptions, invalid, service_options
 from kube_nftlb.operator.farms.external_addresses import (
-    ALL_IPS,
     external_addresses,
     external_policy,
     fitting,
@@ -21,6 +19,7 @@ from kube_nftlb.operator.farms.external_addresses import (
 from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, farm_ports
 from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Incompatible, fit, instead, problem
+from kube_nftlb.operator.model.permissions import ALL_IPS, Permissions
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.settings import DefaultEngine
 
@@ -40,8 +39,8 @@ class Profile(NamedTuple):
     """The default engine; auto: nftables for what it can serve, nftlb for the rest."""
     external_ips: tuple[IpNetwork, ...] = ALL_IPS
     """The ranges of spec.externalIPs that are served."""
-    source_addresses: tuple[IpNetwork, ...] = ALL_IPS
-    """The ranges that annotations may choose source addresses from."""
+    permissions: Permissions = Permissions()
+    """What annotations may ask for."""
     ports_max: int = 1024
     """The number of ports of a Service that are served, each of which is a farm or more."""
 
@@ -52,13 +51,6 @@ class Profile(NamedTuple):
         if self.engine == "auto":
             return "nftables" if engines.lacking(fields) is None else "nftlb"
         return self.engine
-
-    def objection(self, fields: Fields) -> str | None:
-        """Return why the settings forbid fields of a farm or a backend, or None."""
-        address = fields.get("sourceAddress")
-        if address is None or any(ipaddress.ip_address(address) in network for network in self.source_addresses):
-            return None
-        return f"{address} is in none of the ranges that the administrator allows for source addresses"
 
 
 class Wanted(NamedTuple):
@@ -166,14 +158,14 @@ class _Kind:
     """The common part of farms of one family and protocol."""
 
     def __init__(self, family: Family, protocol: str, options: ServiceOptions, pods: Pods, profile: Profile) -> None:
-        self.fields, self.refused = options.of(family, protocol, profile.objection)
+        self.fields, self.refused = options.of(family, protocol, profile.permissions.objection)
         self.farms: list[str] = []
         self.refused_pods: dict[Incompatible, list[str]] = {}
         self._family = family
         self._protocol = protocol
         self._keeps_port = options.listen.keeps_port
         self._pods = pods
-        self._profile = profile
+        self._permissions = profile.permissions
         self._fitted: dict[Given, tuple[Fields, list[Incompatible]]] = {}
 
     def backend_fields(self, pod: str) -> Fields:
@@ -187,7 +179,7 @@ class _Kind:
                 self._family,
                 base,
                 lambda fields: (
-                    self._profile.objection(fields) or invalid(self._family, self._protocol, self.fields, (fields,))
+                    self._permissions.objection(fields) or invalid(self._family, self._protocol, self.fields, (fields,))
                 ),
             )
         fields, refused = self._fitted[given]

@@ -11,6 +11,7 @@ from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.operator.model.permissions import ALL_IPS
 from kube_nftlb.operator.model.rejections import Rejection
 
 _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
@@ -18,8 +19,6 @@ _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
 
 _SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
 """Merging more takes too long beside other Services."""
-
-ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
 _OUTSIDE_TYPES = ("NodePort", "LoadBalancer")
 

@@ -13,6 +13,7 @@ from kube_nftlb.operator.farms.ports import port_keys
 from kube_nftlb.operator.farms.spec import count_backends, digest, merge_patch
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import parse_pod, slim
+from tests.annotations import GENEROUS
 from tests.builders import raw_backend, raw_pod, service
 
 DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -40,7 +41,8 @@ def test_ports_past_the_most_are_told_and_not_served() -> None:
 
 
 def test_auto_leaves_to_nftlb_what_the_other_engine_cannot_do_for_all_protocols() -> None:
-    (farm,) = build(service(annotations={"protocol": "all", "mark": "0x1000"}), profile=Profile(engine="auto")).farms
+    asked = service(annotations={"protocol": "all", "mark": "0x1000"})
+    (farm,) = build(asked, profile=GENEROUS._replace(engine="auto")).farms
     assert (farm.spec["protocol"], farm.spec["engine"]) == ("All", "nftlb")
     assert build(service(), profile=Profile(engine="auto")).farms[0].spec["engine"] == "nftables"
 
@@ -129,7 +131,7 @@ def options(**annotations: str) -> Given:
 
 def overrides(pods: dict[str, Given], **asked: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """The overrides of the only farm of a Service with these pods, and all problems."""
-    built = build(service(**asked), sorted(pods), lambda pod: pods[pod])
+    built = build(service(**asked), sorted(pods), lambda pod: pods[pod], GENEROUS)
     (wanted,) = built.farms
     FarmSpec.model_validate(wanted.spec)
     return wanted.spec["backendsFrom"]["overrides"], [problem.message for problem in built.problems]
@@ -170,7 +172,7 @@ def test_a_mark_belongs_to_the_first_of_several_pods() -> None:
 
 def test_a_duplicate_mark_in_several_farms_is_one_problem() -> None:
     given = options(mark="16")
-    built = build(service(**DUAL), ["a", "b"], lambda _: given)
+    built = build(service(**DUAL), ["a", "b"], lambda _: given, GENEROUS)
     assert [wanted.spec["backendsFrom"]["overrides"] for wanted in built.farms] == [
         [{"pod": "a", "mark": 16}, {"pod": "b"}]
     ] * 2
