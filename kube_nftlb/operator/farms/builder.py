@@ -9,6 +9,7 @@ from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.values import Mode
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.kube import timestamps
 from kube_nftlb.operator.farms.annotations import ALL, ServiceOptions, invalid, service_options
 from kube_nftlb.operator.farms.external_addresses import (
     external_addresses,
@@ -113,6 +114,7 @@ def build(
                 "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
                 "masquerade": "AsNeeded",
                 **_health_check(service, listened),
+                **_age(service),
                 "backendsFrom": {
                     "service": service.metadata.name,
                     **({"port": port.name} if port.name else {}),
@@ -152,6 +154,12 @@ def _health_check(service: Service, addresses: list[Spec]) -> Spec:
     if outside and wanted and service.spec.health_check_node_port:
         return {"healthCheckNodePort": service.spec.health_check_node_port}
     return {}
+
+
+def _age(service: Service) -> Spec:
+    """Return the serviceCreationTimestamp of a farm."""
+    created = service.metadata.creation_timestamp
+    return {"serviceCreationTimestamp": timestamps.seconds(created)} if created is not None else {}
 
 
 class _Kind:

@@ -187,7 +187,7 @@ class Reconciler:
         nodes = list(self.cache.nodes.values())
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()))
         self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
-        accepted = not farm.invalid and loss is None
+        accepted = not farm.invalid and (loss is None or not loss.everything)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(

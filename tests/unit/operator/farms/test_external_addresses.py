@@ -78,12 +78,9 @@ def test_sessions_across_nodes_do_not_count_if_the_policy_is_local() -> None:
     assert farms(asked) == {"web--http": [INNER], "web--http--external": [NODE_PORT]}
 
 
-def test_a_contested_external_ip_does_not_take_the_cluster_ip_along() -> None:
+def test_external_ips_are_in_the_farm_of_the_cluster_ip() -> None:
     asked = service(type="NodePort", ports=PORT, externalIPs=["203.0.113.9"])
-    assert farms(asked) == {
-        "web--http": [INNER],
-        "web--http--external": [("ExternalIP", "203.0.113.9", "80"), NODE_PORT],
-    }
+    assert farms(asked) == {"web--http": [INNER, ("ExternalIP", "203.0.113.9", "80"), NODE_PORT]}
 
 
 @pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
@@ -170,8 +167,8 @@ def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
 def test_addresses_with_many_ports_are_fewer() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 10)]
     built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}))
-    spec = FarmSpec.model_validate(built.farms[1].spec)
-    assert [address.ip for address in spec.addresses] == ips[:4]
+    spec = FarmSpec.model_validate(built.farms[0].spec)
+    assert [address.ip for address in spec.addresses] == ["10.96.0.10", *ips[:3]]
     assert [problem.reason for problem in built.problems] == ["TooManyAddresses"]
 
 

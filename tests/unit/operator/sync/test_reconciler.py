@@ -305,7 +305,8 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
 ) -> None:
     operator.farm_writer.outcome = outcome
     operator.writer.put(FARMS, raw_service_farm(version=11))
-    operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
+    ports = [{"name": "http", "port": 80, "nodePort": 30080}]
+    operator.take(SERVICES, raw_service(ports=ports, type="NodePort", externalTrafficPolicy="Local"))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
     worker.cancel()

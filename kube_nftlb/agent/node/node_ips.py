@@ -1,0 +1,38 @@
+"""Watch the addresses of all nodes: a node port is claimed on each of them, on every node."""
+
+from collections.abc import Callable, Mapping
+
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.kubernetes.node import by_family, ips_of
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import NODES, JsonObject
+
+
+async def watch_node_ips(kube: Kube, tell: Callable[[Mapping[Family, frozenset[str]]], None]) -> None:
+    """Call ``tell`` with the addresses of all nodes, first and whenever they change, until cancelled."""
+    known: dict[str, tuple[str, ...]] = {}
+
+    def changed(name: str, ips: tuple[str, ...]) -> None:
+        # Kubelets write their Nodes every five minutes.
+        if known.get(name, ()) != ips:
+            known[name] = ips
+            report()
+
+    def report() -> None:
+        tell(by_family(ip for ips in known.values() for ip in ips))
+
+    def replace(listing: Listing) -> None:
+        known.clear()
+        known.update((kept["metadata"]["name"], tuple(kept["ips"])) for kept in listing.items)
+        report()
+
+    def slim(raw: JsonObject) -> JsonObject:
+        return {"metadata": {"name": raw["metadata"]["name"]}, "ips": ips_of(raw)}
+
+    handlers = Handlers(
+        replace,
+        put=lambda raw: changed(raw["metadata"]["name"], ips_of(raw)),
+        remove=lambda raw: changed(raw["metadata"]["name"], ()),
+    )
+    await list_and_watch(kube, NODES, handlers, transform=slim)

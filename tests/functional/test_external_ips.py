@@ -1,0 +1,120 @@
+"""Who may have which address, and what a Service keeps that does not get all it asks for."""
+
+from typing import Any
+
+import pytest
+
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
+
+pytestmark = pytest.mark.timeout(180)
+
+EXTERNAL, BALANCER = "203.0.113.77", "198.51.100.77"
+
+
+def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str]:
+    """Status, reason and message of the condition Accepted."""
+    conditions = (cluster.farm(name, namespace) or {}).get("status", {}).get("conditions", [])
+    found = {condition["type"]: condition for condition in conditions}.get("Accepted", {})
+    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
+def told(cluster: Cluster, name: str, namespace: str, reason: str) -> str:
+    """The messages of the Events of a Service for a reason."""
+    events = cluster.events("Service", name, namespace)
+    return "; ".join(event["message"] for event in events if event["reason"] == reason)
+
+
+def younger(cluster: Cluster, than: str, namespace: str, body: dict[str, Any]) -> None:
+    """Create a Service that is younger than another by a second at least: times are whole seconds."""
+    created = cluster.get("service", than, namespace)["metadata"]["creationTimestamp"]
+    name = body["metadata"]["name"]
+
+    def is_so() -> bool:
+        cluster.apply(body)
+        if cluster.get("service", name, namespace)["metadata"]["creationTimestamp"] != created:
+            return True
+        cluster.delete("service", name, namespace)
+        return False
+
+    eventually(is_so, f"{name} is younger than {than}")
+
+
+@pytest.mark.parametrize("affinity", ["None", "ClientIP"])
+def test_a_service_keeps_what_nobody_else_has(cluster: Cluster, namespace: str, client: str, affinity: str) -> None:
+    for app in ("first", "second"):
+        cluster.run(app, 1, namespace)
+    first, second = (cluster.pods(app, namespace) for app in ("first", "second"))
+    cluster.apply(service("first", namespace, externalIPs=[EXTERNAL]))
+    asked = {"type": "LoadBalancer", "externalIPs": [EXTERNAL], "sessionAffinity": affinity}
+    younger(cluster, "first", namespace, service("second", namespace, **asked))
+    path = f"/api/v1/namespaces/{namespace}/services/second/status"
+    ingress = {"status": {"loadBalancer": {"ingress": [{"ip": BALANCER}]}}}
+    cluster.api.request("PATCH", path, ingress, "application/merge-patch+json")
+    spec = cluster.get("service", "second", namespace)["spec"]
+    own = [
+        (spec["clusterIP"], 80),
+        (BALANCER, 80),
+        (str(cluster.lab.nodes[0].addresses[0].ip), spec["ports"][0]["nodePort"]),
+    ]
+    for host, port in own:
+        cluster.reaches(client, second, host, port)
+    cluster.reaches(client, first, EXTERNAL)
+    message = f"{namespace}/first--http has {EXTERNAL}:80/TCP; the rest is served; give one of the two another"
+    eventually(
+        lambda: accepted(cluster, "second--http", namespace)[:2] == ("True", "AddressConflict"), "it is accepted"
+    )
+    assert accepted(cluster, "second--http", namespace)[2].startswith(message)
+    eventually(lambda: cluster.reason("second--http", namespace).startswith("AddressConflict"), "its status shows it")
+    eventually(
+        lambda: f"farm second--http: {message}" in told(cluster, "second", namespace, "AddressConflict"),
+        "so does an Event of the Service",
+    )
+    cluster.delete("service", "first", namespace)
+    cluster.reaches(client, second, EXTERNAL)
+    for host, port in own:
+        cluster.reaches(client, second, host, port)
+    eventually(lambda: accepted(cluster, "second--http", namespace)[1] == "Valid", "it has everything")
+
+
+def test_who_wins_is_not_changed_by_a_farm_that_is_made_anew(cluster: Cluster, namespace: str, client: str) -> None:
+    for app in ("first", "second"):
+        cluster.run(app, 1, namespace)
+    cluster.apply(service("first", namespace, externalIPs=[EXTERNAL]))
+    younger(cluster, "first", namespace, service("second", namespace, externalIPs=[EXTERNAL]))
+    cluster.farm_has("second--http", namespace, 1)
+    before = cluster.farm("first--http", namespace)["metadata"]["uid"]
+    cluster.delete("farm", "first--http", namespace)
+    eventually(
+        lambda: (cluster.farm("first--http", namespace) or {"metadata": {"uid": before}})["metadata"]["uid"] != before,
+        "it is made anew",
+    )
+    cluster.reaches(client, cluster.pods("first", namespace), EXTERNAL)
+    eventually(lambda: accepted(cluster, "second--http", namespace)[1] == "AddressConflict", "the younger one waits")
+    assert accepted(cluster, "first--http", namespace)[1] == "Valid"
+
+
+def test_a_node_port_is_not_taken_by_a_farm_on_the_address_of_another_node(
+    cluster: Cluster, namespace: str, client: str
+) -> None:
+    """The client is on the first node, where nothing but the agent's knowledge of nodes keeps the farm from it."""
+    there, port = str(cluster.lab.nodes[1].addresses[0].ip), 30124
+    for app in ("web", "thief"):
+        cluster.run(app, 1, namespace)
+    mine = [{"ip": there, "ports": f"{port},8099"}]
+    cluster.apply(farm("thief", namespace, addresses=mine, backends=backends(cluster, "thief", namespace)))
+    thief, web = (cluster.pods(app, namespace) for app in ("thief", "web"))
+    cluster.reaches(client, thief, there, port)
+    ports = [{"name": "http", "port": 80, "nodePort": port}]
+    cluster.apply(service("web", namespace, type="NodePort", ports=ports))
+    cluster.reaches(client, web, there, port)
+    cluster.reaches(client, thief, there, 8099)
+    message = f"{namespace}/web--http has node port {port}/TCP, which includes {there}:{port}/TCP; the rest is served;"
+    eventually(lambda: accepted(cluster, "thief", namespace)[2].startswith(message), "it says what it lost")
+    cluster.delete("service", "web", namespace)
+    cluster.reaches(client, thief, there, port)
+
+
+def backends(cluster: Cluster, app: str, namespace: str) -> list[dict[str, Any]]:
+    items = cluster.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
+    return [{"name": pod["metadata"]["name"], "ip": pod["status"]["podIP"], "port": 80} for pod in items]
