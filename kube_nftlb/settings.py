@@ -63,8 +63,20 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat so that backends see clients' addresses as with kube-proxy (snat)."""
     default_engine: DefaultEngine
     """KUBE_NFTLB_DEFAULT_ENGINE: nftlb, nftables, or auto: nftables where it can, nftlb for the rest (nftlb)."""
+    external_ips: bool
+    """KUBE_NFTLB_EXTERNAL_IPS: on or off: whether spec.externalIPs of Services are served (on).
+
+    Corresponds to kube-proxy's feature gate AllowServiceExternalIPs.
+    """
     external_ip_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
+    pod_cidrs: tuple[IpNetwork, ...]
+    """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of all pods, beside spec.podCIDRs of the Nodes (none).
+
+    Their addresses are not served as external IPs.
+    """
+    api_server: str
+    """KUBERNETES_SERVICE_HOST: address of the API server, set in every pod; not served as an external IP either."""
     source_address_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: comma-separated CIDRs allowed in the annotation source-addr (all)."""
     annotation_marks: NumberRanges
@@ -91,7 +103,10 @@ class OperatorSettings(CommonSettings):
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
             default_mode=choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
+            external_ips=choice(environ, "KUBE_NFTLB_EXTERNAL_IPS", "on", _SWITCH),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
+            pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
+            api_server=environ.get("KUBERNETES_SERVICE_HOST") or "",
             source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
             annotation_marks=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_MARKS", low=2, high=0xFFFF000),
             annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),

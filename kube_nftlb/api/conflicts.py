@@ -9,10 +9,9 @@ serve without it. Two listeners overlap although they differ if
 """
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import ALL_PORTS, Listener, listeners_of, node_ports
 
@@ -127,19 +126,33 @@ class Conflicts:
         """Remove a farm. Return the other farms whose verdict may have changed."""
         return self._change(key, ())
 
-    def set_nodes(self, nodes: Mapping[Family, Iterable[str]], local: Mapping[Family, Iterable[str]]) -> set[FarmKey]:
+    def set_nodes(self, everywhere: Collection[str], here: Collection[str] = ()) -> set[FarmKey]:
         """Set the addresses of all nodes, and those of this node on which node ports listen.
 
         Return the farms whose verdict may have changed by that.
         """
-        here = {node_ports(family): tuple(ips) for family, ips in local.items()}
-        everywhere = {ip: node_ports(family) for each in (nodes, local) for family, ips in each.items() for ip in ips}
-        changed = {ip for ip, _ in everywhere.items() ^ self._nodes.items()}
+        ips = {*everywhere, *here}
+        affected = self.move_nodes(self._nodes.keys() - ips, ips - self._nodes.keys())
+        local = {name: tuple(ip for ip in here if _node_ports_at(ip) == name) for name in map(_node_ports_at, here)}
+        if local != self._local:
+            affected.update(claim.key for name in local.keys() | self._local.keys() for claim in self._on(name))
+            self._local = local
+        self._forget(affected)
+        return affected
+
+    def move_nodes(self, gone: Iterable[str], come: Iterable[str]) -> set[FarmKey]:
+        """Change the addresses of nodes. Return the farms whose verdict may have changed by that."""
+        changed = set[str]()
+        for ip in gone:
+            changed.add(ip)
+            self._nodes.pop(ip, None)
+            self._named_nodes.pop(ip, None)
+        for ip in come:
+            changed.add(ip)
+            self._nodes[ip] = name = _node_ports_at(ip)
+            if self._is_named(ip):
+                self._named_nodes[ip] = name
         affected = {claim.key for ip in changed for claim in self._on(ip)}
-        if here != self._local:
-            affected.update(claim.key for name in here.keys() | self._local.keys() for claim in self._on(name))
-        self._nodes, self._local = everywhere, here
-        self._named_nodes = {ip: name for ip, name in everywhere.items() if self._is_named(ip)}
         self._forget(affected)
         return affected
 
@@ -253,6 +266,10 @@ class Conflicts:
     def _forget(self, keys: Iterable[FarmKey]) -> None:
         for key in keys:
             self._losses.pop(key, None)
+
+
+def _node_ports_at(ip: str) -> str:
+    return node_ports("ipv6" if ":" in ip else "ipv4")
 
 
 def _take_out(where: dict[_K, list[_Claim]], under: _K, claim: _Claim) -> None:

@@ -3,7 +3,7 @@
 The farms come from the operator's own functions, and everything after them from the agent's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from kube_nftlb.api.listeners import Listener
 from kube_nftlb.commands.manifests import Manifests
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject, Resource
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
@@ -83,23 +83,20 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
     problems: list[str] = []
     notes = list(manifests.notes)
     for resource, raw in manifests.objects:
-        if resource in (NODES, POLICIES):
-            continue
-        where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
-        try:
-            if resource == PODS:
-                problems.extend(_take_pod(writer, raw))
-            else:
-                writer.put(resource, raw)
-        except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
-            problems.append(f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}")
-            continue
-        if resource == FARMS:
-            raws[where] = raw
+        if resource == NODES:
+            writer.put(resource, raw)
+        elif resource != POLICIES:
+            problems.extend(_take(writer, resource, raw, raws))
     for key, service in sorted(cache.services.items()):
         todo = diff(
             service,
-            build(service, cache.annotated_pods(key), partial(cache.options_of_pod, key.namespace), profile),
+            build(
+                service,
+                cache.annotated_pods(key),
+                partial(cache.options_of_pod, key.namespace),
+                profile,
+                partial(cache.reserved.why, service=key),
+            ),
             cache.farms_of(key),
             contenders=cache.contenders,
             farm_at=cache.farms.get,
@@ -116,6 +113,21 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
         if serves(service) and not cache.slices.of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
     return _judged(cache, raws, problems, notes)
+
+
+def _take(writer: CacheWriter, resource: Resource, raw: JsonObject, farms: dict[FarmKey, JsonObject]) -> Iterator[str]:
+    """Take in an object with a namespace, farms in ``farms`` too; yield what of it is refused."""
+    where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    try:
+        if resource == PODS:
+            yield from _take_pod(writer, raw)
+        else:
+            writer.put(resource, raw)
+    except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
+        yield f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}"
+        return
+    if resource == FARMS:
+        farms[where] = raw
 
 
 def _take_pod(writer: CacheWriter, raw: JsonObject) -> list[str]:

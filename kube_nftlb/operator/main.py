@@ -22,6 +22,7 @@ from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.informers import handlers
 from kube_nftlb.operator.informers.informers import Informers
@@ -96,7 +97,7 @@ class _Operator:
     """All parts of the operator, connected."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
-        cache = Cache()
+        cache = Cache(Reserved(settings.pod_cidrs, [settings.api_server]))
         self._stop = stop
         self._identity = new_identity()
         self._relist_s = settings.relist_s
@@ -111,7 +112,7 @@ class _Operator:
         profile = Profile(
             settings.default_mode,
             settings.default_engine,
-            settings.external_ip_ranges,
+            settings.external_ip_ranges if settings.external_ips else None,
             Permissions(
                 settings.source_address_ranges,
                 settings.annotation_marks,

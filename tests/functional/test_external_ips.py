@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from lab.addresses import API_HOST
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
 
@@ -46,7 +47,7 @@ def test_a_service_keeps_what_nobody_else_has(cluster: Cluster, namespace: str, 
         cluster.run(app, 1, namespace)
     first, second = (cluster.pods(app, namespace) for app in ("first", "second"))
     cluster.apply(service("first", namespace, externalIPs=[EXTERNAL]))
-    asked = {"type": "LoadBalancer", "externalIPs": [EXTERNAL], "sessionAffinity": affinity}
+    asked: dict[str, Any] = {"type": "LoadBalancer", "externalIPs": [EXTERNAL], "sessionAffinity": affinity}
     younger(cluster, "first", namespace, service("second", namespace, **asked))
     path = f"/api/v1/namespaces/{namespace}/services/second/status"
     ingress = {"status": {"loadBalancer": {"ingress": [{"ip": BALANCER}]}}}
@@ -75,6 +76,39 @@ def test_a_service_keeps_what_nobody_else_has(cluster: Cluster, namespace: str, 
     for host, port in own:
         cluster.reaches(client, second, host, port)
     eventually(lambda: accepted(cluster, "second--http", namespace)[1] == "Valid", "it has everything")
+
+
+def test_no_service_gets_an_address_of_the_cluster(cluster: Cluster, namespace: str, client: str) -> None:
+    for app in ("victim", "thief"):
+        cluster.run(app, 1, namespace)
+    cluster.apply(service("victim", namespace))
+    victim, thief = (cluster.pods(app, namespace) for app in ("victim", "thief"))
+    pod_ip = backends(cluster, "victim", namespace)[0]["ip"]
+    cluster_ip, node_ip = cluster.vip("victim", namespace), str(cluster.lab.nodes[1].addresses[0].ip)
+    refused = {
+        node_ip: f"it is an address of the node {cluster.nodes[1]}",
+        API_HOST: "it is an address of the API server",
+        pod_ip: "the range of the pods of the node",
+        cluster_ip: "the range of cluster IPs",
+    }
+    ports = [{"name": "http", "port": 80}, {"name": "more", "port": 8081, "targetPort": 80}]
+    cluster.apply(service("thief", namespace, externalIPs=[*refused, EXTERNAL], ports=ports))
+    for port in (80, 8081):
+        cluster.reaches(client, thief, EXTERNAL, port)
+    for ip in (pod_ip, cluster_ip):
+        assert cluster.answers(client, ip) == set(victim)
+    for ip in refused:
+        assert cluster.answers(client, ip, 8081, "--timeout", "0.3", number=1) == set()
+    eventually(lambda: len(told(cluster, "thief", namespace, "ExternalIPRefused").split("; ")) == 4, "all are told")
+    events = told(cluster, "thief", namespace, "ExternalIPRefused").split("; ")
+    status, reason, message = accepted(cluster, "thief--http", namespace)
+    assert (status, reason) == ("True", "ExternalIPRefused")
+    for ip, why in refused.items():
+        for text in (message, *[event for event in events if f"'{ip}'" in event]):
+            assert f"spec.externalIPs: '{ip}' is not served: " in text
+            assert why in text
+    cluster.api.patch("service", "thief", namespace, {"spec": {"externalIPs": [EXTERNAL]}})
+    eventually(lambda: accepted(cluster, "thief--http", namespace)[1] == "Valid", "nothing is refused any more")
 
 
 def test_who_wins_is_not_changed_by_a_farm_that_is_made_anew(cluster: Cluster, namespace: str, client: str) -> None:

@@ -1,15 +1,14 @@
 """Watch the addresses of all nodes: a node port is claimed on each of them, on every node."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from kube_nftlb.api.base import Family
-from kube_nftlb.api.kubernetes.node import by_family, ips_of
+from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import NODES, JsonObject
 
 
-async def watch_node_ips(kube: Kube, tell: Callable[[Mapping[Family, frozenset[str]]], None]) -> None:
+async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str]], None]) -> None:
     """Call ``tell`` with the addresses of all nodes, first and whenever they change, until cancelled."""
     known: dict[str, tuple[str, ...]] = {}
 
@@ -20,7 +19,7 @@ async def watch_node_ips(kube: Kube, tell: Callable[[Mapping[Family, frozenset[s
             report()
 
     def report() -> None:
-        tell(by_family(ip for ips in known.values() for ip in ips))
+        tell(frozenset(ip for ips in known.values() for ip in ips))
 
     def replace(listing: Listing) -> None:
         known.clear()

@@ -1,7 +1,7 @@
 """The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb import names
 from kube_nftlb.agent.dsr import modes
@@ -11,7 +11,6 @@ from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References, references
-from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.backends import resolved_spec
@@ -43,7 +42,7 @@ class FarmIndex:
         self.unprobed: set[FarmKey] = set()
         """Farms added or changed since the kernel was last probed for what they need."""
         self.node = NodeFacts()
-        self._node_ips: Mapping[Family, Collection[str]] = {}
+        self._node_ips: Collection[str] = ()
 
     # Events. Each method returns the farms to look at.
 
@@ -100,12 +99,16 @@ class FarmIndex:
     def set_node(self, node: NodeFacts) -> None:
         """Replace the facts about the node, on which all farms depend."""
         self.node = node
-        self._conflicts.set_nodes(self._node_ips, node.port_ips)
+        self._conflicts.set_nodes(self._node_ips, self._port_ips)
 
-    def set_node_ips(self, ips: Mapping[Family, Collection[str]]) -> set[FarmKey]:
+    def set_node_ips(self, ips: Collection[str]) -> set[FarmKey]:
         """Replace the addresses of all nodes."""
         self._node_ips = ips
-        return self._conflicts.set_nodes(ips, self.node.port_ips)
+        return self._conflicts.set_nodes(ips, self._port_ips)
+
+    @property
+    def _port_ips(self) -> list[str]:
+        return [ip for ips in self.node.port_ips.values() for ip in ips]
 
     # Queries.
 

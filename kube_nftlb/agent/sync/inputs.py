@@ -152,7 +152,7 @@ class Inputs:
         self.index.set_node(facts)
         self.add(self.index, self.seen_version)
 
-    def set_node_ips(self, ips: Mapping[Family, frozenset[str]]) -> None:
+    def set_node_ips(self, ips: Collection[str]) -> None:
         """Update the addresses of all nodes; queue the farms that may get or lose a listener by that."""
         self._node_ips_known = True
         self.add(self.index.set_node_ips(ips), self.seen_version)

@@ -1,13 +1,13 @@
 """The parts of a v1 Node that its agent reads. (The NftlbNode is in ``api.node``.)"""
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from kube_nftlb.api.base import Family, ForeignModel, OptionalList
+from kube_nftlb.api.base import ForeignModel, OptionalList
 
 
 class CoreNodeMetadata(ForeignModel):
@@ -57,18 +57,11 @@ class CoreNode(ForeignModel):
 def ips_of(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the addresses of a Node object of the API server that are IP addresses, in their canonical form."""
     entries = (raw.get("status") or {}).get("addresses") or ()
-    found = (canonical_ip(str(entry.get("address", ""))) for entry in entries)
+    found = (_canonical_ip(str(entry.get("address", ""))) for entry in entries)
     return tuple(dict.fromkeys(ip for ip in found if ip is not None))
 
 
-def by_family(ips: Iterable[str]) -> dict[Family, frozenset[str]]:
-    """Return IP addresses by their family."""
-    every = frozenset(ips)
-    six = frozenset(ip for ip in every if ":" in ip)
-    return {"ipv4": every - six, "ipv6": six}
-
-
-def canonical_ip(text: str) -> str | None:
+def _canonical_ip(text: str) -> str | None:
     """Return an IP address in its canonical form, or None if the text is none."""
     try:
         return str(ipaddress.ip_address(text))

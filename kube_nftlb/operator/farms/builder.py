@@ -12,6 +12,7 @@ from kube_nftlb.environment import IpNetwork
 from kube_nftlb.kube import timestamps
 from kube_nftlb.operator.farms.annotations import ALL, ServiceOptions, invalid, service_options
 from kube_nftlb.operator.farms.external_addresses import (
+    Objection,
     external_addresses,
     external_policy,
     fitting,
@@ -29,6 +30,7 @@ Pods = Callable[[str], Given]
 
 _NAMED_MAX = 3
 _PROBLEMS_MAX = 5
+_SWITCHED_OFF = "the administrator has switched external IPs off; use a Service of type LoadBalancer"
 
 
 class Profile(NamedTuple):
@@ -38,8 +40,8 @@ class Profile(NamedTuple):
     """The default mode of Services; dnat behaves as kube-proxy does."""
     engine: DefaultEngine = "nftlb"
     """The default engine; auto: nftables for what it can serve, nftlb for the rest."""
-    external_ips: tuple[IpNetwork, ...] = ALL_IPS
-    """The ranges of spec.externalIPs that are served."""
+    external_ips: tuple[IpNetwork, ...] | None = ALL_IPS
+    """The ranges of spec.externalIPs that are served; None if none are, whatever their range."""
     permissions: Permissions = Permissions()
     """What annotations may ask for."""
     ports_max: int = 1024
@@ -74,16 +76,20 @@ def build(
     pods: Iterable[str] = (),
     options_of_pod: Pods = lambda _: (),
     profile: Profile = Profile(),  # noqa: B008 - immutable
+    objection: Objection = lambda _: None,
 ) -> Built:
     """Build the farms of a Service: one per port and family; none if it is not ours (``serves``).
 
+    ``objection`` returns why an address cannot be an external IP.
     ``pods`` are its endpoints with annotations, sorted by name; ``options_of_pod`` returns the options of each.
     """
     addresses = cluster_ips(service)
     if not addresses:
         return Built((), ())
     options = service_options(service, tuple(addresses), profile.mode)
-    outside = external_addresses(service, profile.external_ips)
+    if profile.external_ips is None:
+        objection = lambda _: _SWITCHED_OFF  # noqa: E731 - it replaces the given one
+    outside = external_addresses(service, profile.external_ips or ALL_IPS, objection)
     problems = [*options.problems, *outside.problems]
     pods = list(pods)
     if len(pods) > OVERRIDES_MAX:

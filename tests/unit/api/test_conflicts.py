@@ -115,7 +115,7 @@ HERE, THERE = "172.31.0.11", "172.31.0.12"
 
 def on_two_nodes(*farms: Farm) -> Conflicts:
     conflicts = filled(*farms)
-    conflicts.set_nodes({"ipv4": [HERE, THERE]}, {"ipv4": [HERE]})
+    conflicts.set_nodes([HERE, THERE], [HERE])
     return conflicts
 
 
@@ -135,7 +135,7 @@ def test_an_older_farm_on_the_address_of_a_node_keeps_it_there_alone() -> None:
     assert lost(conflicts, "other") == {}
     assert lost(conflicts, "port") == {(HERE, 30080): "other"}
     assert conflicts.get(key("port")).everything  # type: ignore[union-attr]  # it has lost something
-    conflicts.set_nodes({"ipv4": [HERE, THERE]}, {"ipv4": [HERE, "172.31.1.11"]})
+    conflicts.set_nodes([HERE, THERE], [HERE, "172.31.1.11"])
     assert lost(conflicts, "port") == {(HERE, 30080): "other"}
     assert not conflicts.get(key("port")).everything  # type: ignore[union-attr]  # it has lost something
     assert lost(on_two_nodes(port, farm("there", (THERE, "30080"), day=1)), "port") == {}
@@ -143,9 +143,9 @@ def test_an_older_farm_on_the_address_of_a_node_keeps_it_there_alone() -> None:
 
 def test_a_new_node_is_news_for_the_farms_on_its_addresses_alone() -> None:
     conflicts = on_two_nodes(farm("port", ("", "30080"), owned=True), farm("other", ("172.31.0.13", "30080")))
-    assert conflicts.set_nodes({"ipv4": [HERE, THERE, "172.31.0.13"]}, {"ipv4": [HERE]}) == {key("other")}
+    assert conflicts.set_nodes([HERE, THERE, "172.31.0.13"], [HERE]) == {key("other")}
     assert lost(conflicts, "other") == {("172.31.0.13", 30080): "port"}
-    assert conflicts.set_nodes({"ipv4": [HERE]}, {"ipv4": [HERE]}) == {key("other")}
+    assert conflicts.set_nodes([HERE], [HERE]) == {key("other")}
     assert lost(conflicts, "other") == {}
 
 
@@ -270,7 +270,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_verdicts_are_independent_of_history_and_changes_are_returned(steps: list[Farm | str]) -> None:
     conflicts = Conflicts()
-    conflicts.set_nodes({"ipv4": NODES}, {})
+    conflicts.set_nodes(NODES)
     farms: dict[FarmKey, Farm] = {}
     before: dict[FarmKey, Any] = {}
     for step in steps:

@@ -104,7 +104,7 @@ async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node
     node.list([farm("squatter", addresses=named), port], 20)
     await node.settle(20)
     assert {each.port for each in node.engine.farms["squatter"].listeners} == {80, 30080}, "it may be anybody's address"
-    node.inputs.set_node_ips({"ipv4": frozenset((there,))})
+    node.inputs.set_node_ips([there])
     await until(lambda: {each.port for each in node.engine.farms["squatter"].listeners} == {80})
     assert node.reason("squatter") is None, "the operator reports it"
 
