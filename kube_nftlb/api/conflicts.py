@@ -9,7 +9,8 @@ serve without it. Two listeners overlap although they differ if
 """
 
 import bisect
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from kube_nftlb.api.farm import Farm
@@ -53,11 +54,7 @@ class _Claim(NamedTuple):
 
     rank: Rank
     listener: Listener
-
-    @property
-    def key(self) -> FarmKey:
-        *_, namespace, name = self.rank
-        return FarmKey(namespace, name)
+    key: FarmKey
 
 
 class _Address(NamedTuple):
@@ -65,6 +62,11 @@ class _Address(NamedTuple):
 
     owner: _Claim | None = None
     obstacle: _Claim | None = None
+
+
+_key_of = attrgetter("key")
+_NOBODY = _Address()
+_MANY = 32
 
 
 def farm_key(farm: Farm) -> FarmKey:
@@ -111,7 +113,7 @@ class Conflicts:
         self._local: dict[str, tuple[str, ...]] = {}
         """The addresses of this node, by the same name."""
         self._losses: dict[FarmKey, Loss | None] = {}
-        """What was asked for, and has not changed since."""
+        """What farms with many listeners lose, if it was asked for and has not changed since."""
 
     def put(self, farm: Farm) -> set[FarmKey]:
         """Add or replace a farm. Return the other farms whose verdict may have changed."""
@@ -119,8 +121,8 @@ class Conflicts:
         kinds: dict[Listener, bool] = {}
         for address, listener in listeners_of(farm):
             kinds[listener] = kinds.get(listener, True) and address.type == "ExternalIP"
-        claims = tuple(_Claim(ranks[chosen], listener) for listener, chosen in kinds.items())
-        return self._change(farm_key(farm), claims)
+        key = farm_key(farm)
+        return self._change(key, tuple(_Claim(ranks[chosen], listener, key) for listener, chosen in kinds.items()))
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
         """Remove a farm. Return the other farms whose verdict may have changed."""
@@ -158,33 +160,31 @@ class Conflicts:
 
     def get(self, key: FarmKey) -> Loss | None:
         """Return what a farm loses, or None if it gets all of its listeners, or is unknown."""
-        if key not in self._claims:
-            return None
+        claims = self._claims.get(key, ())
+        if len(claims) < _MANY:
+            return self._loss(claims)
         if key not in self._losses:
-            self._losses[key] = self._loss(key)
+            self._losses[key] = self._loss(claims)
         return self._losses[key]
 
-    def _loss(self, key: FarmKey) -> Loss | None:
+    def _loss(self, claims: tuple[_Claim, ...]) -> Loss | None:
         lost: list[Conflict] = []
-        kept = False
-        for claim in self._claims[key]:
-            found = list(self._conflicts_of(key, claim.listener))
-            lost.extend(found)
-            kept = kept or len(found) < max(len(self._local.get(claim.listener.ip, ())), 1)
+        kept = 0
+        addresses = _Cached(self._address)
+        for _, listener, key in claims:
+            local = self._local.get(listener.ip)
+            everywhere = self._owner(listener, addresses[listener.ip])
+            # On this node a node port is a listener on each of its addresses.
+            for each in [listener._replace(ip=ip) for ip in local] if local else (listener,):
+                own = everywhere if everywhere.key != key or not local else self._owner(each, addresses[each.ip])
+                if own.key == key:
+                    kept += 1
+                else:
+                    lost.append(Conflict(own.key, own.listener, each))
         return Loss(tuple(lost), not kept) if lost else None
 
-    def _conflicts_of(self, key: FarmKey, listener: Listener) -> Iterator[Conflict]:
-        """Yield why a farm loses a listener; one for each address of this node on which it loses a node port."""
-        local = [listener._replace(ip=ip) for ip in self._local.get(listener.ip, ())]
-        everywhere = self._owner(listener)
-        for each in local or [listener]:
-            owner = everywhere if everywhere.key != key else self._owner(each)
-            if owner.key != key:
-                yield Conflict(owner.key, owner.listener, each)
-
-    def _owner(self, listener: Listener) -> _Claim:
+    def _owner(self, listener: Listener, address: _Address) -> _Claim:
         """Return who has a listener that somebody wants, or what keeps a whole address from its claims."""
-        address = self._address(listener.ip)
         if (whole := address.owner or (address.obstacle if listener.port == ALL_PORTS else None)) is not None:
             return whole
         return min(claims[0] for claims in self._wanting(listener))
@@ -192,17 +192,18 @@ class Conflicts:
     def _address(self, ip: str) -> _Address:
         wholes = [claims[0] for claims in self._wanting(Listener(ip, "All", ALL_PORTS))]
         if not wholes:
-            return _Address()
+            return _NOBODY
         ports = [claims[0] for each in (ip, self._nodes.get(ip)) if each and (claims := self._ports_on.get(each))]
         if ports and min(ports) < min(wholes):
             return _Address(obstacle=min(ports))
         return _Address(owner=min(wholes))
 
-    def _wanting(self, listener: Listener) -> Iterator[list[_Claim]]:
-        """Yield the claims for a listener, and for a node port that overlaps it."""
-        for ip in (listener.ip, self._nodes.get(listener.ip)):
-            if ip is not None and (claims := self._at.get(listener._replace(ip=ip))):
-                yield claims
+    def _wanting(self, listener: Listener) -> list[list[_Claim]]:
+        """Return the claims for a listener, and for a node port that overlaps it."""
+        found = [claims] if (claims := self._at.get(listener)) else []
+        if (nodes := self._nodes.get(listener.ip)) and (claims := self._at.get(listener._replace(ip=nodes))):
+            found.append(claims)
+        return found
 
     def _on(self, ip: str) -> Iterator[_Claim]:
         """Yield all claims on an address."""
@@ -217,25 +218,32 @@ class Conflicts:
         wanted = {claim.listener for claim in (*old, *claims)}
         listeners = set(self._overlapping(wanted | {listener.whole_address for listener in wanted}))
         before = self._owners(listeners)
+        self._replace(key, old, claims)
+        after = self._owners(listeners)
+        affected = {key}
+        for what, owner in after.items():
+            if owner != before[what]:
+                affected.update(self._concerned(what))
+        self._forget(affected)
+        affected.discard(key)
+        return affected
+
+    def _replace(self, key: FarmKey, old: tuple[_Claim, ...], new: tuple[_Claim, ...]) -> None:
         for claim in old:
             _take_out(self._at, claim.listener, claim)
             if claim.listener.port != ALL_PORTS:
                 _take_out(self._ports_on, claim.listener.ip, claim)
-        for claim in claims:
+        for claim in new:
             bisect.insort(self._at.setdefault(claim.listener, []), claim)
             if claim.listener.port != ALL_PORTS:
                 bisect.insort(self._ports_on.setdefault(claim.listener.ip, []), claim)
-        for ip in {listener.ip for listener in wanted} & self._nodes.keys():
+        for ip in {claim.listener.ip for claim in (*old, *new)} & self._nodes.keys():
             self._named_nodes.pop(ip, None)
             if self._is_named(ip):
                 self._named_nodes[ip] = self._nodes[ip]
-        self._claims[key] = claims
-        if not claims:
-            del self._claims[key]
-        after = self._owners(listeners)
-        affected = {each for what, owner in after.items() if owner != before[what] for each in self._concerned(what)}
-        self._forget({key, *affected})
-        return affected - {key}
+        self._claims.pop(key, None)
+        if new:
+            self._claims[key] = new
 
     def _is_named(self, ip: str) -> bool:
         return next(self._on(ip), None) is not None
@@ -246,13 +254,13 @@ class Conflicts:
             yield listener
             yield from (listener._replace(ip=ip) for ip, name in self._named_nodes.items() if name == listener.ip)
 
-    def _owners(self, listeners: Iterable[Listener]) -> dict[Listener | str, tuple[FarmKey, Listener] | None]:
+    def _owners(self, listeners: Collection[Listener]) -> dict[Listener | str, tuple[FarmKey, Listener] | None]:
         """Return who has each listener that somebody wants, and each of their addresses as a whole."""
-        found: dict[Listener | str, _Claim | None] = {}
-        for listener in listeners:
-            found[listener] = self._owner(listener) if any(self._wanting(listener)) else None
-            if listener.ip not in found:
-                found[listener.ip] = self._address(listener.ip).owner
+        addresses = _Cached(self._address)
+        found: dict[Listener | str, _Claim | None] = {
+            each: self._owner(each, addresses[each.ip]) if self._wanting(each) else None for each in listeners
+        }
+        found |= {ip: addresses[ip].owner for ip in {each.ip for each in listeners}}
         return {what: (claim.key, claim.listener) if claim is not None else None for what, claim in found.items()}
 
     def _concerned(self, what: Listener | str) -> Iterator[FarmKey]:
@@ -261,11 +269,24 @@ class Conflicts:
         for each in (ip, self._nodes.get(ip)):
             if each is not None:
                 found = self._on(each) if isinstance(what, str) else self._at.get(what._replace(ip=each), ())
-                yield from (claim.key for claim in found)
+                yield from map(_key_of, found)
 
-    def _forget(self, keys: Iterable[FarmKey]) -> None:
-        for key in keys:
+    def _forget(self, keys: set[FarmKey]) -> None:
+        # Either may be thousands.
+        for key in keys if len(keys) < len(self._losses) else self._losses.keys() & keys:
             self._losses.pop(key, None)
+
+
+class _Cached(dict[str, _Address]):
+    """Addresses that are looked at once."""
+
+    def __init__(self, look: Callable[[str], _Address]) -> None:
+        super().__init__()
+        self._look = look
+
+    def __missing__(self, ip: str) -> _Address:
+        self[ip] = found = self._look(ip)
+        return found
 
 
 def _node_ports_at(ip: str) -> str:

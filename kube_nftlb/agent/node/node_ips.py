@@ -12,10 +12,15 @@ async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str]], None]) -> 
     """Call ``tell`` with the addresses of all nodes, first and whenever they change, until cancelled."""
     known: dict[str, tuple[str, ...]] = {}
 
-    def changed(name: str, ips: tuple[str, ...]) -> None:
+    def put(raw: JsonObject) -> None:
+        name, ips = raw["metadata"]["name"], ips_of(raw)
         # Kubelets write their Nodes every five minutes.
-        if known.get(name, ()) != ips:
+        if known.get(name) != ips:
             known[name] = ips
+            report()
+
+    def remove(raw: JsonObject) -> None:
+        if known.pop(raw["metadata"]["name"], ()):
             report()
 
     def report() -> None:
@@ -29,9 +34,4 @@ async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str]], None]) -> 
     def slim(raw: JsonObject) -> JsonObject:
         return {"metadata": {"name": raw["metadata"]["name"]}, "ips": ips_of(raw)}
 
-    handlers = Handlers(
-        replace,
-        put=lambda raw: changed(raw["metadata"]["name"], ips_of(raw)),
-        remove=lambda raw: changed(raw["metadata"]["name"], ()),
-    )
-    await list_and_watch(kube, NODES, handlers, transform=slim)
+    await list_and_watch(kube, NODES, Handlers(replace, put, remove), transform=slim)
