@@ -4,9 +4,12 @@ import ipaddress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.environment import IpNetwork
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, SERVICE_CIDRS, SERVICES, Resource
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
@@ -115,3 +118,28 @@ def test_a_new_node_decides_who_has_a_port_of_its_address(writer: CacheWriter) -
     assert writer.cache.conflicts.get(squatter) is not None
     assert writer.remove(NODES, {"metadata": {"name": "n3", "resourceVersion": "4"}}).farms == {squatter}
     assert writer.cache.conflicts.get(squatter) is None
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 255), st.integers(24, 32)).map(
+        lambda pair: ipaddress.ip_network((f"10.0.0.{pair[0]}", pair[1]), strict=False)
+    ),
+    max_size=6,
+)
+
+
+@given(RANGES, RANGES, RANGES, st.integers(0, 255))
+def test_an_address_is_reserved_if_a_range_has_it(
+    settings: list[IpNetwork], nodes: list[IpNetwork], services: list[IpNetwork], last: int
+) -> None:
+    reserved = Reserved(settings)
+    for number, network in enumerate(nodes):
+        reserved.put_node(f"n{number}", (), (network,))
+    reserved.put_service_cidrs("kubernetes", tuple(services))
+    ip = f"10.0.0.{last}"
+    had = any(ipaddress.ip_address(ip) in network for network in (*settings, *nodes, *services))
+    assert (reserved.why(ip, WEB) is not None) == had
+    for number, _ in enumerate(nodes):
+        reserved.put_node(f"n{number}")
+    left = any(ipaddress.ip_address(ip) in network for network in (*settings, *services))
+    assert (reserved.why(ip, WEB) is not None) == left
