@@ -59,7 +59,12 @@ VALUES: dict[str, dict[str, Any]] = {
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboard": {"enabled": True},
     },
-    "little": {"crds": {"enabled": False}, "userRoles": {"enabled": False}, "operator": {"replicas": 1}},
+    "little": {
+        "externalIPs": False,
+        "crds": {"enabled": False},
+        "userRoles": {"enabled": False},
+        "operator": {"replicas": 1},
+    },
 }
 """The sets of values to compare."""
 
