@@ -1,7 +1,8 @@
 """Parse environment variables. Empty ones count as unset; invalid ones raise UsageError, which says what is allowed."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kube_nftlb import errors
@@ -75,3 +76,46 @@ def choice(environ: Mapping[str, str], name: str, default: str, allowed: Mapping
     if value not in allowed:
         raise errors.UsageError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
     return allowed[value]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRanges:
+    """Some numbers, as ranges with their first and last."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+    text: str = "none"
+    """As an administrator writes them."""
+
+    def include(self, number: int) -> bool:
+        """Return True if a number is one of them."""
+        return any(first <= number <= last for first, last in self.ranges)
+
+
+def number_ranges(environ: Mapping[str, str], name: str, *, low: int, high: int) -> NumberRanges:
+    """Read comma-separated numbers and ranges, decimal or hexadecimal; ``all``, or ``none``, which is the default."""
+    value = (environ.get(name) or "none").strip()
+    if value in ("none", "all"):
+        return NumberRanges(((low, high),) if value == "all" else (), value)
+    ranges = []
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            ends = int(first, 0), int(last if dash else first, 0)
+        except ValueError:
+            ends = (0, -1)
+        if not low <= ends[0] <= ends[1] <= high:
+            sentence = f"{name}={value!r}: must be all, none, or numbers and ranges from {low} to {high}"
+            raise errors.UsageError(f"{sentence}, such as 0x1000,0x10000-0xf0000")
+        ranges.append(ends)
+    return NumberRanges(tuple(ranges), value)
+
+
+def words(environ: Mapping[str, str], name: str, allowed: Iterable[str]) -> frozenset[str]:
+    """Read comma-separated words of those allowed; ``none``, or ``all``, which is the default."""
+    value, known = (environ.get(name) or "all").strip(), frozenset(allowed)
+    if value in ("none", "all"):
+        return known if value == "all" else frozenset()
+    chosen = frozenset(part.strip() for part in value.split(","))
+    if not chosen <= known:
+        raise errors.UsageError(f"{name}={value!r}: must be all, none, or words from {', '.join(sorted(known))}")
+    return chosen

@@ -9,6 +9,7 @@ ConditionReason = Literal[
     "Valid",
     "Invalid",
     "AddressConflict",
+    "ExternalIPRefused",
     "AllNodes",
     "NotAccepted",
     "NoNodes",

@@ -9,12 +9,15 @@ from kube_nftlb import errors
 from kube_nftlb.environment import (
     IpNetwork,
     ListenAddress,
+    NumberRanges,
     choice,
     listen_address,
     networks,
     number,
+    number_ranges,
     seconds,
     server_addresses,
+    words,
 )
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -27,6 +30,7 @@ DefaultEngine = Literal["nftlb", "nftables", "auto"]
 
 _DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
+_HELPERS = ("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp")
 _MONTH_S = 30 * 86400
 _SWITCH = {"on": True, "off": False}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
@@ -66,10 +70,28 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat so that backends see clients' addresses as with kube-proxy (snat)."""
     default_engine: DefaultEngine
     """KUBE_NFTLB_DEFAULT_ENGINE: nftlb, nftables, or auto: nftables where it can, nftlb for the rest (nftlb)."""
+    external_ips: bool
+    """KUBE_NFTLB_EXTERNAL_IPS: on or off: whether spec.externalIPs of Services are served (on).
+
+    Corresponds to kube-proxy's feature gate AllowServiceExternalIPs.
+    """
     external_ip_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
+    pod_cidrs: tuple[IpNetwork, ...]
+    """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of all pods, beside spec.podCIDRs of the Nodes (none).
+
+    Their addresses are not served as external IPs.
+    """
+    api_server: str
+    """KUBERNETES_SERVICE_HOST: address of the API server, set in every pod; not served as an external IP either."""
     source_address_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: comma-separated CIDRs allowed in the annotation source-addr (all)."""
+    annotation_marks: NumberRanges
+    """KUBE_NFTLB_ANNOTATION_MARKS: marks that annotations may ask for, such as 0x10000-0xf0000, or all (none)."""
+    annotation_queues: NumberRanges
+    """KUBE_NFTLB_ANNOTATION_QUEUES: netfilter queues that annotations may ask for, such as 0-3, or all (none)."""
+    annotation_helpers: frozenset[str]
+    """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
     service_ports_max: int
     """KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024)."""
     leader_election: bool
@@ -89,8 +111,14 @@ class OperatorSettings(CommonSettings):
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
             default_mode=choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
+            external_ips=choice(environ, "KUBE_NFTLB_EXTERNAL_IPS", "on", _SWITCH),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
+            pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
+            api_server=environ.get("KUBERNETES_SERVICE_HOST") or "",
             source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
+            annotation_marks=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_MARKS", low=2, high=0xFFFF000),
+            annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),
+            annotation_helpers=words(environ, "KUBE_NFTLB_ANNOTATION_HELPERS", _HELPERS),
             service_ports_max=number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", 1024, low=1, high=32768),
             leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
             namespace=namespace(environ),

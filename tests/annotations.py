@@ -2,6 +2,14 @@
 
 from typing import Any
 
+from kube_nftlb.environment import NumberRanges
+from kube_nftlb.operator.farms.builder import Profile
+from kube_nftlb.operator.model.permissions import Permissions
+
+_ALL = NumberRanges(((0, 0xFFFFFFFF),), "all")
+GENEROUS = Profile(permissions=Permissions(marks=_ALL, queues=_ALL))
+"""Settings with which annotations may ask for all that there is."""
+
 SERVICE_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "mode": ("dnat", {"mode": "dnat"}),
     "engine": ("nftables", {"engine": "nftables"}),

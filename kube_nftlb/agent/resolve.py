@@ -1,6 +1,6 @@
 """Resolve an NftlbFarm for this node. Pure: no I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
@@ -10,12 +10,15 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table.source_ranges import admitted
 from kube_nftlb.api.conflicts import farm_key
 from kube_nftlb.api.farm import Farm, FarmSpec
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.values import join_ports
 
 
-def node_farm(farm: Farm, facts: NodeFacts, links: Links | None) -> NodeFarm:
+def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collection[Listener] = frozenset()) -> NodeFarm:
     """Return a farm as the node should serve it, if nothing prevents that.
 
-    ``links`` is None if they are unknown; packets of the mode dsr are not routed then.
+    ``lost`` are listeners that others have. ``links`` is None if they are unknown; packets of the mode dsr are not
+    routed then.
     """
     spec = farm.spec
     endpoints = tuple(selection.select(spec, facts))
@@ -31,13 +34,24 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None) -> NodeFarm:
         farm_key(farm),
         Version(farm.metadata.uid, farm.metadata.generation),
         spec,
-        tuple(_addresses(spec, facts)),
+        tuple(without(_addresses(spec, facts), lost)),
         endpoints,
         selection.candidates(spec, facts),
         _local_ips(spec, facts),
         direct,
         suspended,
     )
+
+
+def without(addresses: Iterable[NodeAddress], lost: Collection[Listener]) -> Iterator[NodeAddress]:
+    """Yield addresses without these listeners; a range of ports may become several."""
+    for address in addresses:
+        ports = [listener.port for listener in address.listeners()] if lost else []
+        kept = [port for port in ports if Listener(address.ip, address.protocol, port) not in lost]
+        if kept == ports:
+            yield address
+        elif kept:
+            yield from (address._replace(ports=part) for part in join_ports(kept).split(","))
 
 
 def _addresses(spec: FarmSpec, facts: NodeFacts) -> Iterator[NodeAddress]:

@@ -1,19 +1,23 @@
 """Decide which farm owns a listener that several farms want. Pure: the operator and all agents reach the same verdict.
 
-A farm wants all its listeners. With the protocol All, it wants every port and protocol of its addresses.
-Farms are considered in the order of ``rank``. A farm is accepted if no farm accepted before it owns one of its
-listeners. Otherwise it loses all of them, so that farms of a lower rank can own the others.
+Each listener is judged by itself: of the farms that want it, the one of the lowest ``rank`` owns it, and the others
+serve without it. Two listeners overlap although they differ if
+
+- one of them is a whole address (protocol All), and the other a port of that address: either the whole address is
+  owned, or none of it by that farm;
+- one of them is a node port, and the other the same port of a node's address.
 """
 
 import bisect
-import heapq
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.listeners import ALL_PORTS, Listener, listeners_of
+from kube_nftlb.api.listeners import ALL_PORTS, Listener, listeners_of, node_ports
 
 Rank = tuple[bool, bool, float, str, str]
+_K = TypeVar("_K")
 
 
 class FarmKey(NamedTuple):
@@ -24,16 +28,45 @@ class FarmKey(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """Why a farm is not accepted."""
+    """A listener that a farm wants and does not get."""
 
     winner: FarmKey
     listener: Listener
-    """A listener of the winner that the loser wants too."""
+    """The listener of the winner; it overlaps the lost one."""
+    lost: Listener
 
 
-class _Entry(NamedTuple):
+class Loss(NamedTuple):
+    """The conflicts that a farm loses, at least one."""
+
+    conflicts: tuple[Conflict, ...]
+    everything: bool
+    """True if no listener is left."""
+
+    @property
+    def listeners(self) -> frozenset[Listener]:
+        """The listeners that the farm does not get."""
+        return frozenset(conflict.lost for conflict in self.conflicts)
+
+
+class _Claim(NamedTuple):
+    """That a farm wants a listener; the lowest claim wins."""
+
     rank: Rank
-    listeners: tuple[Listener, ...]
+    listener: Listener
+    key: FarmKey
+
+
+class _Address(NamedTuple):
+    """Who owns an address as a whole, or the claim for a port of it because of which nobody does."""
+
+    owner: _Claim | None = None
+    obstacle: _Claim | None = None
+
+
+_key_of = attrgetter("key")
+_NOBODY = _Address()
+_MANY = 32
 
 
 def farm_key(farm: Farm) -> FarmKey:
@@ -41,149 +74,227 @@ def farm_key(farm: Farm) -> FarmKey:
     return FarmKey(farm.metadata.namespace, farm.metadata.name)
 
 
-def rank(farm: Farm) -> Rank:
-    """Return a sort key; the lowest wins.
+def rank(farm: Farm, *, chosen: bool = False) -> Rank:
+    """Return a sort key for a listener of a farm; the lowest wins. ``chosen`` is True for one on an external IP.
 
-    Farms of a Service come before hand-written ones, then farms without an ExternalIP, then older ones, then by name.
+    Farms of a Service come before hand-written ones, then listeners on other addresses before those on external IPs,
+    then older farms, then by name. The age of a Service's farm is that of the Service: it may have to be made anew.
 
-    Anyone who may write a Service can choose its external IPs. If such farms ranked by age alone, one could squat on
-    an address that another Service is about to be assigned.
+    Anyone who may write a Service can choose its external IPs. If they ranked by age alone, one could squat on an
+    address that another Service is about to be assigned.
     A farm belongs to a Service if its controller ownerReference says so (v1, Service); the operator removes that
     reference from farms that it did not create. A farm without a creationTimestamp counts as the youngest.
     """
     owned = farm.metadata.service is not None
     created = farm.metadata.creation_timestamp
+    if owned and farm.spec.service_creation_timestamp is not None:
+        created = farm.spec.service_creation_timestamp
     age = created.timestamp() if created is not None else float("inf")
-    chosen = any(address.type == "ExternalIP" for address in farm.spec.addresses)
     return (not owned, chosen, age, farm.metadata.namespace, farm.metadata.name)
 
 
 class Conflicts:
     """The conflicts among all farms, updated one farm at a time.
 
-    A change looks at the farm's own listeners, and at the lower-ranked farms that want a listener it frees or takes.
+    A change looks at the farm's own listeners; only a new owner of a listener concerns the other farms that want it.
     """
 
-    def __init__(self, listeners: Callable[[Farm], tuple[Listener, ...]] = listeners_of) -> None:
-        """Start without farms. ``listeners`` returns the listeners of a farm."""
-        self._listeners_of = listeners
-        self._entries: dict[FarmKey, _Entry] = {}
-        self._wanted_by: dict[Listener, tuple[FarmKey, ...]] = {}
-        self._wanted_on_ip: dict[str, set[FarmKey]] = {}
-        self._owners: dict[Listener, FarmKey] = {}
-        self._accepted: set[FarmKey] = set()
-        self._accepted_on_ip: dict[str, list[tuple[Rank, FarmKey]]] = {}
-        """Sorted, the winner first: a farm that wants a whole address only has to look at the first."""
-        self._conflicts: dict[FarmKey, Conflict] = {}
+    def __init__(self) -> None:
+        """Start without farms, and without nodes."""
+        self._claims: dict[FarmKey, tuple[_Claim, ...]] = {}
+        self._at: dict[Listener, list[_Claim]] = {}
+        """The claims for each listener, the winner first."""
+        self._ports_on: dict[str, list[_Claim]] = {}
+        """The claims for ports of each address, the lowest first."""
+        self._nodes: dict[str, str] = {}
+        """What ``listeners.node_ports`` calls the addresses of nodes, by address."""
+        self._named_nodes: dict[str, str] = {}
+        """Those of them that a farm names."""
+        self._local: dict[str, tuple[str, ...]] = {}
+        """The addresses of this node, by the same name."""
+        self._losses: dict[FarmKey, Loss | None] = {}
+        """What farms with many listeners lose, if it was asked for and has not changed since."""
 
     def put(self, farm: Farm) -> set[FarmKey]:
-        """Add or replace a farm. Return the other farms whose verdict changed."""
+        """Add or replace a farm. Return the other farms whose verdict may have changed."""
+        ranks = {chosen: rank(farm, chosen=chosen) for chosen in (False, True)}
+        kinds: dict[Listener, bool] = {}
+        for address, listener in listeners_of(farm):
+            kinds[listener] = kinds.get(listener, True) and address.type == "ExternalIP"
         key = farm_key(farm)
-        entry = _Entry(rank(farm), self._listeners_of(farm))
-        if self._entries.get(key) == entry:
-            return set()
-        affected = self._drop(key)
-        self._entries[key] = entry
-        for listener in entry.listeners:
-            self._wanted_by[listener] = (*self._wanted_by.get(listener, ()), key)
-            self._wanted_on_ip.setdefault(listener.ip, set()).add(key)
-        return self._decide({key, *affected}) - {key}
+        return self._change(key, tuple(_Claim(ranks[chosen], listener, key) for listener, chosen in kinds.items()))
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
-        """Remove a farm. Return the other farms whose verdict changed."""
-        affected = self._drop(key)
-        self._conflicts.pop(key, None)
-        return self._decide(affected)
+        """Remove a farm. Return the other farms whose verdict may have changed."""
+        return self._change(key, ())
 
-    def get(self, key: FarmKey) -> Conflict | None:
-        """Return the conflict that a farm loses, or None if it is accepted or unknown."""
-        return self._conflicts.get(key)
+    def set_nodes(self, everywhere: Collection[str], here: Collection[str] = ()) -> set[FarmKey]:
+        """Set the addresses of all nodes, and those of this node on which node ports listen.
 
-    def _drop(self, key: FarmKey) -> set[FarmKey]:
-        """Remove a farm's listeners. Return the affected farms."""
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return set()
-        for listener in entry.listeners:
-            if others := tuple(other for other in self._wanted_by[listener] if other != key):
-                self._wanted_by[listener] = others
-            else:
-                del self._wanted_by[listener]
-            if (on_ip := self._wanted_on_ip.get(listener.ip)) is not None:
-                on_ip.discard(key)
-                if not on_ip:
-                    del self._wanted_on_ip[listener.ip]
-        return self._release(key, entry)
-
-    def _accept(self, key: FarmKey) -> set[FarmKey]:
-        """Make a farm the owner of its listeners. Return the affected farms."""
-        if key in self._accepted:
-            return set()
-        self._accepted.add(key)
-        entry = self._entries[key]
-        self._owners.update(dict.fromkeys(entry.listeners, key))
-        for ip in {listener.ip for listener in entry.listeners}:
-            bisect.insort(self._accepted_on_ip.setdefault(ip, []), (entry.rank, key))
-        return self._lower_ranked(entry)
-
-    def _release(self, key: FarmKey, entry: _Entry) -> set[FarmKey]:
-        """Free the listeners that a farm owns. Return the affected farms."""
-        if key not in self._accepted:
-            return set()
-        self._accepted.discard(key)
-        for ip in {listener.ip for listener in entry.listeners}:
-            on_ip = self._accepted_on_ip[ip]
-            del on_ip[bisect.bisect_left(on_ip, (entry.rank, key))]
-            if not on_ip:
-                del self._accepted_on_ip[ip]
-        for listener in entry.listeners:
-            if self._owners.get(listener) == key:
-                del self._owners[listener]
-        return self._lower_ranked(entry)
-
-    def _lower_ranked(self, entry: _Entry) -> set[FarmKey]:
-        """Return the farms of a lower rank that want one of these listeners."""
-        rivals = {key for listener in entry.listeners for key in self._rivals(listener)}
-        return {key for key in rivals if self._entries[key].rank > entry.rank}
-
-    def _rivals(self, listener: Listener) -> Iterable[FarmKey]:
-        """Return the farms that want a listener, or one that overlaps it."""
-        if listener.port == ALL_PORTS:
-            return self._wanted_on_ip.get(listener.ip, ())
-        return (*self._wanted_by.get(listener, ()), *self._wanted_by.get(listener.whole_address, ()))
-
-    def _decide(self, affected: set[FarmKey]) -> set[FarmKey]:
-        """Decide these farms again, and those that this affects in turn. Return the farms whose verdict changed.
-
-        The highest rank goes first: a verdict depends on higher ranks alone, which are final by then.
+        Return the farms whose verdict may have changed by that.
         """
-        queue = [(self._entries[key].rank, key) for key in affected]
-        heapq.heapify(queue)
-        queued, changed = set(affected), set()
-        while queue:
-            _, key = heapq.heappop(queue)
-            before, conflict = self._conflicts.pop(key, None), self._conflict(key)
-            if conflict is not None:
-                self._conflicts[key] = conflict
-            if conflict != before:
-                changed.add(key)
-            more = self._release(key, self._entries[key]) if conflict is not None else self._accept(key)
-            for other in more - queued:
-                queued.add(other)
-                heapq.heappush(queue, (self._entries[other].rank, other))
-        return changed
+        ips = {*everywhere, *here}
+        affected = self.move_nodes(self._nodes.keys() - ips, ips - self._nodes.keys())
+        local = {name: tuple(ip for ip in here if _node_ports_at(ip) == name) for name in map(_node_ports_at, here)}
+        if local != self._local:
+            affected.update(claim.key for name in local.keys() | self._local.keys() for claim in self._on(name))
+            self._local = local
+        self._forget(affected)
+        return affected
 
-    def _conflict(self, key: FarmKey) -> Conflict | None:
-        """Return the first conflict of a farm with an accepted farm of a higher rank, or None."""
-        entry = self._entries[key]
-        for listener in entry.listeners:
-            if listener.port == ALL_PORTS:
-                first, owner = next(iter(self._accepted_on_ip.get(listener.ip, ())), (entry.rank, key))
-                if first < entry.rank:
-                    owned = self._entries[owner].listeners
-                    return Conflict(owner, next(each for each in owned if each.ip == listener.ip))
-            for owned_listener in (listener, listener.whole_address):
-                winner = self._owners.get(owned_listener)
-                if winner is not None and self._entries[winner].rank < entry.rank:
-                    return Conflict(winner, owned_listener)
-        return None
+    def move_nodes(self, gone: Iterable[str], come: Iterable[str]) -> set[FarmKey]:
+        """Change the addresses of nodes. Return the farms whose verdict may have changed by that."""
+        changed = set[str]()
+        for ip in gone:
+            changed.add(ip)
+            self._nodes.pop(ip, None)
+            self._named_nodes.pop(ip, None)
+        for ip in come:
+            changed.add(ip)
+            self._nodes[ip] = name = _node_ports_at(ip)
+            if self._is_named(ip):
+                self._named_nodes[ip] = name
+        affected = {claim.key for ip in changed for claim in self._on(ip)}
+        self._forget(affected)
+        return affected
+
+    def get(self, key: FarmKey) -> Loss | None:
+        """Return what a farm loses, or None if it gets all of its listeners, or is unknown."""
+        claims = self._claims.get(key, ())
+        if len(claims) < _MANY:
+            return self._loss(claims)
+        if key not in self._losses:
+            self._losses[key] = self._loss(claims)
+        return self._losses[key]
+
+    def _loss(self, claims: tuple[_Claim, ...]) -> Loss | None:
+        lost: list[Conflict] = []
+        kept = 0
+        addresses = _Cached(self._address)
+        for _, listener, key in claims:
+            local = self._local.get(listener.ip)
+            everywhere = self._owner(listener, addresses[listener.ip])
+            # On this node a node port is a listener on each of its addresses.
+            for each in [listener._replace(ip=ip) for ip in local] if local else (listener,):
+                own = everywhere if everywhere.key != key or not local else self._owner(each, addresses[each.ip])
+                if own.key == key:
+                    kept += 1
+                else:
+                    lost.append(Conflict(own.key, own.listener, each))
+        return Loss(tuple(lost), not kept) if lost else None
+
+    def _owner(self, listener: Listener, address: _Address) -> _Claim:
+        """Return who has a listener that somebody wants, or what keeps a whole address from its claims."""
+        if (whole := address.owner or (address.obstacle if listener.port == ALL_PORTS else None)) is not None:
+            return whole
+        return min(claims[0] for claims in self._wanting(listener))
+
+    def _address(self, ip: str) -> _Address:
+        wholes = [claims[0] for claims in self._wanting(Listener(ip, "All", ALL_PORTS))]
+        if not wholes:
+            return _NOBODY
+        ports = [claims[0] for each in (ip, self._nodes.get(ip)) if each and (claims := self._ports_on.get(each))]
+        if ports and min(ports) < min(wholes):
+            return _Address(obstacle=min(ports))
+        return _Address(owner=min(wholes))
+
+    def _wanting(self, listener: Listener) -> list[list[_Claim]]:
+        """Return the claims for a listener, and for a node port that overlaps it."""
+        found = [claims] if (claims := self._at.get(listener)) else []
+        if (nodes := self._nodes.get(listener.ip)) and (claims := self._at.get(listener._replace(ip=nodes))):
+            found.append(claims)
+        return found
+
+    def _on(self, ip: str) -> Iterator[_Claim]:
+        """Yield all claims on an address."""
+        yield from self._ports_on.get(ip, ())
+        yield from self._at.get(Listener(ip, "All", ALL_PORTS), ())
+
+    def _change(self, key: FarmKey, claims: tuple[_Claim, ...]) -> set[FarmKey]:
+        """Replace the claims of a farm. Return the other farms whose verdict may have changed."""
+        old = self._claims.get(key, ())
+        if old == claims:
+            return set()
+        wanted = {claim.listener for claim in (*old, *claims)}
+        listeners = set(self._overlapping(wanted | {listener.whole_address for listener in wanted}))
+        before = self._owners(listeners)
+        self._replace(key, old, claims)
+        after = self._owners(listeners)
+        affected = {key}
+        for what, owner in after.items():
+            if owner != before[what]:
+                affected.update(self._concerned(what))
+        self._forget(affected)
+        affected.discard(key)
+        return affected
+
+    def _replace(self, key: FarmKey, old: tuple[_Claim, ...], new: tuple[_Claim, ...]) -> None:
+        for claim in old:
+            _take_out(self._at, claim.listener, claim)
+            if claim.listener.port != ALL_PORTS:
+                _take_out(self._ports_on, claim.listener.ip, claim)
+        for claim in new:
+            bisect.insort(self._at.setdefault(claim.listener, []), claim)
+            if claim.listener.port != ALL_PORTS:
+                bisect.insort(self._ports_on.setdefault(claim.listener.ip, []), claim)
+        for ip in {claim.listener.ip for claim in (*old, *new)} & self._nodes.keys():
+            self._named_nodes.pop(ip, None)
+            if self._is_named(ip):
+                self._named_nodes[ip] = self._nodes[ip]
+        self._claims.pop(key, None)
+        if new:
+            self._claims[key] = new
+
+    def _is_named(self, ip: str) -> bool:
+        return next(self._on(ip), None) is not None
+
+    def _overlapping(self, listeners: Iterable[Listener]) -> Iterator[Listener]:
+        """Yield listeners, and for node ports also those of the nodes' addresses that farms name."""
+        for listener in listeners:
+            yield listener
+            yield from (listener._replace(ip=ip) for ip, name in self._named_nodes.items() if name == listener.ip)
+
+    def _owners(self, listeners: Collection[Listener]) -> dict[Listener | str, tuple[FarmKey, Listener] | None]:
+        """Return who has each listener that somebody wants, and each of their addresses as a whole."""
+        addresses = _Cached(self._address)
+        found: dict[Listener | str, _Claim | None] = {
+            each: self._owner(each, addresses[each.ip]) if self._wanting(each) else None for each in listeners
+        }
+        found |= {ip: addresses[ip].owner for ip in {each.ip for each in listeners}}
+        return {what: (claim.key, claim.listener) if claim is not None else None for what, claim in found.items()}
+
+    def _concerned(self, what: Listener | str) -> Iterator[FarmKey]:
+        """Yield the farms that want a listener, or anything on an address."""
+        ip = what if isinstance(what, str) else what.ip
+        for each in (ip, self._nodes.get(ip)):
+            if each is not None:
+                found = self._on(each) if isinstance(what, str) else self._at.get(what._replace(ip=each), ())
+                yield from map(_key_of, found)
+
+    def _forget(self, keys: set[FarmKey]) -> None:
+        # Either may be thousands.
+        for key in keys if len(keys) < len(self._losses) else self._losses.keys() & keys:
+            self._losses.pop(key, None)
+
+
+class _Cached(dict[str, _Address]):
+    """Addresses that are looked at once."""
+
+    def __init__(self, look: Callable[[str], _Address]) -> None:
+        super().__init__()
+        self._look = look
+
+    def __missing__(self, ip: str) -> _Address:
+        self[ip] = found = self._look(ip)
+        return found
+
+
+def _node_ports_at(ip: str) -> str:
+    return node_ports("ipv6" if ":" in ip else "ipv4")
+
+
+def _take_out(where: dict[_K, list[_Claim]], under: _K, claim: _Claim) -> None:
+    claims = where[under]
+    del claims[bisect.bisect_left(claims, claim)]
+    if not claims:
+        del where[under]

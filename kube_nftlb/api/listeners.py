@@ -1,10 +1,13 @@
 """Listeners: the addresses, protocols and ports on which farms take connections. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.base import Family
+from kube_nftlb.api.farm import Address, Farm
 from kube_nftlb.api.values import Protocol, expand_ports
+
+_NODE_PORTS: Final = frozenset(("nodes (ipv4)", "nodes (ipv6)"))
 
 ALL_PORTS: Final = 0
 """Stands for every port of an address, with the protocol All."""
@@ -24,17 +27,19 @@ class Listener(NamedTuple):
         return Listener(self.ip, "All", ALL_PORTS)
 
 
-def listeners_of(farm: Farm, node_ips: Iterable[str] = ()) -> tuple[Listener, ...]:
-    """Return all listeners of a farm, in the order of its spec.
+def node_ports(family: Family) -> str:
+    """Return what stands for the addresses of all nodes in the listeners of node ports."""
+    return f"nodes ({family})"
 
-    ``node_ips``, if known, are the addresses of one node in the farm's family: a node port listens on each of them too.
-    """
-    node_port_ips = [f"nodes ({farm.spec.family})", *node_ips]
-    listeners = (
-        Listener(ip, farm.spec.protocol, port)
-        for address in farm.spec.addresses
-        for ip in ([address.ip] if address.ip else node_port_ips)
-        for port in expand_ports(address.ports) or (ALL_PORTS,)
-    )
-    # A farm may list an address of the node and have a node port of the same number.
-    return tuple(dict.fromkeys(listeners))
+
+def is_node_port(listener: Listener) -> bool:
+    """Return True if a listener is on all nodes."""
+    return listener.ip in _NODE_PORTS
+
+
+def listeners_of(farm: Farm) -> Iterator[tuple[Address, Listener]]:
+    """Yield all listeners of a farm, in the order of its spec, with the address in the spec."""
+    for address in farm.spec.addresses:
+        ip = address.ip or node_ports(farm.spec.family)
+        for port in expand_ports(address.ports) or (ALL_PORTS,):
+            yield address, Listener(ip, farm.spec.protocol, port)

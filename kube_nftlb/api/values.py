@@ -2,7 +2,8 @@
 
 import itertools
 import re
-from typing import Annotated, Final, Literal
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -12,6 +13,7 @@ Protocol = Literal["TCP", "UDP", "SCTP", "All"]
 Mode = Literal["snat", "dnat", "stlsdnat", "dsr", "local"]
 Scheduler = Literal["rr", "weight", "hash", "symhash"]
 Helper = Literal["none", "amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"]
+HELPERS: Final = tuple(helper for helper in get_args(Helper) if helper != "none")
 Log = Literal[
     "none",
     "input",
@@ -148,6 +150,17 @@ def expand_ports(ports: str) -> list[int]:
     if len(set(expanded)) != len(expanded):
         raise ValueError(f"{ports!r} must not have a port twice")
     return expanded
+
+
+def join_ports(ports: Iterable[int]) -> str:
+    """Return ports in ascending order as ``expand_ports`` reads them, with as few ranges as possible."""
+    ranges: list[tuple[int, int]] = []
+    for port in ports:
+        if ranges and ranges[-1][1] == port - 1:
+            ranges[-1] = (ranges[-1][0], port)
+        else:
+            ranges.append((port, port))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _checked_ports(ports: str) -> str:

@@ -3,6 +3,7 @@
 The farms come from the operator's own functions, and everything after them from the agent's.
 """
 
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,13 +16,14 @@ from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.base import first_error
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.commands.manifests import Manifests
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject, Resource
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
@@ -44,6 +46,8 @@ class Rendered(NamedTuple):
     """All NftlbFarms, including invalid ones, which the operator would write and report in their status."""
     accepted: tuple[Farm, ...]
     """The farms that a node would program."""
+    lost: Mapping[FarmKey, frozenset[Listener]]
+    """The listeners of these that other farms have."""
     problems: tuple[str, ...]
     """Rejected objects and options, as sentences that name the object."""
     notes: tuple[str, ...]
@@ -79,23 +83,20 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
     problems: list[str] = []
     notes = list(manifests.notes)
     for resource, raw in manifests.objects:
-        if resource in (NODES, POLICIES):
-            continue
-        where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
-        try:
-            if resource == PODS:
-                problems.extend(_take_pod(writer, raw))
-            else:
-                writer.put(resource, raw)
-        except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
-            problems.append(f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}")
-            continue
-        if resource == FARMS:
-            raws[where] = raw
+        if resource == NODES:
+            writer.put(resource, raw)
+        elif resource != POLICIES:
+            problems.extend(_take(writer, resource, raw, raws))
     for key, service in sorted(cache.services.items()):
         todo = diff(
             service,
-            build(service, cache.annotated_pods(key), partial(cache.options_of_pod, key.namespace), profile),
+            build(
+                service,
+                cache.annotated_pods(key),
+                partial(cache.options_of_pod, key.namespace),
+                profile,
+                partial(cache.reserved.why, service=key),
+            ),
             cache.farms_of(key),
             contenders=cache.contenders,
             farm_at=cache.farms.get,
@@ -112,6 +113,21 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
         if serves(service) and not cache.slices.of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
     return _judged(cache, raws, problems, notes)
+
+
+def _take(writer: CacheWriter, resource: Resource, raw: JsonObject, farms: dict[FarmKey, JsonObject]) -> Iterator[str]:
+    """Take in an object with a namespace, farms in ``farms`` too; yield what of it is refused."""
+    where = FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+    try:
+        if resource == PODS:
+            yield from _take_pod(writer, raw)
+        else:
+            writer.put(resource, raw)
+    except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
+        yield f"{resource.kind} {'/'.join(where)}: the API server would reject it: {_reason(error)}"
+        return
+    if resource == FARMS:
+        farms[where] = raw
 
 
 def _take_pod(writer: CacheWriter, raw: JsonObject) -> list[str]:
@@ -131,23 +147,33 @@ def farms_yaml(rendered: Rendered) -> str:
 def nftlb_document(rendered: Rendered) -> JsonObject:
     """Return what an agent would send to an empty nftlb, for the farms that nftlb serves."""
     farms = (farm for farm in rendered.accepted if farm.spec.engine == "nftlb")
-    return objects.document(translate(node_farm(farm, rendered.facts, None), None) for farm in farms)
+    lost = rendered.lost
+    return objects.document(
+        translate(node_farm(farm, rendered.facts, None, lost.get(farm_key(farm), ())), None) for farm in farms
+    )
 
 
 def _judged(cache: Cache, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:
     accepted = []
+    lost: dict[FarmKey, frozenset[Listener]] = {}
     for where, raw in sorted(raws.items()):
         record, _ = parse_farm(raw, None)
-        verdict = accept(record, cache.conflicts.get(record.key))
+        loss = cache.conflicts.get(record.key)
+        verdict = accept(record, loss)
         farm = parse(raw)
-        if verdict.status == "False":
+        if verdict.reason != "Valid":
             problems.append(f"NftlbFarm {'/'.join(where)}: {verdict.reason}: {verdict.message}")
         elif not isinstance(farm, Farm):
             problems.append(f"NftlbFarm {'/'.join(where)}: {farm.reason}: {farm.message}")
-        else:
+        if verdict.status == "True" and isinstance(farm, Farm):
             accepted.append(_with_backends(farm, cache))
+            lost[where] = loss.listeners if loss is not None else frozenset()
     return Rendered(
-        tuple(raw for _, raw in sorted(raws.items())), tuple(accepted), tuple(problems), tuple(dict.fromkeys(notes))
+        tuple(raw for _, raw in sorted(raws.items())),
+        tuple(accepted),
+        lost,
+        tuple(problems),
+        tuple(dict.fromkeys(notes)),
     )
 
 

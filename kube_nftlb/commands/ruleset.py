@@ -82,6 +82,7 @@ def _enter_namespaces() -> None:
 async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
     async with assemble(settings) as (inputs, reconciler, _):
         inputs.set_node(NodeFacts(**asked["facts"]), {})
+        inputs.set_node_ips(())
         inputs.slices_listed((), _LISTED_AT)
         inputs.replace_policies(asked["policies"], _LISTED_AT)
         inputs.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)

@@ -23,12 +23,14 @@ from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.informers import handlers
 from kube_nftlb.operator.informers.informers import Informers
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
+from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -97,7 +99,7 @@ class _Operator:
     """All parts of the operator, connected."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
-        cache = Cache()
+        cache = Cache(Reserved(settings.pod_cidrs, [settings.api_server]))
         self._stop = stop
         self._servers = kube.servers
         self._identity = new_identity()
@@ -113,8 +115,13 @@ class _Operator:
         profile = Profile(
             settings.default_mode,
             settings.default_engine,
-            settings.external_ip_ranges,
-            settings.source_address_ranges,
+            settings.external_ip_ranges if settings.external_ips else None,
+            Permissions(
+                settings.source_address_ranges,
+                settings.annotation_marks,
+                settings.annotation_queues,
+                settings.annotation_helpers,
+            ),
             settings.service_ports_max,
         )
         clock = asyncio.get_running_loop().time

@@ -30,6 +30,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "apiServer": {"hosts": ["192.0.2.10", "192.0.2.11", "2001:db8::12"]},
         "externalIPRanges": ["192.0.2.0/24", "2001:db8::/64"],
         "sourceAddressRanges": ["198.51.100.0/24"],
+        "annotations": {"marks": ["0x10000-0xf0000", 0x1000000], "queues": ["all"], "helpers": []},
         "nodePortAddresses": ["10.0.0.0/8", "fd00::/8"],
         "podCIDRs": ["10.244.0.0/16"],
         "conntrack": {"tcpCloseWaitSeconds": 0, "tcpBeLiberal": True},
@@ -60,7 +61,12 @@ VALUES: dict[str, dict[str, Any]] = {
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboard": {"enabled": True},
     },
-    "little": {"crds": {"enabled": False}, "userRoles": {"enabled": False}, "operator": {"replicas": 1}},
+    "little": {
+        "externalIPs": False,
+        "crds": {"enabled": False},
+        "userRoles": {"enabled": False},
+        "operator": {"replicas": 1},
+    },
 }
 """The sets of values to compare."""
 

@@ -54,7 +54,7 @@ def test_without_nftlb_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("kube_nftlb.commands.ruleset._SYSTEM_PROGRAMS", "")
     with pytest.raises(Exception, match="nftlb is not installed"):
-        ruleset(Rendered((), (), (), ()))
+        ruleset(Rendered((), (), {}, (), ()))
 
 
 def listed() -> str:

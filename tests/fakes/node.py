@@ -60,6 +60,7 @@ class FakeNode(Generic[E]):
             timing=self.timing,
         )
         self.inputs.set_node(NodeFacts("node-1"), {})
+        self.inputs.set_node_ips(())
         if policies is not None:
             self.inputs.replace_policies(policies, 1)
         if slices is not None:

@@ -174,6 +174,8 @@ def test_a_wrong_annotation_of_a_pod_is_told_on_the_pod(cluster: Cluster, namesp
         ("source-addr", "fd00::9", "no family", {}),
         ("ports", "90-80", "lower port", {}),
         ("protocol", "udp", "not all", {"protocol": "TCP"}),
+        ("mark", "0xb000", "the mark 0xb000 is not allowed; the administrator allows 0x10,0xa000", {}),
+        ("queue", "4", "the queue 4 is not allowed; the administrator allows 0-3", {}),
     ],
 )
 def test_a_wrong_value_is_told_and_the_default_counts(
@@ -187,7 +189,7 @@ def test_a_wrong_value_is_told_and_the_default_counts(
     assert words in told
     spec = cluster.farm(f"{name}--http", annotated)["spec"]
     assert has(spec, {**default, "priority": 2}), "what is right is followed"
-    assert not {"logPrefix", "sourceAddress"} & spec.keys()
+    assert not {"logPrefix", "sourceAddress", "mark", "queue"} & spec.keys()
     assert spec["addresses"][0]["ports"] == "80"
 
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 POLICIES = Path(__file__).parents[2] / "charts/kube-nftlb/admission"
 
+OTHER_SERVICE = {"apiVersion": "serving.knative.dev/v1", "kind": "Service"}
 CLAIMED = "10.96.77.7"
 """A cluster IP that nobody is given by chance."""
 
@@ -186,6 +187,12 @@ def test_the_admission_policy_lets_nobody_delete_a_services_farm_but_with_its_se
 
     eventually(refused, "a tenant may not delete it")
     cluster.kubectl("delete", "farm", "mine", "--as=tenant", "-n", guarded)
+    foreign = [{**OTHER_SERVICE, "name": "own", "uid": "0b6c2ff4-0000-4000-8000-000000000000", "controller": True}]
+    theirs = farm("theirs", guarded, addresses=[{"ip": "10.99.77.4", "ports": "80"}])
+    theirs["metadata"]["ownerReferences"] = foreign
+    made = cluster.try_kubectl("create", "--as=tenant", "-f", "-", stdin=json.dumps(theirs))
+    assert made.returncode == 0, f"a Service of another API may own a farm: {made.stderr}"
+    cluster.kubectl("delete", "farm", "theirs", "--as=tenant", "-n", guarded)
     cluster.kubectl("delete", "service", "own", "-n", guarded)
     eventually(lambda: cluster.farm("own--http", guarded) is None, "it is gone with its Service")
 

@@ -35,7 +35,7 @@ def test_a_service_tells_of_its_farm_that_no_node_can_program(cluster: Cluster, 
 
 def test_a_service_tells_that_another_has_its_address(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("first", namespace, externalIPs=[VIP]))
-    cluster.wait("farm", "first--http--external", "Programmed", namespace)
+    cluster.wait("farm", "first--http", "Programmed", namespace)
     # Of two Services the older has the address; times are whole seconds.
     created = cluster.get("service", "first", namespace)["metadata"]["creationTimestamp"]
 
@@ -50,7 +50,7 @@ def test_a_service_tells_that_another_has_its_address(cluster: Cluster, namespac
     eventually(lambda: "AddressConflict" in told(cluster, "Service", "second", namespace), "the Service tells")
     message = told(cluster, "Service", "second", namespace)["AddressConflict"]["message"]
     assert message.startswith(
-        f"farm second--http--external: {namespace}/first--http--external has {VIP}:80/TCP; give one of the two another"
+        f"farm second--http: {namespace}/first--http has {VIP}:80/TCP; the rest is served; give one"
     )
     cluster.wait("farm", "second--http", "Programmed", namespace)
     assert "AddressConflict" not in told(cluster, "Service", "first", namespace)

@@ -208,16 +208,16 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
     node_ip, port = str(cluster.lab.nodes[0].addresses[0].ip), 30123
-    cluster.apply(
-        service("thief", namespace, externalIPs=[node_ip], ports=[{"name": "http", "port": port, "targetPort": 80}])
-    )
     cluster.run("thief", 1, namespace)
+    items = cluster.get("pod", namespace=namespace, labelSelector="app=thief")["items"]
+    backends = [{"name": pod["metadata"]["name"], "ip": pod["status"]["podIP"], "port": 80} for pod in items]
+    cluster.apply(farm("thief", namespace, addresses=[{"ip": node_ip, "ports": str(port)}], backends=backends))
     cluster.reaches(client, cluster.pods("thief", namespace), node_ip, port)
     with undisturbed(cluster, client, bystander):
         ports = [{"name": "http", "port": 80, "nodePort": port}]
         cluster.apply(service("port", namespace, type="NodePort", ports=ports, selector={"app": "web"}))
         cluster.reaches(client, cluster.pods("web", namespace), node_ip, port)
-    eventually(lambda: "AddressInUse" in cluster.reason("thief--http--external", namespace), "it says why")
+    eventually(lambda: "AddressConflict" in cluster.reason("thief", namespace), "it says why")
 
 
 def test_a_service_with_too_many_endpoints_has_as_many_as_a_farm_can(cluster: Cluster, namespace: str) -> None:

@@ -97,3 +97,12 @@ imagePullSecrets:
   {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* Numbers and ranges, separated by commas. Helm reads an integer as a float, which it would print as one. */}}
+{{- define "kube-nftlb.numbers" -}}
+{{- $texts := list }}
+{{- range . }}
+{{- if kindIs "string" . }}{{ $texts = append $texts . }}{{ else }}{{ $texts = append $texts (printf "%d" (int64 .)) }}{{ end }}
+{{- end }}
+{{- join "," $texts }}
+{{- end }}

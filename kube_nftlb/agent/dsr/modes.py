@@ -5,7 +5,7 @@ packets come in. The address must not be on the node: the kernel would drop the 
 """
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,9 +53,9 @@ def is_stateless(spec: FarmSpec) -> bool:
     return spec.mode in ("dsr", "stlsdnat")
 
 
-def pod_vips(spec: FarmSpec, links: Links) -> frozenset[PodVip]:
-    """Return the addresses that pods on this node need in order to accept the farm's packets."""
-    return frozenset(PodVip(ip, address.ip) for ip in _on_one_bridge(spec, links) for address in spec.addresses)
+def pod_vips(spec: FarmSpec, vips: Iterable[str], links: Links) -> frozenset[PodVip]:
+    """Return the addresses that pods on this node need in order to accept the packets to these addresses of a farm."""
+    return frozenset(PodVip(ip, vip) for vip in vips for ip in _on_one_bridge(spec, links))
 
 
 def direct_routing(spec: FarmSpec, links: Links) -> DirectRouting:

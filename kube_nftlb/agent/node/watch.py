@@ -1,4 +1,4 @@
-"""Watch what decisions need besides farms: this Node, its addresses, and the ServiceCIDRs."""
+"""Watch what decisions need besides farms: this Node, the addresses of all nodes, and the ServiceCIDRs."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ from pyroute2 import IPRoute
 
 from kube_nftlb import errors
 from kube_nftlb.agent.node.info import NodeFacts, family_of, gather
+from kube_nftlb.agent.node.node_ips import watch_node_ips
 from kube_nftlb.agent.node.own_node import OwnNode, watch_own_node
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.api.base import Family
@@ -39,7 +40,10 @@ class NodeWatch:
     async def run(self) -> None:
         """Watch everything until cancelled."""
         await asyncio.gather(
-            watch_own_node(self._kube, self._own_node), self._watch_service_cidrs(), self._watch_addresses()
+            watch_own_node(self._kube, self._own_node),
+            watch_node_ips(self._kube, self._inputs.set_node_ips),
+            self._watch_service_cidrs(),
+            self._watch_addresses(),
         )
 
     def health_check_hosts(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ class Changes:
             return None, refused if restricted or programmed.refuses else Contents()
         if facts.rules_refused is not None:
             return None, refused
-        farm = node_farm(facts.farm, facts.node, facts.links)
+        farm = node_farm(facts.farm, facts.node, facts.links, facts.loss.listeners if facts.loss is not None else ())
         possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
         overlay = self._overlay(farm) | farm_options.contents(possible, name, programmed.listeners)
         return farm, (overlay | refused) if programmed.refuses else overlay

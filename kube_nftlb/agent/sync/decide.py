@@ -12,9 +12,9 @@ from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.resolve import node_farm, without
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.api.conflicts import Conflict
+from kube_nftlb.api.conflicts import Conflict, Loss
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.reasons import FailureReason
@@ -34,7 +34,8 @@ class Facts(NamedTuple):
     """The last valid spec; None if the farm is gone, or never had one."""
     readable: bool = True
     """False if its newest spec cannot be parsed."""
-    conflict: Conflict | None = None
+    loss: Loss | None = None
+    """The listeners that other farms have."""
     rules_refused: str | None = None
     """Why the kernel refused its rules in the agent table."""
     backing_off: bool = False
@@ -47,10 +48,11 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Serve the farm; with a problem if it is not served as requested."""
+    """Serve the farm; with a problem if it is not served as requested. ``look_again`` after a while."""
 
     farm: NodeFarm
     problem: Problem | None = None
+    look_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,11 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> D
     decision = _alone(facts, unsupported)
     if not isinstance(decision, Serve) or (owner := stuck_owner(decision.farm.listeners)) is None:
         return decision
-    message = f"{owner} still has one of its addresses: {_SEE_OWNER}"
-    return Withdraw(Problem("AddressInUse", message, decision.farm.version.generation), retry=True)
+    taken = {listener for listener in decision.farm.listeners if stuck_owner([listener]) is not None}
+    rest = replace(decision.farm, addresses=tuple(without(decision.farm.addresses, taken)))
+    message = f"{owner} still has {_shown(min(taken))}: {_SEE_OWNER}"
+    problem = Problem("AddressInUse", message, decision.farm.version.generation)
+    return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 
 
 def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
@@ -98,8 +103,9 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
         return Keep()
     if farm is None:
         return Withdraw()
-    if facts.conflict is not None:
-        return Withdraw(_lost_address(farm, facts.conflict, facts.node))
+    lost = _lost_here(farm, facts.loss, facts.node)
+    if facts.loss is not None and facts.loss.everything:
+        return Withdraw(lost)
     if facts.rules_refused is not None:
         message = f"the kernel refused rules of this farm: {facts.rules_refused}; it stays as it was"
         return Keep(_problem(farm, "Refused", message))
@@ -107,9 +113,9 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw()
     if facts.missing_feature is not None:
         return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature))
-    served = node_farm(farm, facts.node, facts.links)
+    served = node_farm(farm, facts.node, facts.links, facts.loss.listeners if facts.loss is not None else ())
     if (blocker := _blocker(served, facts.links, unsupported)) is None:
-        return Serve(served)
+        return Serve(served, lost)
     problem = _problem(farm, blocker.reason, blocker.message)
     if not blocker.refuse_clients:
         return Keep(problem, blocker.retry_after_s)
@@ -120,14 +126,23 @@ def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker 
     return modes.unusable_settings(farm.spec) or unsupported(farm) or modes.blocker(farm.spec, links)
 
 
-def _lost_address(farm: Farm, conflict: Conflict, node: NodeFacts) -> Problem | None:
-    """Return a problem for a conflict that only this node sees; the operator reports the others."""
-    listener = conflict.listener
-    if listener.ip not in node.port_ips.get(farm.spec.family, ()):
+def _lost_here(farm: Farm, loss: Loss | None, node: NodeFacts) -> Problem | None:
+    """Return a problem for conflicts on addresses of this node; the operator reports the others."""
+    here = [each for each in _conflicts(loss) if each.lost.ip in node.port_ips.get(farm.spec.family, ())]
+    if not here:
         return None
-    owned = f"{listener.ip} port {listener.port} {listener.protocol}" if listener.port else listener.ip
-    message = f"farm {'/'.join(conflict.winner)} has {owned}, an address of this node"
+    winner, _, lost = here[0]
+    more = f" (and {len(here) - 1} more)" if len(here) > 1 else ""
+    message = f"farm {'/'.join(winner)} has {_shown(lost)}, an address of this node{more}"
     return _problem(farm, "AddressInUse", message)
+
+
+def _conflicts(loss: Loss | None) -> tuple[Conflict, ...]:
+    return loss.conflicts if loss is not None else ()
+
+
+def _shown(listener: Listener) -> str:
+    return f"{listener.ip} port {listener.port} {listener.protocol}" if listener.port else listener.ip
 
 
 def _problem(farm: Farm, reason: FailureReason, message: str) -> Problem:

@@ -1,7 +1,7 @@
 """The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb import names
 from kube_nftlb.agent.dsr import modes
@@ -13,7 +13,6 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.listeners import listeners_of
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
@@ -34,15 +33,16 @@ class FarmIndex:
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
         self._resolved: OrderedDict[FarmKey, Farm] = OrderedDict()
         """The farms with backends that were resolved last: each is needed several times in a pass."""
-        self._conflicts = Conflicts(lambda farm: listeners_of(farm, self.node.port_ips.get(farm.spec.family, ())))
+        self._conflicts = Conflicts()
         self._unreadable: dict[FarmKey, References | None] = {}
         """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
         self._rules_refused: dict[FarmKey, str] = {}
         self._backing_off_until: dict[FarmKey, float] = {}
-        self._retried_at: dict[FarmKey, float] = {}
+        self._look_again_at: dict[FarmKey, float] = {}
         self.unprobed: set[FarmKey] = set()
         """Farms added or changed since the kernel was last probed for what they need."""
         self.node = NodeFacts()
+        self._node_ips: Collection[str] = ()
 
     # Events. Each method returns the farms to look at.
 
@@ -82,7 +82,7 @@ class FarmIndex:
     def remove(self, key: FarmKey) -> set[FarmKey]:
         """Remove a farm; its name stays known until it is withdrawn (``forget``)."""
         self._rules_refused.pop(key, None)
-        self._retried_at.pop(key, None)
+        self._look_again_at.pop(key, None)
         self.unprobed.discard(key)
         known = key in self._unreadable
         self._unreadable.pop(key, None)
@@ -98,10 +98,18 @@ class FarmIndex:
         self._policies.refer(key, None)
 
     def set_node(self, node: NodeFacts) -> None:
-        """Replace the facts about the node, and find conflicts again."""
+        """Replace the facts about the node, on which all farms depend."""
         self.node = node
-        for farm in self._farms.values():
-            self._conflicts.put(farm)
+        self._conflicts.set_nodes(self._node_ips, self._port_ips)
+
+    def set_node_ips(self, ips: Collection[str]) -> set[FarmKey]:
+        """Replace the addresses of all nodes."""
+        self._node_ips = ips
+        return self._conflicts.set_nodes(ips, self._port_ips)
+
+    @property
+    def _port_ips(self) -> list[str]:
+        return [ip for ips in self.node.port_ips.values() for ip in ips]
 
     # Queries.
 
@@ -149,8 +157,9 @@ class FarmIndex:
         return [key for key in some if modes.is_stateless(self._farms[key].spec)]
 
     def loses(self, key: FarmKey) -> bool:
-        """Return True if another farm owns an address of it."""
-        return self._conflicts.get(key) is not None
+        """Return True if other farms own all of its listeners."""
+        loss = self._conflicts.get(key)
+        return loss is not None and loss.everything
 
     def restricted(self, key: FarmKey) -> bool:
         """Return True if a farm that cannot be parsed has source ranges or limits, which cannot be applied then."""
@@ -181,27 +190,27 @@ class FarmIndex:
         """Do not retry a farm before ``until``, unless it changes."""
         self._backing_off_until[key] = until
 
-    def retry_at(self, key: FarmKey, at: float) -> None:
-        """Have a farm decided again at this time, unless it changes before."""
-        self._retried_at[key] = at
+    def look_again(self, key: FarmKey, at: float) -> None:
+        """Decide on a farm again at that time, even if nothing changes; until then it is served as decided."""
+        self._look_again_at[key] = at
 
     def due(self, now: float) -> list[FarmKey]:
-        """Return the farms whose back-off has ended, or that are to be retried."""
-        ended = [key for key, until in self._backing_off_until.items() if until <= now]
-        for key in ended:
+        """Return the farms to decide on again: those whose back-off has ended can be retried."""
+        due = [key for key, until in self._backing_off_until.items() if until <= now]
+        for key in due:
             del self._backing_off_until[key]
             self._rules_refused.pop(key, None)
-        due = [key for key, at in self._retried_at.items() if at <= now]
-        for key in due:
-            del self._retried_at[key]
-        return [*ended, *due]
+        again = [key for key, at in self._look_again_at.items() if at <= now]
+        for key in again:
+            del self._look_again_at[key]
+        return [*due, *again]
 
     def _retry(self, key: FarmKey) -> None:
         """Forget what was found out about a farm before it changed."""
         self._resolved.pop(key, None)
         self._rules_refused.pop(key, None)
         self._backing_off_until.pop(key, None)
-        self._retried_at.pop(key, None)
+        self._look_again_at.pop(key, None)
 
     def _refer(self, farm: Farm | None, key: FarmKey, *, join: bool) -> None:
         if farm is None or farm.spec.backends_from is None:

@@ -51,11 +51,13 @@ class Inputs:
         self._farms_listed = False
         self._slices_listed = False
         self._node_known = False
+        self._node_ips_known = False
 
     @property
     def complete(self) -> bool:
-        """True once farms, EndpointSlices, policies and the node are known. Nothing is programmed before."""
-        return self._farms_listed and self._slices_listed and self._node_known and self.policies.listed
+        """True once farms, EndpointSlices, policies and the nodes are known. Nothing is programmed before."""
+        nodes_known = self._node_known and self._node_ips_known
+        return self._farms_listed and self._slices_listed and nodes_known and self.policies.listed
 
     def put(self, farm: Farm, since: int | None = None) -> None:
         """Add or update a farm; ignore a known generation.
@@ -149,6 +151,12 @@ class Inputs:
         self.environment = contents
         self.index.set_node(facts)
         self.add(self.index, self.seen_version)
+
+    def set_node_ips(self, ips: Collection[str]) -> None:
+        """Update the addresses of all nodes; queue the farms that may get or lose a listener by that."""
+        self._node_ips_known = True
+        self.add(self.index.set_node_ips(ips), self.seen_version)
+        self.wake.set()
 
     def replace_policies(self, raws: Iterable[Json], resource_version: int) -> None:
         """Replace all policies."""

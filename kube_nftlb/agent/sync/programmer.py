@@ -149,7 +149,8 @@ class Programmer:
             return None
         if not isinstance(decision, Serve) or decision.farm.direct is None:
             return frozenset()
-        return modes.pod_vips(decision.farm.spec, self._links.links)
+        vips = {address.ip for address in decision.farm.addresses}
+        return modes.pod_vips(decision.farm.spec, vips, self._links.links)
 
     def _facts(self, key: FarmKey) -> Facts:
         return self._index.facts(key, self._links.links, self._clock.now())
@@ -166,10 +167,13 @@ class Programmer:
         farm = self._index.get(key)
         if decision.problem is not None:
             self._inputs.problems.report(key, decision.problem, farm)
+        again_at = self._clock.now() + self._timing.back_off_s
         if isinstance(decision, Withdraw) and decision.retry:
-            self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
+            self._index.back_off(key, again_at)
+        if isinstance(decision, Serve) and decision.look_again:
+            self._index.look_again(key, again_at)
         if isinstance(decision, Keep) and decision.retry_after_s is not None:
-            self._index.retry_at(key, self._clock.now() + decision.retry_after_s)
+            self._index.look_again(key, self._clock.now() + decision.retry_after_s)
         return decision
 
     def _decide(self, key: FarmKey) -> Decision:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Annotation, Family, IpAddress, Model, Nftlb
@@ -249,6 +249,13 @@ class FarmFields(Model):
             "a ready backend of its own, 503 if not. Set from spec.healthCheckNodePort of a Service.",
             ge=1,
             le=65535,
+        ),
+    ] = None
+    service_creation_timestamp: Annotated[
+        AwareDatetime | None,
+        Field(
+            description="When the Service of the farm was created. Set by the operator: of two Services that want one "
+            "listener, the older one gets it. Ignored in farms written by hand."
         ),
     ] = None
     backends: Annotated[

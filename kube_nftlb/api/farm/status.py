@@ -54,7 +54,8 @@ class FarmStatus(Model):
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            description="Accepted: the spec is valid, and no other farm owns one of its listeners. Programmed: every "
+            description="Accepted: the spec is valid, and other farms do not own all of its listeners; the message "
+            "names those that they own, and external IPs that are refused. Programmed: every "
             "node has programmed this generation. EndpointsProgrammed: every node has programmed the backends that "
             "this status shows.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

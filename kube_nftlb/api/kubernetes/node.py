@@ -1,7 +1,9 @@
 """The parts of a v1 Node that its agent reads. (The NftlbNode is in ``api.node``.)"""
 
+import ipaddress
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -50,3 +52,18 @@ class CoreNode(ForeignModel):
     metadata: CoreNodeMetadata
     spec: CoreNodeSpec = CoreNodeSpec()
     status: CoreNodeStatus = CoreNodeStatus()
+
+
+def ips_of(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the addresses of a Node object of the API server that are IP addresses, in their canonical form."""
+    entries = (raw.get("status") or {}).get("addresses") or ()
+    found = (_canonical_ip(str(entry.get("address", ""))) for entry in entries)
+    return tuple(dict.fromkeys(ip for ip in found if ip is not None))
+
+
+def _canonical_ip(text: str) -> str | None:
+    """Return an IP address in its canonical form, or None if the text is none."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None

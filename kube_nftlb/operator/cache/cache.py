@@ -13,17 +13,21 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.environment import IpNetwork
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
+from kube_nftlb.operator.cache.reserved import NodeChange, Reserved
 from kube_nftlb.operator.cache.slice_cache import SliceCache, SliceChange
 from kube_nftlb.operator.cache.version_index import VersionIndex
+from kube_nftlb.operator.farms.external_addresses import external_ips
 from kube_nftlb.operator.farms.naming import Contender
-from kube_nftlb.operator.farms.ports import PortKey, port_keys
+from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, port_keys
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
+from kube_nftlb.operator.model.rejections import Rejection
 
 
 class Dirty(NamedTuple):
@@ -34,19 +38,27 @@ class Dirty(NamedTuple):
 
 
 NOTHING = Dirty()
+_API_SERVER = ServiceKey("default", "kubernetes")
 
 
 class Cache:
     """Services, EndpointSlices, farms and nodes, and the Pods with annotations of kube-nftlb."""
 
-    def __init__(self, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
-        """``endpoints_max`` limits the endpoints of each namespace."""
+    def __init__(self, reserved: Reserved | None = None, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
+        """``reserved`` has what settings say of the cluster; ``endpoints_max`` limits the endpoints of a namespace."""
         self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
         self.slices = SliceCache(endpoints_max)
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
         self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
         self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
+        self.core_nodes: Newest[str, int] = Newest(int)
+        """The resourceVersions of all Nodes, whose addresses are in ``reserved``."""
+        self.service_cidrs: Newest[str, int] = Newest(int)
+        """The resourceVersions of all ServiceCIDRs, whose ranges are in ``reserved``."""
+        self.reserved = reserved or Reserved()
+        self.refused_ips: dict[ServiceKey, tuple[Rejection, ...]] = {}
+        """The external IPs that Services do not get."""
         self.conflicts = Conflicts()
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
@@ -63,6 +75,7 @@ class Cache:
         self._services_in: Multimap[str, ServiceKey] = Multimap()
         self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
         self._contenders: Multimap[FarmKey, Contender] = Multimap()
+        self._external_ips: Multimap[str, ServiceKey] = Multimap()
 
     def annotated_pods(self, service: ServiceKey) -> list[str]:
         """Return the Pods with annotations of kube-nftlb that are endpoints of a Service, or will be, sorted by name.
@@ -102,7 +115,7 @@ class Cache:
             return NOTHING
         self._services_in.add(key.namespace, key)
         self._contend(before, service)
-        return Dirty(services=frozenset({key}))
+        return Dirty(services=frozenset({key}) | self._move_ips(key, before, service))
 
     def remove_service(self, key: ServiceKey, version: int) -> Dirty:
         """Remove a Service."""
@@ -110,15 +123,20 @@ class Cache:
             return NOTHING
         self._services_in.discard(key.namespace, key)
         self._contend(before, None)
-        return Dirty(services=frozenset({key}))
+        self.refused_ips.pop(key, None)
+        return Dirty(services=frozenset({key}) | self._move_ips(key, before, None))
 
     def put_slice(self, key: SliceKey, version: int, new: Slice | None) -> Dirty:
         """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
-        return self._with_endpoints(key, self.slices.put(key, version, new))
+        news = self.slices.versions.is_news(key, version)
+        dirty = self._with_endpoints(key, self.slices.put(key, version, new))
+        return self._with_api_server(key, new, dirty) if news else dirty
 
     def remove_slice(self, key: SliceKey, version: int) -> Dirty:
         """Remove an EndpointSlice."""
-        return self._with_endpoints(key, self.slices.remove(key, version))
+        dirty = self._with_endpoints(key, self.slices.remove(key, version))
+        gone = self.slices.versions.get(key) is None
+        return self._with_api_server(key, None, dirty) if gone else dirty
 
     def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
         """Add or replace a Pod."""
@@ -188,6 +206,57 @@ class Cache:
             return NOTHING
         self.revision += 1
         return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
+
+    def put_core_node(self, name: str, version: int, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Dirty:
+        """Add or replace a Node."""
+        if not self.core_nodes.put(name, version):
+            return NOTHING
+        return self._with_node(self.reserved.put_node(name, ips, pod_cidrs))
+
+    def remove_core_node(self, name: str, version: int) -> Dirty:
+        """Remove a Node."""
+        if self.core_nodes.remove(name, version) is None:
+            return NOTHING
+        return self._with_node(self.reserved.put_node(name))
+
+    def put_service_cidrs(self, name: str, version: int, cidrs: tuple[IpNetwork, ...]) -> Dirty:
+        """Add or replace a ServiceCIDR."""
+        changed = self.service_cidrs.put(name, version) and self.reserved.put_service_cidrs(name, cidrs)
+        return self._with_external_ips() if changed else NOTHING
+
+    def remove_service_cidrs(self, name: str, version: int) -> Dirty:
+        """Remove a ServiceCIDR."""
+        gone = self.service_cidrs.remove(name, version) is not None and self.reserved.put_service_cidrs(name, ())
+        return self._with_external_ips() if gone else NOTHING
+
+    def _with_node(self, change: NodeChange) -> Dirty:
+        farms = frozenset(self.conflicts.move_nodes(change.gone, change.come))
+        return Dirty(self._with_external_ips().services if change else frozenset(), farms)
+
+    def _with_api_server(self, key: SliceKey, new: Slice | None, dirty: Dirty) -> Dirty:
+        """Return also what the addresses of the API server in an EndpointSlice make out of date, if it has any."""
+        namespace, name = key
+        if namespace != _API_SERVER.namespace:
+            return dirty
+        has = new is not None and new.service == _API_SERVER.name
+        ips = [endpoint.ip for endpoint in new.endpoints] if new is not None and has else []
+        if not self.reserved.put_api_endpoints(name, ips):
+            return dirty
+        return dirty._replace(services=dirty.services | self._with_external_ips().services)
+
+    def _with_external_ips(self) -> Dirty:
+        """Return the Services that ask for external IPs."""
+        every = map(self._external_ips.get, self._external_ips.keys())
+        return Dirty(services=frozenset().union(*every))
+
+    def _move_ips(self, key: ServiceKey, before: Service | None, after: Service | None) -> frozenset[ServiceKey]:
+        """Return the Services with external IPs that are another's cluster IPs, or were."""
+        for service, join in ((before, False), (after, True)):
+            for ip in external_ips(service) if service is not None else ():
+                (self._external_ips.add if join else self._external_ips.discard)(ip, key)
+        had, has = (cluster_ips(each).values() if each is not None else () for each in (before, after))
+        moved = self.reserved.put_cluster_ips(key, has, had)
+        return frozenset().union(*(self._external_ips.get(ip) for ip in moved))
 
     def _contend(self, before: Service | None, after: Service | None) -> None:
         for service, join in ((before, False), (after, True)):

@@ -192,7 +192,8 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
     try:
         if made_by_us:
             # Its backends were valid when it was built, and edits are undone: only its listeners matter.
-            claims = {"family": spec["family"], "protocol": spec["protocol"], "addresses": spec["addresses"]}
+            claims = {key: spec[key] for key in ("family", "protocol", "addresses")}
+            claims["serviceCreationTimestamp"] = spec.get("serviceCreationTimestamp")
             return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
         return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
     except ValidationError as error:

@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 
 from kube_nftlb import metrics, names
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey, parse_slice
 from kube_nftlb.kube.resources import (
     ENDPOINT_SLICES,
     FARMS,
     NFTLB_NODES,
+    NODES,
     PODS,
     POLICIES,
+    SERVICE_CIDRS,
     SERVICES,
     JsonObject,
     Resource,
@@ -26,6 +29,7 @@ from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChanges
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
+from kube_nftlb.operator.cache.reserved import ranges_of
 from kube_nftlb.operator.model.pods import parse_pod, pod_key
 
 ObjectKey = Any
@@ -60,6 +64,15 @@ class CacheWriter:
                 policy_key,
                 lambda raw: cache.put_policy(parse_policy(raw, cache.policies.get(policy_key(raw)))),
                 cache.remove_policy,
+            ),
+            NODES: _Kind(
+                cache.core_nodes, lambda raw: raw["metadata"]["name"], self._put_core_node, cache.remove_core_node
+            ),
+            SERVICE_CIDRS: _Kind(
+                cache.service_cidrs,
+                lambda raw: raw["metadata"]["name"],
+                self._put_service_cidrs,
+                cache.remove_service_cidrs,
             ),
             NFTLB_NODES: _Kind(
                 cache.nodes,
@@ -135,6 +148,14 @@ class CacheWriter:
         status = {"loadBalancer": (raw.get("status") or {}).get("loadBalancer") or {}}
         service = Service.model_validate({"metadata": slim, "spec": raw.get("spec") or {}, "status": status})
         return self.cache.put_service(service)
+
+    def _put_core_node(self, raw: JsonObject) -> Dirty:
+        pod_cidrs = ranges_of((raw.get("spec") or {}).get("podCIDRs") or ())
+        return self.cache.put_core_node(raw["metadata"]["name"], _version(raw), ips_of(raw), pod_cidrs)
+
+    def _put_service_cidrs(self, raw: JsonObject) -> Dirty:
+        cidrs = ranges_of((raw.get("spec") or {}).get("cidrs") or ())
+        return self.cache.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs)
 
     def _put_slice(self, raw: JsonObject) -> Dirty:
         return self.cache.put_slice(_name(raw), _version(raw), parse_slice(raw))

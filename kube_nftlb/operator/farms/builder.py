@@ -1,6 +1,5 @@
 """Build the farms of a Service. Their backends are references to its EndpointSlices."""
 
-import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -10,9 +9,10 @@ from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.values import Mode
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.kube import timestamps
 from kube_nftlb.operator.farms.annotations import ALL, ServiceOptions, invalid, service_options
 from kube_nftlb.operator.farms.external_addresses import (
-    ALL_IPS,
+    Objection,
     external_addresses,
     external_policy,
     fitting,
@@ -21,6 +21,7 @@ from kube_nftlb.operator.farms.external_addresses import (
 from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, farm_ports
 from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Incompatible, fit, instead, problem
+from kube_nftlb.operator.model.permissions import ALL_IPS, Permissions
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.settings import DefaultEngine
 
@@ -29,6 +30,7 @@ Pods = Callable[[str], Given]
 
 _NAMED_MAX = 3
 _PROBLEMS_MAX = 5
+_SWITCHED_OFF = "the administrator has switched external IPs off; use a Service of type LoadBalancer"
 
 
 class Profile(NamedTuple):
@@ -38,10 +40,10 @@ class Profile(NamedTuple):
     """The default mode of Services; dnat behaves as kube-proxy does."""
     engine: DefaultEngine = "nftlb"
     """The default engine; auto: nftables for what it can serve, nftlb for the rest."""
-    external_ips: tuple[IpNetwork, ...] = ALL_IPS
-    """The ranges of spec.externalIPs that are served."""
-    source_addresses: tuple[IpNetwork, ...] = ALL_IPS
-    """The ranges that annotations may choose source addresses from."""
+    external_ips: tuple[IpNetwork, ...] | None = ALL_IPS
+    """The ranges of spec.externalIPs that are served; None if none are, whatever their range."""
+    permissions: Permissions = Permissions()
+    """What annotations may ask for."""
     ports_max: int = 1024
     """The number of ports of a Service that are served, each of which is a farm or more."""
 
@@ -52,13 +54,6 @@ class Profile(NamedTuple):
         if self.engine == "auto":
             return "nftables" if engines.lacking(fields) is None else "nftlb"
         return self.engine
-
-    def objection(self, fields: Fields) -> str | None:
-        """Return why the settings forbid fields of a farm or a backend, or None."""
-        address = fields.get("sourceAddress")
-        if address is None or any(ipaddress.ip_address(address) in network for network in self.source_addresses):
-            return None
-        return f"{address} is in none of the ranges that the administrator allows for source addresses"
 
 
 class Wanted(NamedTuple):
@@ -81,16 +76,20 @@ def build(
     pods: Iterable[str] = (),
     options_of_pod: Pods = lambda _: (),
     profile: Profile = Profile(),  # noqa: B008 - immutable
+    objection: Objection = lambda _: None,
 ) -> Built:
     """Build the farms of a Service: one per port and family; none if it is not ours (``serves``).
 
+    ``objection`` returns why an address cannot be an external IP.
     ``pods`` are its endpoints with annotations, sorted by name; ``options_of_pod`` returns the options of each.
     """
     addresses = cluster_ips(service)
     if not addresses:
         return Built((), ())
     options = service_options(service, tuple(addresses), profile.mode)
-    outside = external_addresses(service, profile.external_ips)
+    if profile.external_ips is None:
+        objection = lambda _: _SWITCHED_OFF  # noqa: E731 - it replaces the given one
+    outside = external_addresses(service, profile.external_ips or ALL_IPS, objection)
     problems = [*options.problems, *outside.problems]
     pods = list(pods)
     if len(pods) > OVERRIDES_MAX:
@@ -121,6 +120,7 @@ def build(
                 "trafficPolicy": external_policy(service) if key.external else internal_policy(service),
                 "masquerade": "AsNeeded",
                 **_health_check(service, listened),
+                **_age(service),
                 "backendsFrom": {
                     "service": service.metadata.name,
                     **({"port": port.name} if port.name else {}),
@@ -162,18 +162,24 @@ def _health_check(service: Service, addresses: list[Spec]) -> Spec:
     return {}
 
 
+def _age(service: Service) -> Spec:
+    """Return the serviceCreationTimestamp of a farm."""
+    created = service.metadata.creation_timestamp
+    return {"serviceCreationTimestamp": timestamps.seconds(created)} if created is not None else {}
+
+
 class _Kind:
     """The common part of farms of one family and protocol."""
 
     def __init__(self, family: Family, protocol: str, options: ServiceOptions, pods: Pods, profile: Profile) -> None:
-        self.fields, self.refused = options.of(family, protocol, profile.objection)
+        self.fields, self.refused = options.of(family, protocol, profile.permissions.objection)
         self.farms: list[str] = []
         self.refused_pods: dict[Incompatible, list[str]] = {}
         self._family = family
         self._protocol = protocol
         self._keeps_port = options.listen.keeps_port
         self._pods = pods
-        self._profile = profile
+        self._permissions = profile.permissions
         self._fitted: dict[Given, tuple[Fields, list[Incompatible]]] = {}
 
     def backend_fields(self, pod: str) -> Fields:
@@ -187,7 +193,7 @@ class _Kind:
                 self._family,
                 base,
                 lambda fields: (
-                    self._profile.objection(fields) or invalid(self._family, self._protocol, self.fields, (fields,))
+                    self._permissions.objection(fields) or invalid(self._family, self._protocol, self.fields, (fields,))
                 ),
             )
         fields, refused = self._fitted[given]

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kube_nftlb.api.base import FAMILIES, Family
@@ -11,6 +11,7 @@ from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.api.values import AddressType, TrafficPolicy, expand_ports
 from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.operator.model.permissions import ALL_IPS
 from kube_nftlb.operator.model.rejections import Rejection
 
 _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
@@ -19,7 +20,11 @@ _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
 _SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
 """Merging more takes too long beside other Services."""
 
-ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+_REFUSED_MAX = 5
+"""How many addresses that are refused are named."""
+
+Objection = Callable[[str], str | None]
+"""Returns why an IP address cannot be an external IP, or None."""
 
 _OUTSIDE_TYPES = ("NodePort", "LoadBalancer")
 
@@ -47,9 +52,20 @@ class External(NamedTuple):
         return listened
 
 
-def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IPS) -> External:
+def external_ips(service: Service) -> Iterator[str]:
+    """Yield the valid addresses in spec.externalIPs, in their canonical form."""
+    for text in service.spec.external_ips:
+        for family in FAMILIES:
+            if (ip := canonical_ip(text.strip(), family)) is not None:
+                yield ip
+
+
+def external_addresses(
+    service: Service, allowed: tuple[IpNetwork, ...] = ALL_IPS, objection: Objection = lambda _: None
+) -> External:
     """Return a Service's external addresses: spec.externalIPs in these ranges, status.loadBalancer, node ports.
 
+    ``objection`` returns why an address cannot be an external IP. What a load balancer has given is not questioned.
     Ingress IPs with ipMode Proxy are left to the load balancer (KEP-1860). A duplicate address counts as a load
     balancer IP rather than an external IP, since that may have source ranges.
     """
@@ -57,10 +73,18 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     if service.spec.type == "LoadBalancer":
         for ingress in service.status.load_balancer.ingress:
             if ingress.ip_mode in (None, "VIP"):
-                _note(found, "LoadBalancer", ingress.ip, ALL_IPS)
-    named = [text.strip() for text in service.spec.external_ips if text.strip()]
-    problems = [_refused(text) for text in named if not _note(found, "ExternalIP", text, allowed)]
+                _note(found, "LoadBalancer", ingress.ip)
     own = set(service.spec.cluster_ips)
+    known = own | {ip for ips in found.values() for ip in ips}
+    refused: list[Rejection] = []
+    for text in filter(None, map(str.strip, service.spec.external_ips)):
+        ip = next((ip for family in FAMILIES if (ip := canonical_ip(text, family)) is not None), "")
+        why = _outside(ip, allowed) or objection(ip) if ip not in known else None
+        if why is None:
+            _note(found, "ExternalIP", text)
+        else:
+            refused.append(_refused(text, why))
+    problems = _first(refused)
     ranges, unread = _source_ranges(service)
     problems.extend(_not_understood(text) for text in unread[:1])
     if len(given := service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
@@ -129,17 +153,24 @@ def external_policy(service: Service) -> TrafficPolicy:
     return "Local" if service.spec.external_traffic_policy == "Local" else "Cluster"
 
 
-def _note(
-    found: dict[Family, dict[str, AddressType]], kind: AddressType, text: str, allowed: tuple[IpNetwork, ...]
-) -> bool:
+def _note(found: dict[Family, dict[str, AddressType]], kind: AddressType, text: str) -> None:
     for family in FAMILIES:
         if (ip := canonical_ip(text, family)) is not None:
-            address = ipaddress.ip_address(ip)
-            if address.is_loopback or address.is_link_local or not any(address in network for network in allowed):
-                return False
             found[family].setdefault(ip, kind)
-            return True
-    return False
+
+
+def _outside(ip: str, allowed: tuple[IpNetwork, ...]) -> str | None:
+    if ip and any(ipaddress.ip_address(ip) in network for network in allowed):
+        return None
+    return "it is invalid, or in none of the ranges that the administrator allows"
+
+
+def _first(refused: list[Rejection]) -> list[Rejection]:
+    more = len(refused) - _REFUSED_MAX
+    if more <= 0:
+        return refused
+    last = refused[_REFUSED_MAX]
+    return [*refused[:_REFUSED_MAX], last._replace(message=f"{last.message} (and so are {more - 1} others)")]
 
 
 def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
@@ -149,9 +180,8 @@ def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
     )
 
 
-def _refused(text: str) -> Rejection:
-    sentence = "is not served: it is invalid, or in none of the ranges that the administrator allows"
-    return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")
+def _refused(text: str, why: str) -> Rejection:
+    return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} is not served: {why}")
 
 
 def _unread_ranges(ranges: Sequence[str]) -> Rejection:

@@ -59,21 +59,17 @@ def farm_ports(
     """Yield the key, port and addresses of each farm of a Service, for up to ``most`` of its ports.
 
     A port has a second farm for the addresses reached from outside if a traffic policy is Local: clients get other
-    backends there, and these sessions must not count inside. Also if one of them is an external IP, which may conflict:
-    a farm is accepted or rejected as a whole. With session affinity alone, all addresses are in one farm, so that a
-    client gets the same backend at each.
+    backends there, and these sessions must not count inside. Otherwise a client gets the same backend at each address.
     """
     namespace, name = service.metadata.namespace, service.metadata.name
     local = "Local" in (internal_policy(service), external_policy(service))
-    sticky = service.spec.session_affinity == "ClientIP"
     for port in service.spec.ports[:most]:
         for family, ip in addresses.items():
             key = PortKey(namespace, name, port.name or "", family)
             ports = "" if listen.all_ports else listen.ports or str(port.port)
             inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
             outer = outside.of(family, port, ports)
-            chosen = any(address["type"] == "ExternalIP" for address in outer)
-            if outer and (local or (chosen and not sticky)):
+            if outer and local:
                 yield key, port, [inner]
                 yield key._replace(external=True), port, outer
             else:

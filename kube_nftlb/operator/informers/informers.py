@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import structlog
 
+from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, JsonObject, Resource
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICE_CIDRS, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.kinds import WATCHED
@@ -41,6 +42,7 @@ class Informers:
             replace=lambda listing: self._replace(resource, listing),
             put=lambda raw: self._put(resource, raw),
             remove=lambda raw: self._remove(resource, raw),
+            failed=lambda error: self._failed(resource, error),
         )
         await list_and_watch(self._kube, resource, handlers, transform=lambda raw: self._take(resource, raw))
 
@@ -64,6 +66,13 @@ class Informers:
         for key in self._writer.unlisted(resource, listed, version):
             self._on_change(self._writer.forget(resource, key, version))
         self._listed[resource].set()
+
+    def _failed(self, resource: Resource, error: errors.KubeNftlbError) -> None:
+        if isinstance(error, errors.NotFoundError) and resource is SERVICE_CIDRS:
+            # Before Kubernetes 1.33 there are none; the cluster IPs of the Services are known all the same.
+            self._listed[resource].set()
+        else:
+            _log.warning("watch failed, retrying", resource=resource.plural, error=str(error))
 
     def _change(self, resource: Resource, raw: JsonObject, change: Callable[[Resource, JsonObject], Dirty]) -> None:
         try:

@@ -1,11 +1,12 @@
 """Decide the status of a farm, from its conflicts and the reports of nodes. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from kube_nftlb.api.base import Condition
-from kube_nftlb.api.conflicts import Conflict
+from kube_nftlb.api.conflicts import Conflict, Loss
 from kube_nftlb.api.farm import FarmStatus
+from kube_nftlb.api.listeners import ALL_PORTS, Listener, is_node_port
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.node_record import NodeRecord
@@ -14,6 +15,7 @@ from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.reasons import ConditionReason
 
 _NODES_SHOWN_MAX = 3
+_CONFLICTS_SHOWN_MAX = 3
 
 NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
 
@@ -27,23 +29,30 @@ class Verdict(NamedTuple):
 
 
 def decide(
-    farm: FarmRecord, endpoints: FarmEndpoints, loss: Conflict | None, nodes: Iterable[NodeRecord], now: str
+    farm: FarmRecord,
+    endpoints: FarmEndpoints,
+    loss: Loss | None,
+    nodes: Iterable[NodeRecord],
+    now: str,
+    refused: Sequence[Rejection] = (),
 ) -> FarmStatus:
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
-    ``loss`` is the farm that wins a listener of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
-    accepted, failed on a node, no node, not yet on all nodes (the farm, then its endpoints), no ready backend; ``""``
-    if none applies.
+    ``loss`` are the listeners that other farms have (``conflicts.Conflicts.get``), ``refused`` the external IPs that
+    its Service does not get. ``reason`` is the first of: not accepted, failed on a node, no node, not yet on all nodes
+    (the farm, then its endpoints), no ready backend, accepted in part; ``""`` if none applies.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
-    accepted = accept(farm, loss)
+    accepted = accept(farm, loss, refused)
     on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
     verdicts = {"Accepted": accepted, "Programmed": on_nodes}
     verdicts["EndpointsProgrammed"] = on_nodes if on_nodes.status == "False" else _endpoints(endpoints, everywhere)
     blocker = next((verdict for verdict in verdicts.values() if verdict.status == "False"), None)
     if blocker is None and endpoints.ready == 0:
         blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm, endpoints))
+    if blocker is None and accepted.reason != "Valid":
+        blocker = accepted
     return FarmStatus(
         observed_generation=farm.generation,
         resource_version=str(farm.since),
@@ -70,25 +79,41 @@ def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
     return node.slice_watermark >= endpoints.changed_at
 
 
-def accept(farm: FarmRecord, loss: Conflict | None) -> Verdict:
-    """Decide the condition Accepted: if the farm may be programmed at all."""
+def accept(farm: FarmRecord, loss: Loss | None, refused: Sequence[Rejection] = ()) -> Verdict:
+    """Decide the condition Accepted: if the farm may be programmed. One that lacks some addresses may; it says so."""
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
     if loss is not None:
-        return Verdict("False", "AddressConflict", conflict(loss).message)
+        return Verdict("False" if loss.everything else "True", "AddressConflict", conflict(loss).message)
+    if refused:
+        return Verdict("True", "ExternalIPRefused", "; ".join(each.message for each in refused))
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
-def conflict(loss: Conflict) -> Rejection:
-    """Return the reason and message for a farm that loses a conflict."""
-    winner, (ip, protocol, port) = loss
+def conflict(loss: Loss) -> Rejection:
+    """Return the reason and message for a farm that loses conflicts."""
+    sentences = list(dict.fromkeys(_won(each) for each in loss.conflicts))
+    more = len(sentences) - _CONFLICTS_SHOWN_MAX
+    told = ", ".join(sentences[:_CONFLICTS_SHOWN_MAX]) + (f" (and {more} more)" if more > 0 else "")
+    rest = "" if loss.everything else "; the rest is served"
+    return Rejection("AddressConflict", f"{told}{rest}; give one of the two another address or port, or delete one")
+
+
+def _won(lost: Conflict) -> str:
+    has = f"{lost.winner.namespace}/{lost.winner.name} has {_shown(lost.listener)}"
+    included = lost.lost != lost.listener and lost.lost.port != ALL_PORTS
+    return f"{has}, which includes {_shown(lost.lost)}" if included else has
+
+
+def _shown(listener: Listener) -> str:
+    ip, protocol, port = listener
+    if is_node_port(listener):
+        return f"node port {port}/{protocol}" if port else "all ports of the nodes"
     shown = f"[{ip}]" if ":" in ip else ip
-    listener = f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
-    sentence = f"{winner.namespace}/{winner.name} has {listener}"
-    return Rejection("AddressConflict", f"{sentence}; give one of the two another address or port, or delete one")
+    return f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
 
 
-def problems_of_farm(loss: Conflict | None, status: FarmStatus) -> list[Lasting]:
+def problems_of_farm(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
     """Return the problems of a farm to report in Events."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
     failed = [condition for condition in status.conditions if condition.reason == "Failed"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 
 import structlog
@@ -125,6 +126,7 @@ class Reconciler:
             self.changes.begin(key)
             todo = self._diff(key, service)
         problems = list(todo.problems)
+        self._refuse_ips(key, tuple(each for each in problems if each.reason == "ExternalIPRefused"))
         retry = obsolete = False
         refused: set[PortKey | None] = set()
         awaited: set[PortKey | None] = set()
@@ -156,12 +158,19 @@ class Reconciler:
         waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
+    def _refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> None:
+        """Note which external IPs a Service does not get, for the status of its farms."""
+        if refused != self.cache.refused_ips.get(key, ()):
+            self.cache.refused_ips[key] = refused
+            self._mark_statuses(Dirty(farms=frozenset(farm.key for farm in self.cache.farms_of(key))))
+
     def _diff(self, key: ServiceKey, service: Service | None) -> Writes:
         cache = self.cache
         built = Built((), ())
         if service is not None:
             options = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
-            built = build(service, cache.annotated_pods(key), options, self._profile)
+            objection = partial(cache.reserved.why, service=key)
+            built = build(service, cache.annotated_pods(key), options, self._profile, objection)
         return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
 
     async def _write(self, write: Apply | Delete) -> Outcome:
@@ -185,9 +194,12 @@ class Reconciler:
         loss = self.cache.conflicts.get(key)
         endpoints = farm_endpoints(farm, self.cache)
         nodes = list(self.cache.nodes.values())
-        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()))
+        refused = (
+            self.cache.refused_ips.get(ServiceKey(farm.port.namespace, farm.port.service), ()) if farm.port else ()
+        )
+        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused)
         self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
-        accepted = not farm.invalid and loss is None
+        accepted = not farm.invalid and (loss is None or not loss.everything)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(

@@ -13,7 +13,7 @@ from kube_nftlb.api.farm.fields import FarmFields
 from kube_nftlb.api.farm.rules import FARM_RULES
 from kube_nftlb.api.limits import LIMITS_RULES, Limits
 from kube_nftlb.api.rules import Rule
-from kube_nftlb.api.values import RATE_SECONDS, expand_ports
+from kube_nftlb.api.values import RATE_SECONDS, expand_ports, join_ports
 from tests.unit.api import cel
 
 M = TypeVar("M")
@@ -193,3 +193,8 @@ def test_expand_ports_refuses_what_the_rule_refuses(low: int, high: int) -> None
     else:
         with pytest.raises(ValueError, match=rules.PORTS.message):
             expand_ports(ports)
+
+
+@pytest.mark.parametrize("ports", ["80", "80,443", "8000-8003", "1,3-5,7"])
+def test_ports_are_joined_as_they_were(ports: str) -> None:
+    assert join_ports(expand_ports(ports)) == ports

@@ -99,14 +99,16 @@ def test_a_farm_by_hand_stays_as_it_is_written() -> None:
     assert farm["spec"] == yaml.safe_load(BY_HAND)["spec"]
 
 
-def test_a_farm_in_conflict_is_rejected_and_names_the_winner() -> None:
+def test_a_farm_in_conflict_names_the_winner_and_has_the_rest() -> None:
     result = rendered(THIEF, SHOP)
     (problem,) = result.problems
     assert (
         problem == "NftlbFarm default/thief: AddressConflict: default/web--http has 10.96.0.10:80/TCP; "
-        "give one of the two another address or port, or delete one"
+        "the rest is served; give one of the two another address or port, or delete one"
     )
-    assert [farm["name"] for farm in nftlb_document(result)["farms"]] == ["web--http"]
+    farms = {farm["name"]: farm for farm in nftlb_document(result)["farms"]}
+    ports = {name: [address["ports"] for address in farm["addresses"]] for name, farm in farms.items()}
+    assert ports == {"web--http": ["80"], "thief": ["79", "81"]}
     assert {raw["metadata"]["name"] for raw in result.farms} == {"thief", "web--http"}
 
 
@@ -165,7 +167,7 @@ def test_the_exit_status_says_whether_anything_was_refused(text: str, status: in
     (tmp_path / "shop.yaml").write_text(text)
     result = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "shop.yaml"), "-o", "nftlb"])
     assert result.exit_code == status
-    assert json.loads(result.stdout)["farms"][0]["name"] == "web--http"
+    assert json.loads(result.stdout)["farms"][-1]["name"] == "web--http"
     assert ("rejected: NftlbFarm default/thief" in result.stderr) == (status == 3)
 
 

@@ -33,6 +33,10 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         ("KUBE_NFTLB_RELIST_SECONDS", "1", "from 10 to 86400"),
         ("KUBE_NFTLB_RELIST_SECONDS", "nan", "from 10 to 86400"),
         ("KUBE_NFTLB_RELIST_SECONDS", "soon", "number of seconds"),
+        ("KUBE_NFTLB_ANNOTATION_MARKS", "0x1000-", "all, none, or numbers and ranges from 2 to"),
+        ("KUBE_NFTLB_ANNOTATION_QUEUES", "65536", "from 0 to 65535"),
+        ("KUBE_NFTLB_ANNOTATION_QUEUES", "3-2", "from 0 to 65535"),
+        ("KUBE_NFTLB_ANNOTATION_HELPERS", "ftp,http", "words from amanda, ftp"),
     ],
 )
 def test_a_value_of_no_use_is_refused_with_a_sentence(name: str, value: str, sentence: str) -> None:

@@ -101,7 +101,7 @@ def test_ready_pods_of_the_node_get_every_address() -> None:
     addresses = [{"ip": "10.96.0.10", "ports": "80"}, {"ip": "10.96.0.11", "ports": "80"}]
     gone = raw_backend("b", "10.244.1.3", 80, ready=False)
     wanted = farm(mode="dsr", addresses=addresses, backends=[NEAR[0], gone])
-    assert modes.pod_vips(wanted.spec, LINKS) == {
+    assert modes.pod_vips(wanted.spec, ["10.96.0.10", "10.96.0.11"], LINKS) == {
         PodVip("10.244.1.2", "10.96.0.10"),
         PodVip("10.244.1.2", "10.96.0.11"),
     }

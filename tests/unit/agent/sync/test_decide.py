@@ -7,7 +7,7 @@ import pytest
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
-from kube_nftlb.api.conflicts import Conflict, FarmKey
+from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.listeners import Listener
 from tests.builders import farm, raw_backend
 
@@ -15,9 +15,20 @@ NODE = NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)})
 WEB = farm(generation=7)
 DSR = farm(generation=7, mode="dsr", backends=[raw_backend("pod-a", "10.244.1.2", 80)])
 DSR_WITH_QUEUE = farm(generation=7, mode="dsr", queue=3)
-CLUSTER_IP = Conflict(FarmKey("default", "old"), Listener("10.96.0.10", "TCP", 80))
-NODE_IP = Conflict(FarmKey("default", "old"), Listener("172.31.0.11", "TCP", 30080))
-WHOLE_NODE_IP = Conflict(FarmKey("default", "old"), Listener("172.31.0.11", "TCP", 0))
+TWO = farm(
+    generation=7, addresses=[{"ip": "10.96.0.10", "ports": "80,8000-8003"}, {"ip": "203.0.113.9", "ports": "80"}]
+)
+MINE = Listener("10.96.0.10", "TCP", 80)
+
+
+def lost(*listeners: Listener, everything: bool = True) -> Loss:
+    old = FarmKey("default", "old")
+    return Loss(tuple(Conflict(old, listener, listener) for listener in listeners), everything)
+
+
+CLUSTER_IP = lost(MINE)
+NODE_IP = lost(Listener("172.31.0.11", "TCP", 30080))
+WHOLE_NODE_IP = lost(Listener("172.31.0.11", "TCP", 0))
 KEEPS = Blocker("Unsupported", "too many backends")
 REFUSES_CLIENTS = Blocker("NftlbDefect", "not in this mode", refuse_clients=True)
 
@@ -31,12 +42,12 @@ CASES: dict[str, tuple[Facts, dict[str, Any], type[Decision], str | None]] = {
     "gone": (Facts(None), {}, Withdraw, None),
     "never understood": (Facts(None, readable=False), {}, Keep, None),
     "no longer understood": (Facts(WEB, readable=False), {}, Keep, None),
-    "no longer understood, and loses": (Facts(WEB, readable=False, conflict=CLUSTER_IP), {}, Keep, None),
-    "loses, as the operator reports": (Facts(WEB, conflict=CLUSTER_IP), {}, Withdraw, None),
-    "loses an address of this node": (Facts(WEB, conflict=NODE_IP), {}, Withdraw, "AddressInUse"),
-    "loses all ports of the node": (Facts(WEB, conflict=WHOLE_NODE_IP), {}, Withdraw, "AddressInUse"),
+    "no longer understood, and loses": (Facts(WEB, readable=False, loss=CLUSTER_IP), {}, Keep, None),
+    "loses, as the operator reports": (Facts(WEB, loss=CLUSTER_IP), {}, Withdraw, None),
+    "loses an address of this node": (Facts(WEB, loss=NODE_IP), {}, Withdraw, "AddressInUse"),
+    "loses all ports of the node": (Facts(WEB, loss=WHOLE_NODE_IP), {}, Withdraw, "AddressInUse"),
     "rules refused": (Facts(WEB, rules_refused="no"), {}, Keep, "Refused"),
-    "rules refused, and loses": (Facts(WEB, rules_refused="no", conflict=CLUSTER_IP), {}, Withdraw, None),
+    "rules refused, and loses": (Facts(WEB, rules_refused="no", loss=CLUSTER_IP), {}, Withdraw, None),
     "rules refused a moment ago": (Facts(WEB, rules_refused="no", backing_off=True), {}, Keep, "Refused"),
     "backing off": (Facts(WEB, backing_off=True), {}, Withdraw, None),
     "feature missing": (Facts(WEB, missing_feature="no queue"), {}, Keep, "KernelFeatureMissing"),
@@ -96,14 +107,14 @@ def test_a_farm_that_refuses_clients_listens_without_endpoints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conflict", "message"),
+    ("loss", "message"),
     [
         (NODE_IP, "farm default/old has 172.31.0.11 port 30080 TCP, an address of this node"),
         (WHOLE_NODE_IP, "farm default/old has 172.31.0.11, an address of this node"),
     ],
 )
-def test_a_lost_address_of_the_node_is_named(conflict: Conflict, message: str) -> None:
-    problem = decided(Facts(WEB, conflict=conflict)).problem
+def test_a_lost_address_of_the_node_is_named(loss: Loss, message: str) -> None:
+    problem = decided(Facts(WEB, loss=loss)).problem
     assert problem is not None
     assert problem.message == message
 
@@ -116,9 +127,31 @@ def test_the_stuck_owner_is_looked_for_on_the_farms_listeners() -> None:
         return "old"
 
     problem = decide(Facts(WEB), lambda _: None, stuck_owner).problem
-    assert asked == [Listener("10.96.0.10", "TCP", 80)]
+    assert set(asked) == {MINE}
     assert problem is not None
-    assert problem.message.startswith("old still has one of its addresses")
+    assert problem.message.startswith("old still has 10.96.0.10 port 80 TCP: ")
+
+
+def test_a_farm_serves_the_listeners_that_no_other_has() -> None:
+    external = Listener("203.0.113.9", "TCP", 80)
+    decision = decided(Facts(TWO, loss=lost(external, Listener("10.96.0.10", "TCP", 8001), everything=False)))
+    assert isinstance(decision, Serve)
+    assert [(each.ip, each.ports) for each in decision.farm.addresses] == [
+        ("10.96.0.10", "80"),
+        ("10.96.0.10", "8000"),
+        ("10.96.0.10", "8002-8003"),
+    ]
+    assert decision.problem is None, "the operator reports it"
+
+
+def test_a_farm_serves_the_listeners_on_which_nobody_is_stuck() -> None:
+    external = Listener("203.0.113.9", "TCP", 80)
+    decision = decide(Facts(TWO), lambda _: None, lambda asked: "old" if external in asked else None)
+    assert isinstance(decision, Serve)
+    assert {each.ip for each in decision.farm.addresses} == {"10.96.0.10"}
+    assert decision.look_again
+    assert decision.problem is not None
+    assert decision.problem.message.startswith("old still has 203.0.113.9 port 80 TCP: ")
 
 
 def test_the_engine_is_asked_for_the_farm_as_the_node_sees_it() -> None:

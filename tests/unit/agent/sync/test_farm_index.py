@@ -59,7 +59,7 @@ def test_farms_with_one_address_are_looked_at_together(index: FarmIndex) -> None
 def test_conflicts_are_judged_anew_on_another_address_of_the_node(index: FarmIndex) -> None:
     index.put(farm("a", addresses=[{"type": "NodePort", "ports": "30080"}]))
     index.put(farm(addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30080"}]))
-    assert facts(index).conflict is None
+    assert facts(index).loss is None
     index.set_node(NodeFacts("node-1", port_ips={"ipv4": ("172.31.0.11",)}))
     assert index.loses(WEB)
 

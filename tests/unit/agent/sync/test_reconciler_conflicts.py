@@ -85,13 +85,54 @@ async def test_a_node_port_is_not_given_to_who_names_the_nodes_address(node: Nod
     squatter = farm("a-squatter", addresses=[{"type": "ExternalIP", "ip": "172.31.0.11", "ports": "30000-30100"}])
     node.list([squatter, port], 20)
     await node.settle(20)
-    assert list(node.engine.farms) == ["port--http"]
+    (taken,) = node.engine.farms["port--http"].listeners
+    others = set(node.engine.farms["a-squatter"].listeners)
+    assert {port for port in range(30000, 30101) if taken._replace(port=port) not in others} == {30080}
     problem = node.loop.progress.problems[key("a-squatter")]
     assert (problem.reason, "default/port--http" in problem.message) == ("AddressInUse", True)
     node.remove(key("port--http"), 21)
     await node.settle(21)
     assert list(node.engine.farms) == ["a-squatter"]
+    assert taken in node.engine.farms["a-squatter"].listeners
     assert not node.loop.progress.problems
+
+
+async def test_a_node_port_is_not_given_to_who_names_the_address_of_another_node(node: Node) -> None:
+    there = "172.31.0.12"
+    port = farm("port--http", addresses=[{"type": "NodePort", "ports": "30080"}])
+    named = [{"type": "ExternalIP", "ip": there, "ports": "30080"}, {"type": "ExternalIP", "ip": there, "ports": "80"}]
+    node.list([farm("squatter", addresses=named), port], 20)
+    await node.settle(20)
+    assert {each.port for each in node.engine.farms["squatter"].listeners} == {80, 30080}, "it may be anybody's address"
+    node.inputs.set_node_ips([there])
+    await until(lambda: {each.port for each in node.engine.farms["squatter"].listeners} == {80})
+    assert node.reason("squatter") is None, "the operator reports it"
+
+
+async def test_a_lost_listener_moves_alone_and_comes_back(node: Node) -> None:
+    two = farm("late--http", created="2026-02-01T00:00:00Z", addresses=[*at("10.96.0.10"), *at("10.96.0.11")])
+    node.list([two], 19)
+    await node.settle(19)
+    node.put(farm("old--http", addresses=at("10.96.0.10"), version=20))
+    await node.settle(20)
+    assert {each.ip for each in node.engine.farms["late--http"].listeners} == {"10.96.0.11"}
+    assert {each.ip for each in node.engine.farms["old--http"].listeners} == {"10.96.0.10"}
+    node.remove(key("old--http"), 21)
+    await node.settle(21)
+    assert {each.ip for each in node.engine.farms["late--http"].listeners} == {"10.96.0.10", "10.96.0.11"}
+
+
+async def test_a_farm_gets_an_address_once_its_stuck_owner_has_left_it(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.engine.blockers["web--http"] = Blocker("Unsupported", "no")
+    late = farm("late--http", addresses=[*at("10.96.0.10"), *at("10.96.0.99")], version=22)
+    node.put(farm(addresses=at("10.96.0.11"), generation=2, version=21), late)
+    await node.settle(22)
+    assert {each.ip for each in node.engine.farms["late--http"].listeners} == {"10.96.0.99"}
+    assert node.reason("late--http") == "AddressInUse"
+    node.engine.blockers.clear()
+    await until(lambda: {each.ip for each in node.engine.farms["late--http"].listeners} == {"10.96.0.10", "10.96.0.99"})
 
 
 async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: Node) -> None:

@@ -12,7 +12,7 @@ from tests.builders import farm, raw_backend
 
 
 def contents(wanted: Farm) -> Contents:
-    return farm_options.contents(wanted.spec, "web--http", listeners_of(wanted))
+    return farm_options.contents(wanted.spec, "web--http", [each for _, each in listeners_of(wanted)])
 
 
 def test_a_farm_without_options_has_nothing() -> None:

@@ -40,7 +40,7 @@ def rules(policies: Policies, /, **spec: Any) -> dict[str, tuple[str, ...]]:
     """The rules that a new connection to each listener meets, by address and port."""
     wanted = farm(**spec)
     policies.refer(KEY, references(wanted))
-    contents = policies.rules(KEY, "web--http", wanted.spec.family, listeners_of(wanted))
+    contents = policies.rules(KEY, "web--http", wanted.spec.family, [each for _, each in listeners_of(wanted)])
     chains = {chain.name: chain.rules for chain in contents.chains}
     return {
         " ".join(entry.key.split(" . ")[1:]): chains[entry.value.removeprefix("jump ")] for entry in contents.elements
@@ -127,7 +127,7 @@ def test_an_address_has_the_farms_policies_and_its_own() -> None:
 
 def test_all_policies_apply_where_only_nftlb_still_listens() -> None:
     policies = known(a="deny", b="deny")
-    before = listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))
+    before = [each for _, each in listeners_of(farm(addresses=[{"ip": "10.0.0.9", "ports": "80"}]))]
     after = farm(addresses=[{"ip": "10.0.0.1", "ports": "80", "policies": ["b"]}], policies=["a"])
     policies.refer(KEY, references(after))
     (chain,) = policies.rules(KEY, "web--http", "ipv4", before).chains

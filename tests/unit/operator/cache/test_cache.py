@@ -242,7 +242,9 @@ def test_the_loser_of_an_address_is_dirty_when_the_winner_comes_or_goes(cache: C
     writer.put(FARMS, raw_farm("hand"))
     hand = FarmKey("default", "hand")
     assert hand in writer.put(FARMS, raw_service_farm()).farms
-    assert cache.conflicts.get(hand) == (FARM, ("10.96.0.10", "TCP", 80))
+    loss = cache.conflicts.get(hand)
+    assert loss is not None
+    assert [(each.winner, each.lost) for each in loss.conflicts] == [(FARM, ("10.96.0.10", "TCP", 80))]
     assert hand in writer.remove(FARMS, raw_service_farm(version=11)).farms
     assert cache.conflicts.get(hand) is None
 

@@ -13,6 +13,7 @@ from kube_nftlb.operator.farms.ports import port_keys
 from kube_nftlb.operator.farms.spec import count_backends, digest, merge_patch
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import parse_pod, slim
+from tests.annotations import GENEROUS
 from tests.builders import raw_backend, raw_pod, service
 
 DUAL: dict[str, Any] = {"clusterIPs": ["10.96.0.10", "fd00::10"]}
@@ -40,7 +41,8 @@ def test_ports_past_the_most_are_told_and_not_served() -> None:
 
 
 def test_auto_leaves_to_nftlb_what_the_other_engine_cannot_do_for_all_protocols() -> None:
-    (farm,) = build(service(annotations={"protocol": "all", "mark": "0x1000"}), profile=Profile(engine="auto")).farms
+    asked = service(annotations={"protocol": "all", "mark": "0x1000"})
+    (farm,) = build(asked, profile=GENEROUS._replace(engine="auto")).farms
     assert (farm.spec["protocol"], farm.spec["engine"]) == ("All", "nftlb")
     assert build(service(), profile=Profile(engine="auto")).farms[0].spec["engine"] == "nftables"
 
@@ -53,7 +55,7 @@ def test_an_ipv6_only_service_has_no_ipv4_farm() -> None:
 def test_a_spec_names_every_field_of_the_model() -> None:
     (wanted,) = build(service()).farms
     unset = {name for name, field in FarmSpec.model_fields.items() if not field.is_required() and field.default is None}
-    unset.remove("backends_from")
+    unset -= {"backends_from", "service_creation_timestamp"}
     assert set(wanted.spec) == {field.alias for name, field in FarmSpec.model_fields.items() if name not in unset}
     assert merge_patch(wanted.spec).keys() == {field.alias for field in FarmSpec.model_fields.values()}
     assert merge_patch(wanted.spec)["limits"].keys() == set(aliases(Limits))
@@ -129,7 +131,7 @@ def options(**annotations: str) -> Given:
 
 def overrides(pods: dict[str, Given], **asked: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """The overrides of the only farm of a Service with these pods, and all problems."""
-    built = build(service(**asked), sorted(pods), lambda pod: pods[pod])
+    built = build(service(**asked), sorted(pods), lambda pod: pods[pod], GENEROUS)
     (wanted,) = built.farms
     FarmSpec.model_validate(wanted.spec)
     return wanted.spec["backendsFrom"]["overrides"], [problem.message for problem in built.problems]
@@ -170,7 +172,7 @@ def test_a_mark_belongs_to_the_first_of_several_pods() -> None:
 
 def test_a_duplicate_mark_in_several_farms_is_one_problem() -> None:
     given = options(mark="16")
-    built = build(service(**DUAL), ["a", "b"], lambda _: given)
+    built = build(service(**DUAL), ["a", "b"], lambda _: given, GENEROUS)
     assert [wanted.spec["backendsFrom"]["overrides"] for wanted in built.farms] == [
         [{"pod": "a", "mark": 16}, {"pod": "b"}]
     ] * 2
@@ -206,7 +208,7 @@ def test_as_many_pods_with_annotations_as_allowed_are_no_problem() -> None:
 def test_a_digest_does_not_mind_order_and_defaults() -> None:
     given = options(weight="3")
     spec = build(service(), ["a", "b"], lambda _: given).farms[0].spec
-    short = {key: value for key, value in spec.items() if key == "addresses"}
+    short = {key: value for key, value in spec.items() if key in ("addresses", "serviceCreationTimestamp")}
     short["backendsFrom"] = {
         "overrides": [{"weight": 3, "pod": "b"}, {"pod": "a", "weight": 3, "state": "up"}],
         "port": "http",

@@ -78,12 +78,9 @@ def test_sessions_across_nodes_do_not_count_if_the_policy_is_local() -> None:
     assert farms(asked) == {"web--http": [INNER], "web--http--external": [NODE_PORT]}
 
 
-def test_a_contested_external_ip_does_not_take_the_cluster_ip_along() -> None:
+def test_external_ips_are_in_the_farm_of_the_cluster_ip() -> None:
     asked = service(type="NodePort", ports=PORT, externalIPs=["203.0.113.9"])
-    assert farms(asked) == {
-        "web--http": [INNER],
-        "web--http--external": [("ExternalIP", "203.0.113.9", "80"), NODE_PORT],
-    }
+    assert farms(asked) == {"web--http": [INNER, ("ExternalIP", "203.0.113.9", "80"), NODE_PORT]}
 
 
 @pytest.mark.parametrize("ip", ["203.0.113.9", "127.0.0.1", "169.254.169.254", "x; flush ruleset"])
@@ -94,6 +91,41 @@ def test_an_external_ip_outside_the_allowed_ranges_is_refused(ip: str) -> None:
     (problem,) = built.problems
     assert problem.reason == "ExternalIPRefused"
     assert ip in problem.message
+
+
+def test_an_address_of_the_cluster_is_refused_and_the_message_says_what_it_is() -> None:
+    node = "it is an address of the node n1"
+    objection = {"192.0.2.1": node, "2001:db8::1": node}.get
+    asked = service(
+        [{"ip": "192.0.2.2"}],
+        type="LoadBalancer",
+        externalIPs=["192.0.2.1", "2001:DB8:0::1", "192.0.2.2", "10.96.0.10", "203.0.113.9"],
+    )
+    built = build(asked, objection=lambda ip: node if ip in ("192.0.2.2", "10.96.0.10") else objection(ip))
+    (farm,) = built.farms
+    assert [(entry["type"], entry["ip"]) for entry in farm.spec["addresses"]] == [
+        ("ClusterIP", "10.96.0.10"),
+        ("LoadBalancer", "192.0.2.2"),
+        ("ExternalIP", "203.0.113.9"),
+    ]
+    assert [(problem.reason, problem.message) for problem in built.problems] == [
+        ("ExternalIPRefused", f"spec.externalIPs: {text!r} is not served: {node}")
+        for text in ("192.0.2.1", "2001:DB8:0::1")
+    ]
+
+
+def test_external_ips_can_be_switched_off() -> None:
+    built = build(service(externalIPs=["203.0.113.9"]), profile=Profile(external_ips=None))
+    assert [entry["ip"] for entry in built.farms[0].spec["addresses"]] == ["10.96.0.10"]
+    (problem,) = built.problems
+    assert problem.message.startswith("spec.externalIPs: '203.0.113.9' is not served: the administrator has switched")
+
+
+def test_of_many_refused_addresses_the_first_are_named() -> None:
+    ips = [f"203.0.113.{number}" for number in range(1, 11)]
+    built = build(service(externalIPs=ips), objection=lambda _: "no")
+    assert len(built.problems) == 6
+    assert built.problems[-1].message == "spec.externalIPs: '203.0.113.6' is not served: no (and so are 4 others)"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +202,8 @@ def test_addresses_past_the_most_are_told_and_the_rest_is_served() -> None:
 def test_addresses_with_many_ports_are_fewer() -> None:
     ips = [f"203.0.113.{number}" for number in range(1, 10)]
     built = build(service(externalIPs=ips, annotations={"ports": "1-1024"}))
-    spec = FarmSpec.model_validate(built.farms[1].spec)
-    assert [address.ip for address in spec.addresses] == ips[:4]
+    spec = FarmSpec.model_validate(built.farms[0].spec)
+    assert [address.ip for address in spec.addresses] == ["10.96.0.10", *ips[:3]]
     assert [problem.reason for problem in built.problems] == ["TooManyAddresses"]
 
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.kube.resources import FARMS
+from kube_nftlb.kube.resources import FARMS, SERVICE_CIDRS
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.informers import Informers
@@ -70,3 +71,15 @@ async def test_all_kinds_are_waited_for(cache: Cache) -> None:
     await asyncio.wait_for(listed, 1)
     for run in runs:
         run.cancel()
+
+
+async def test_a_cluster_without_service_cidrs_is_not_waited_for(cache: Cache) -> None:
+    kube = FakeKube(version=1)
+    kube.list_errors.append(errors.NotFoundError(404, "NotFound", "no such resource"))
+    watch = Informers(kube, CacheWriter(cache), lambda _: None)
+    run = asyncio.create_task(watch.run(SERVICE_CIDRS))
+    await kube.delivered()
+    others = [asyncio.create_task(watch.run(resource)) for resource in WATCHED if resource is not SERVICE_CIDRS]
+    await asyncio.wait_for(watch.until_listed(), 1)
+    for task in (run, *others):
+        task.cancel()

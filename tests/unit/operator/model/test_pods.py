@@ -19,8 +19,9 @@ from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.informers.pod_informer import PodInformer
+from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.model.pods import KEYS, PodKey, PodRecord, parse_pod, pod_key, slim
-from tests.annotations import NEEDED_BY, POD_KEYS
+from tests.annotations import GENEROUS, NEEDED_BY, POD_KEYS
 from tests.builders import endpoint, raw_pod, raw_service, raw_service_farm, raw_slice, service
 from tests.fakes.kube import FakeKube
 
@@ -37,7 +38,7 @@ def pod(annotations: dict[str, str], **fields: Any) -> PodRecord:
 def built(
     pods: dict[str, dict[str, str]],
     annotations: dict[str, str] | None = None,
-    profile: Profile = Profile(),  # noqa: B008 - immutable
+    profile: Profile = GENEROUS,
     **spec: Any,
 ) -> Built:
     records = {name: pod(asked).given for name, asked in pods.items()}
@@ -81,7 +82,7 @@ def test_what_a_pod_cannot_ask_for_is_told_and_leaves_the_default(
 
 
 def test_a_source_address_outside_the_allowed_ranges_is_left_out() -> None:
-    profile = Profile(source_addresses=(ipaddress.ip_network("198.51.100.0/24"),))
+    profile = Profile(permissions=Permissions((ipaddress.ip_network("198.51.100.0/24"),)))
     for text, taken in (("198.51.100.7", True), ("10.244.0.9", False)):
         of_service = build(service(annotations={"source-addr": text}), profile=profile)
         assert ("sourceAddress" in of_service.farms[0].spec) == taken

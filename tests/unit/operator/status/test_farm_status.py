@@ -2,18 +2,20 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.conflicts import Conflict, FarmKey
+from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.farm.status import BackendStatus
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.operator.cache.farm_record import FarmRecord, parse_farm, status_digest, urgent
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
+from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.operator.status.farm_status import decide
 from tests.builders import raw_farm, raw_nftlb_node, raw_service_farm
 
 NOW = "2026-06-01T00:00:00Z"
 READY, DOWN, NONE = FarmEndpoints(1, 1), FarmEndpoints(0, 1), FarmEndpoints(0, 0)
-LOSS = Conflict(FarmKey("default", "winner"), Listener("10.96.0.10", "TCP", 80))
+_LOST = Listener("10.96.0.10", "TCP", 80)
+LOSS = Loss((Conflict(FarmKey("default", "winner"), _LOST, _LOST),), everything=True)
 
 
 def record(known: FarmRecord | None = None, **fields: Any) -> FarmRecord:
@@ -195,7 +197,7 @@ def failed(generation: int = 1) -> list[dict[str, Any]]:
 def test_the_status_says(
     farm: FarmRecord,
     endpoints: FarmEndpoints,
-    loss: Conflict | None,
+    loss: Loss | None,
     on: list[NodeRecord],
     shown: str,
     reasons: list[str],
@@ -288,3 +290,56 @@ def test_a_restarted_operator_takes_it_from_the_status() -> None:
 
 def test_a_status_of_another_version_does_not_stop_anything() -> None:
     assert record(status={"ofTheFuture": 1}).status.observed_generation == 0
+
+
+def accepted(loss: Loss | None, refused: list[Rejection] | None = None) -> tuple[str, str, str, str]:
+    """Status, reason and message of the condition Accepted, and the reason of the status."""
+    status = decide(record(), READY, loss, nodes(raw_nftlb_node(watermark="10")), NOW, refused or [])
+    condition = next(each for each in status.conditions if each.type == "Accepted")
+    return condition.status, condition.reason, condition.message, status.reason
+
+
+def test_a_farm_that_loses_some_listeners_is_accepted_and_names_them() -> None:
+    external = Listener("203.0.113.9", "TCP", 80)
+    loss = Loss((Conflict(FarmKey("other", "shop--http"), external, external),), everything=False)
+    message = (
+        "other/shop--http has 203.0.113.9:80/TCP; the rest is served; give one of the two another address or port, or"
+    )
+    status, reason, told, shown = accepted(loss)
+    assert (status, reason) == ("True", "AddressConflict")
+    assert told.startswith(message)
+    assert shown.startswith(f"AddressConflict: {message}")
+
+
+@pytest.mark.parametrize(
+    ("had", "lost", "message"),
+    [
+        (Listener("nodes (ipv4)", "TCP", 30080), Listener("nodes (ipv4)", "TCP", 30080), "has node port 30080/TCP;"),
+        (
+            Listener("nodes (ipv4)", "TCP", 30080),
+            Listener("172.31.0.12", "TCP", 30080),
+            "has node port 30080/TCP, which includes 172.31.0.12:30080/TCP;",
+        ),
+        (Listener("10.96.0.1", "All", 0), Listener("10.96.0.1", "TCP", 80), "has all of 10.96.0.1, which includes 10."),
+        (Listener("10.96.0.1", "TCP", 80), Listener("10.96.0.1", "All", 0), "has 10.96.0.1:80/TCP;"),
+        (Listener("fd00::1", "UDP", 53), Listener("fd00::1", "UDP", 53), "has [fd00::1]:53/UDP;"),
+    ],
+)
+def test_a_conflict_names_what_the_winner_has(had: Listener, lost: Listener, message: str) -> None:
+    loss = Loss((Conflict(FarmKey("other", "shop"), had, lost),), everything=True)
+    assert f"other/shop {message}" in accepted(loss)[2]
+
+
+def test_of_many_conflicts_the_first_are_named() -> None:
+    listeners = [Listener("10.96.0.1", "TCP", port) for port in range(1, 6)]
+    loss = Loss(tuple(Conflict(FarmKey("o", "s"), each, each) for each in listeners), everything=True)
+    assert accepted(loss)[2].startswith(
+        "o/s has 10.96.0.1:1/TCP, o/s has 10.96.0.1:2/TCP, o/s has 10.96.0.1:3/TCP (and 2"
+    )
+
+
+def test_a_farm_says_which_external_ips_its_service_does_not_get() -> None:
+    refused = [Rejection("ExternalIPRefused", "spec.externalIPs: '10.0.0.1' is not served: it is one of node n1")]
+    status, reason, told, shown = accepted(None, refused)
+    assert (status, reason, told) == ("True", "ExternalIPRefused", refused[0].message)
+    assert shown == f"ExternalIPRefused: {refused[0].message}"

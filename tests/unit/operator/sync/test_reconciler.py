@@ -12,7 +12,7 @@ from kube_nftlb import names
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, SERVICES
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import build
@@ -305,7 +305,8 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
 ) -> None:
     operator.farm_writer.outcome = outcome
     operator.writer.put(FARMS, raw_service_farm(version=11))
-    operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}], externalIPs=["203.0.113.9"]))
+    ports = [{"name": "http", "port": 80, "nodePort": 30080}]
+    operator.take(SERVICES, raw_service(ports=ports, type="NodePort", externalTrafficPolicy="Local"))
     worker = asyncio.create_task(operator.loop.work_on_services())
     await asyncio.sleep(0.05)
     worker.cancel()
@@ -325,3 +326,32 @@ async def test_farms_come_back_with_their_custom_resource_definition(operator: O
     await asyncio.sleep(100)
     worker.cancel()
     assert len(operator.farm_writer.writes) == tried
+
+
+async def test_a_farm_says_which_external_ips_its_service_does_not_get(operator: Operator) -> None:
+    operator.farm_writer.raw = raw_service_farm
+    operator.writer.put(FARMS, raw_service_farm(version=11))
+    operator.take(NFTLB_NODES, raw_nftlb_node(watermark="500"))
+    node = {"metadata": {"name": "n1", "resourceVersion": "3"}, "status": {"addresses": [{"address": "203.0.113.9"}]}}
+    operator.take(SERVICES, raw_service(externalIPs=["203.0.113.9"]))
+    worker = [
+        asyncio.create_task(operator.loop.work_on_services()),
+        asyncio.create_task(operator.loop.work_on_statuses()),
+    ]
+
+    def accepted() -> tuple[str, str]:
+        (found,) = (each for each in operator.farm_writer.written[-1]["conditions"] if each["type"] == "Accepted")
+        return found["reason"], found["message"]
+
+    await asyncio.sleep(5)
+    assert accepted()[0] == "Valid"
+    operator.take(NODES, node)
+    await asyncio.sleep(5)
+    refused = "spec.externalIPs: '203.0.113.9' is not served: it is an address of the node n1"
+    assert accepted() == ("ExternalIPRefused", refused)
+    assert ("ExternalIPRefused", refused) in operator.events.reported["Service web", ""]
+    operator.loop.mark(operator.writer.remove(NODES, {"metadata": {"name": "n1", "resourceVersion": "9"}}))
+    await asyncio.sleep(5)
+    assert accepted()[0] == "Valid"
+    for task in worker:
+        task.cancel()

@@ -1,0 +1,34 @@
+"""The addresses of all nodes, as an agent gets to know them."""
+
+import asyncio
+from typing import Any
+
+from kube_nftlb.agent.node.node_ips import watch_node_ips
+from kube_nftlb.kube.resources import NODES
+from tests.fakes.kube import FakeKube
+
+
+def raw(name: str, version: int, *ips: str, **more: Any) -> dict[str, Any]:
+    addresses = [{"type": "InternalIP", "address": ip} for ip in ips]
+    status = {"addresses": [*addresses, {"type": "Hostname", "address": name}], **more}
+    return {"metadata": {"name": name, "resourceVersion": str(version)}, "status": status}
+
+
+async def test_the_addresses_of_all_nodes_are_told_when_they_change() -> None:
+    kube, told = FakeKube(), list[frozenset[str]]()
+    kube.put(NODES, raw("n1", 1, "172.31.0.11", "fd00::0B"))
+    kube.put(NODES, raw("n2", 2, "172.31.0.12"))
+    task = asyncio.create_task(watch_node_ips(kube, told.append))
+    await kube.delivered()
+    assert told == [{"172.31.0.11", "fd00::b", "172.31.0.12"}]
+    kube.put(NODES, raw("n1", 3, "172.31.0.11", "fd00::b", capacity={"cpu": "2"}))
+    await kube.delivered()
+    assert len(told) == 1, "a heartbeat is no news"
+    kube.put(NODES, raw("n3", 4, "172.31.0.13"))
+    kube.remove(NODES, "n2")
+    await kube.delivered()
+    assert told[1:] == [
+        {"172.31.0.11", "fd00::b", "172.31.0.12", "172.31.0.13"},
+        {"172.31.0.11", "fd00::b", "172.31.0.13"},
+    ]
+    task.cancel()
