@@ -16,6 +16,7 @@ ConditionReason = Literal[
     "Pending",
     "EndpointsPending",
     "NoReadyBackends",
+    "NoEffect",
 ]
 """Reasons of conditions of NftlbFarms and NftlbPolicies, and of ``status.reason`` of a farm."""
 

@@ -39,6 +39,8 @@ class FakeNode(Generic[E]):
         self.nft, self.clock = FakeNft(), FakeClock()
         self.reports: list[tuple[int, int]] = []
         """The watermark and the number of programmed farms at each report."""
+        self.errors: list[str] = []
+        """What ``last_error`` was at each report."""
 
     def make_engine(self, table: AgentTable) -> E:
         raise NotImplementedError
@@ -68,6 +70,7 @@ class FakeNode(Generic[E]):
 
     def _reported(self) -> None:
         self.reports.append((self.loop.progress.watermark, len(self.engine.programmed)))
+        self.errors.append(self.loop.progress.last_error)
 
     async def stop(self) -> None:
         self.task.cancel()

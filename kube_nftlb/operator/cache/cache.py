@@ -168,8 +168,10 @@ class Cache:
             return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
         farms = set(self.unfinished.within(before.watermark, node.watermark))
         farms.update(self.endpoints_unfinished.within(before.slice_watermark, node.slice_watermark))
-        if before.failed != node.failed:
-            farms.update(key for (key, _), _ in before.failed.items() ^ node.failed.items())
+        for said, says in ((before.failed, node.failed), (before.warnings, node.warnings)):
+            farms.update(key for (key, _), _ in said.items() ^ says.items())
+        if turned := before.failed_namespaces ^ node.failed_namespaces:
+            farms.update(key for key, _ in self.farms.items() if key.namespace in turned)
         return Dirty(farms=frozenset(farms))
 
     def put_policy(self, policy: PolicyRecord) -> Dirty:

@@ -32,8 +32,8 @@ def decide(
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
     ``loss`` is the farm that wins a listener of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
-    accepted, failed on a node, no node, not yet on all nodes (the farm, then its endpoints), no ready backend; ``""``
-    if none applies.
+    accepted, failed on a node, no node, not yet on all nodes (the farm, then its endpoints), no ready backend, a part
+    without effect; ``""`` if none applies.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
@@ -44,6 +44,7 @@ def decide(
     blocker = next((verdict for verdict in verdicts.values() if verdict.status == "False"), None)
     if blocker is None and endpoints.ready == 0:
         blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm, endpoints))
+    reason = f"{blocker.reason}: {blocker.message}" if blocker is not None else _warning(farm, everywhere)
     return FarmStatus(
         observed_generation=farm.generation,
         resource_version=str(farm.since),
@@ -55,14 +56,15 @@ def decide(
         programmed_nodes=len(done) if accepted.status == "True" else 0,
         total_nodes=len(everywhere),
         nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
-        reason=f"{blocker.reason}: {blocker.message}" if blocker is not None else "",
+        reason=reason,
         conditions=tuple(_condition(kind, verdict, farm, now) for kind, verdict in verdicts.items()),
     )
 
 
 def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
     """Return True if a node has programmed this generation of the farm."""
-    return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
+    failed = (farm.key, farm.generation) in node.failed or farm.key.namespace in node.failed_namespaces
+    return node.ready and node.watermark >= farm.since and not failed
 
 
 def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
@@ -117,6 +119,12 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
         return Verdict("False", "Failed", f"node {name}{more}: {why}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
+
+
+def _warning(farm: FarmRecord, nodes: list[NodeRecord]) -> str:
+    """Return what part of a farm has no effect on the first node that says so; "" if all has."""
+    said = ((node.name, node.warnings.get((farm.key, farm.generation))) for node in nodes)
+    return next((f"{why} (node {name})" for name, why in sorted(said, key=lambda each: each[0]) if why), "")
 
 
 def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:

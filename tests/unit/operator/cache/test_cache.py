@@ -62,6 +62,17 @@ def by_hand(service: str | None, version: int = 10) -> dict[str, Any]:
     return raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], version=version, **fields)
 
 
+def test_what_a_node_says_of_a_namespace_makes_its_farms_dirty(writer: CacheWriter) -> None:
+    writer.put(FARMS, raw_service_farm())
+    writer.put(FARMS, raw_farm("other", namespace="crowd", addresses=[{"ip": "10.96.0.98", "ports": "80"}]))
+    writer.put(NFTLB_NODES, raw_nftlb_node(watermark="10"))
+    full = raw_nftlb_node(watermark="10", failed_namespaces=["crowd"], version=2)
+    assert writer.put(NFTLB_NODES, full) == Dirty(farms=frozenset({FarmKey("crowd", "other")}))
+    said = [{"namespace": "default", "name": "web--http", "generation": 1, "reason": "NoEffect", "message": ""}]
+    warned = raw_nftlb_node(watermark="10", failed_namespaces=["crowd"], warnings=said, version=3)
+    assert writer.put(NFTLB_NODES, warned) == Dirty(farms=frozenset({FARM}))
+
+
 def test_a_slice_makes_the_statuses_of_farms_dirty_that_refer_to_it(writer: CacheWriter) -> None:
     assert writer.put(ENDPOINT_SLICES, raw_slice()) == NOTHING
     writer.put(FARMS, raw_service_farm())
