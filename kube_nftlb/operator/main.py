@@ -18,7 +18,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.lease_thread import LeaseThread
-from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
@@ -37,8 +37,10 @@ _COMPONENT = "kube-nftlb-operator"
 _LEASE = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
-_FIRST_RELIST_S = 10.0
-"""The delay of a list after each start of the watches: deletions between our list and kopf's are in neither."""
+_RELIST_SOON_S = 2.0
+"""The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
+_KOPF_LISTS_WITHIN_S = 5.0
+"""How long kopf's first list is waited for; it reports none where there is no Service."""
 _RESTART_DELAY_S = 1.0
 _END_PATIENCE_S = 1.5
 
@@ -100,7 +102,7 @@ class _Operator:
         self._identity = new_identity()
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
-        self._listed_anew = asyncio.Event()
+        self._kopf_listed = asyncio.Event()
         self._filled = asyncio.Event()
         self._active = asyncio.Event()
         self._writer = CacheWriter(cache)
@@ -186,20 +188,33 @@ class _Operator:
     async def session(self) -> None:
         """List and watch until stopped; again if kopf fails, as it does after an error event of a watch."""
         while True:
-            self._mark(await self._lister.fill())
-            await self._pods.listed.wait()
-            await self._informers.until_listed()
-            self._begun.set()
-            self._listed_anew.set()
-            self._filled.set()
+            watching = asyncio.create_task(self._watch(), name="kopf")
             try:
-                await self._watch()
+                await self._fill(watching)
+                await watching
             except Exception as error:
                 _log.exception("watches failed, restarting", error=repr(error))
+            finally:
+                watching.cancel()
             if self._stop.is_set():
                 return
             metrics.WATCH_RESTARTS.inc()
             await asyncio.sleep(_RESTART_DELAY_S)
+
+    async def _fill(self, watching: "asyncio.Task[None]") -> None:
+        """List everything after kopf has: its watch reports what is deleted after its list, and ours has no more.
+
+        The other way around, what was deleted between the two would be in neither, and would get farms.
+        """
+        self._kopf_listed.clear()
+        listed = asyncio.create_task(self._kopf_listed.wait())
+        await asyncio.wait([watching, listed], timeout=_KOPF_LISTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        listed.cancel()
+        self._mark(await self._lister.fill())
+        await self._pods.listed.wait()
+        await self._informers.until_listed()
+        self._begun.set()
+        self._filled.set()
 
     async def _watch(self) -> None:
         others = asyncio.all_tasks()
@@ -217,9 +232,8 @@ class _Operator:
         await kopf.run_tasks(tasks, ignored=others)
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
-        if event_type is None:
-            # kopf lists again after the end of a watch, and does not report what was deleted meanwhile.
-            self._listed_anew.set()
+        if event_type is None and resource is SERVICES:
+            self._kopf_listed.set()
         change = self._writer.remove if event_type == "DELETED" else self._writer.put
         self._mark(change(resource, raw))
 
@@ -235,13 +249,12 @@ class _Operator:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._relist_s):
-                    await self._listed_anew.wait()
+                    await self._kopf_listed.wait()
             kinds: Iterable[Resource] = KINDS
-            if self._listed_anew.is_set():
-                await asyncio.sleep(_FIRST_RELIST_S)
-                kinds = KINDS if self._begun.is_set() else BY_KOPF
-                self._listed_anew.clear()
-                self._begun.clear()
+            if self._kopf_listed.is_set():
+                await asyncio.sleep(_RELIST_SOON_S)
+                kinds = BY_KOPF
+                self._kopf_listed.clear()
             try:
                 async for dirty in self._lister.repair(kinds):
                     self._mark(dirty)
