@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.environment import IpNetwork, ListenAddress, choice, listen_address, networks, number, seconds
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -41,6 +42,28 @@ class CommonSettings:
     """KUBE_NFTLB_LOG_FORMAT: json, one object per line, or console, for reading (json)."""
 
 
+def limits(environ: Mapping[str, str]) -> Limits:
+    """Read what a namespace may have; operator and agents must agree on it.
+
+    KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024).
+    KUBE_NFTLB_NAMESPACE_FARMS_MAX: how many farms a namespace may have, 1 to 1000000 (10000).
+    KUBE_NFTLB_NAMESPACE_POLICIES_MAX: how many NftlbPolicies a namespace may have, 1 to 100000 (256).
+    KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX: how many address ranges these may have, 1 to 10000000 (65536).
+    KUBE_NFTLB_FARM_ELEMENTS_MAX: how many elements a farm may have in the nftables of a node, 1 to 100000000 (131072).
+    KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX: the same of a namespace, 1 to 100000000 (1000000).
+    """
+    defaults = Limits()
+    of = "KUBE_NFTLB_NAMESPACE"
+    return Limits(
+        number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", defaults.service_ports, low=1, high=32768),
+        number(environ, f"{of}_FARMS_MAX", defaults.farms, low=1, high=1_000_000),
+        number(environ, f"{of}_POLICIES_MAX", defaults.policies, low=1, high=100_000),
+        number(environ, f"{of}_POLICY_RANGES_MAX", defaults.policy_ranges, low=1, high=10_000_000),
+        number(environ, "KUBE_NFTLB_FARM_ELEMENTS_MAX", defaults.farm_elements, low=1, high=100_000_000),
+        number(environ, f"{of}_ELEMENTS_MAX", defaults.elements, low=1, high=100_000_000),
+    )
+
+
 @dataclass(frozen=True)
 class OperatorSettings(CommonSettings):
     """Settings of the operator."""
@@ -55,8 +78,7 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
     source_address_ranges: tuple[IpNetwork, ...]
     """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: comma-separated CIDRs allowed in the annotation source-addr (all)."""
-    service_ports_max: int
-    """KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024)."""
+    limits: Limits
     leader_election: bool
     """KUBE_NFTLB_LEADER_ELECTION: on or off. If on, only the replica that holds a Lease writes (off)."""
     namespace: str
@@ -75,7 +97,7 @@ class OperatorSettings(CommonSettings):
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
             external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
             source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
-            service_ports_max=number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", 1024, low=1, high=32768),
+            limits=limits(environ),
             leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
             namespace=namespace(environ),
         )
@@ -197,6 +219,7 @@ class AgentSettings(CommonSettings):
 
     When it is deleted, the agent removes its rules before it exits. Without one, they always stay.
     """
+    limits: Limits
     sysctl_dir: Path
     """KUBE_NFTLB_SYSCTL_DIR: writable mount of /proc/sys (/proc/sys)."""
 
@@ -222,6 +245,7 @@ class AgentSettings(CommonSettings):
             conntrack=ConntrackSettings.from_environment(environ),
             namespace=namespace(environ),
             daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or None,
+            limits=limits(environ),
             sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
         )
 

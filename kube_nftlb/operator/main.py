@@ -42,6 +42,7 @@ _RELIST_SOON_S = 2.0
 _KOPF_LISTS_WITHIN_S = 5.0
 """How long kopf's first list is waited for; it reports none where there is no Service."""
 _RESTART_DELAY_S = 1.0
+_SETTLE_EVERY_S = 1.0
 _END_PATIENCE_S = 1.5
 
 _log = structlog.get_logger()
@@ -97,7 +98,8 @@ class _Operator:
     """All parts of the operator, connected."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
-        cache = Cache()
+        clock = asyncio.get_running_loop().time
+        cache = Cache(limits=settings.limits, clock=clock)
         self._stop = stop
         self._identity = new_identity()
         self._relist_s = settings.relist_s
@@ -108,15 +110,14 @@ class _Operator:
         self._writer = CacheWriter(cache)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._writer)
-        self._policies = PolicyStatuses(kube, self._writer)
+        self._policies = PolicyStatuses(kube, self._writer, self._events, clock)
         profile = Profile(
             settings.default_mode,
             settings.default_engine,
             settings.external_ip_ranges,
             settings.source_address_ranges,
-            settings.service_ports_max,
+            settings.limits.service_ports,
         )
-        clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
@@ -142,7 +143,8 @@ class _Operator:
             *([self._lease.run()] if self._lease is not None else []),
             self._begin(),
             self._when_leading(self._events.run),
-            self._when_leading(lambda: self._policies.write(self._filled)),
+            self._when_leading(self._policies.write),
+            self._when_leading(self._settle),
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
         ]
@@ -177,7 +179,7 @@ class _Operator:
             await self._lister.fill_services()
         self._active.set()
         self._writer.changes.forget()
-        self._reconciler.mark(self._reconciler.cache.everything())
+        self._mark(self._reconciler.cache.everything())
         self._pods.start_reporting()
         await asyncio.Event().wait()
 
@@ -241,8 +243,14 @@ class _Operator:
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self._active.is_set():
             self._reconciler.mark(dirty)
+            self._policies.mark(dirty.policies)
         else:
             self._writer.changes.forget()
+
+    async def _settle(self) -> None:
+        while True:
+            await asyncio.sleep(_SETTLE_EVERY_S)
+            self._mark(self._writer.settle_nodes())
 
     async def _relist(self) -> None:
         await self._begun.wait()

@@ -35,6 +35,8 @@ class Facts(NamedTuple):
     readable: bool = True
     """False if its newest spec cannot be parsed."""
     conflict: Conflict | None = None
+    too_large: str | None = None
+    """Why it does not fit the limits for elements in nftables."""
     rules_refused: str | None = None
     """Why the kernel refused its rules in the agent table."""
     backing_off: bool = False
@@ -94,6 +96,8 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw()
     if facts.conflict is not None:
         return Withdraw(_lost_address(farm, facts.conflict, facts.node))
+    if facts.too_large is not None:
+        return Withdraw(_problem(farm, "TooManyElements", facts.too_large))
     if facts.rules_refused is not None:
         message = f"the kernel refused rules of this farm: {facts.rules_refused}; it stays as it was"
         return Keep(_problem(farm, "Refused", message))

@@ -16,8 +16,10 @@ from kube_nftlb.operator.model.rejections import Rejection
 _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
 """Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
 
-_SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
+SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
 """Merging more takes too long beside other Services."""
+ADDRESSES_READ_MAX = 2 * ADDRESSES_MAX
+"""The same of external IPs, and of load balancer IPs: there are two families."""
 
 ALL_IPS: tuple[IpNetwork, ...] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
@@ -55,15 +57,17 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     """
     found: dict[Family, dict[str, AddressType]] = {family: {} for family in FAMILIES}
     if service.spec.type == "LoadBalancer":
-        for ingress in service.status.load_balancer.ingress:
+        for ingress in service.status.load_balancer.ingress[:ADDRESSES_READ_MAX]:
             if ingress.ip_mode in (None, "VIP"):
                 _note(found, "LoadBalancer", ingress.ip, ALL_IPS)
-    named = [text.strip() for text in service.spec.external_ips if text.strip()]
+    named = [text.strip() for text in service.spec.external_ips[:ADDRESSES_READ_MAX] if text.strip()]
     problems = [_refused(text) for text in named if not _note(found, "ExternalIP", text, allowed)]
+    if max(len(service.spec.external_ips), len(service.status.load_balancer.ingress)) > ADDRESSES_READ_MAX:
+        problems.append(_unread_addresses())
     own = set(service.spec.cluster_ips)
     ranges, unread = _source_ranges(service)
     problems.extend(_not_understood(text) for text in unread[:1])
-    if len(given := service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
+    if len(given := service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
         problems.append(_unread_ranges(given))
     problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
@@ -95,7 +99,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
     unread: list[str] = []
-    for text in service.spec.load_balancer_source_ranges[:_SOURCE_RANGES_READ_MAX]:
+    for text in service.spec.load_balancer_source_ranges[:SOURCE_RANGES_READ_MAX]:
         try:
             network = ipaddress.ip_network(_LEADING_ZEROS.sub("", text.strip()), strict=False)
         except ValueError:
@@ -105,7 +109,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
             six.add(network)
         else:
             four.add(network)
-    if unread or len(service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
+    if unread or len(service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
         four = four or {ipaddress.IPv4Network("0.0.0.0/32")}
         six = six or {ipaddress.IPv6Network("::/128")}
     joined: dict[Family, list[IpNetwork]] = {
@@ -154,9 +158,14 @@ def _refused(text: str) -> Rejection:
     return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} {sentence}")
 
 
+def _unread_addresses() -> Rejection:
+    sentence = f"it has more than {ADDRESSES_READ_MAX} external IPs, or load balancer IPs"
+    return Rejection("TooManyAddresses", f"{sentence}: later ones are not served")
+
+
 def _unread_ranges(ranges: Sequence[str]) -> Rejection:
-    sentence = f"spec.loadBalancerSourceRanges has {len(ranges)} ranges, of which {_SOURCE_RANGES_READ_MAX} are read"
-    first = ranges[_SOURCE_RANGES_READ_MAX][:64]
+    sentence = f"spec.loadBalancerSourceRanges has more than {SOURCE_RANGES_READ_MAX} ranges"
+    first = ranges[SOURCE_RANGES_READ_MAX][:64]
     return Rejection("TooManySourceRanges", f"{sentence}: clients in {first} and later ones are not admitted")
 
 

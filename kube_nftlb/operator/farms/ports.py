@@ -28,10 +28,10 @@ class PortKey(NamedTuple):
         return names.farm_name(self.service, self.port, self.family, external=self.external)
 
 
-def port_keys(service: Service) -> tuple[PortKey, ...]:
-    """Return the keys of a Service's farms, without its endpoints."""
-    addresses, every = cluster_ips(service), len(service.spec.ports)
-    return tuple(key for key, _, _ in farm_ports(service, addresses, external_addresses(service), Listen(), every))
+def port_keys(service: Service, most: int) -> tuple[PortKey, ...]:
+    """Return the keys of the farms of up to ``most`` ports of a Service, without its endpoints."""
+    addresses = cluster_ips(service)
+    return tuple(key for key, _, _ in farm_ports(service, addresses, external_addresses(service), Listen(), most))
 
 
 def serves(service: Service) -> bool:

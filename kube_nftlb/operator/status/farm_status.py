@@ -27,17 +27,23 @@ class Verdict(NamedTuple):
 
 
 def decide(
-    farm: FarmRecord, endpoints: FarmEndpoints, loss: Conflict | None, nodes: Iterable[NodeRecord], now: str
+    farm: FarmRecord,
+    endpoints: FarmEndpoints,
+    loss: Conflict | None,
+    nodes: Iterable[NodeRecord],
+    now: str,
+    refused: str = "",
 ) -> FarmStatus:
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
-    ``loss`` is the farm that wins a listener of it (``conflicts.Conflicts.get``). ``reason`` is the first of: not
+    ``loss`` is the farm that wins a listener of it (``conflicts.Conflicts.get``); ``refused`` says why it does not fit
+    the budget of its namespace, "" if it does. ``reason`` is the first of: not
     accepted, failed on a node, no node, not yet on all nodes (the farm, then its endpoints), no ready backend, a part
     without effect; ``""`` if none applies.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
-    accepted = accept(farm, loss)
+    accepted = accept(farm, loss, refused)
     on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
     verdicts = {"Accepted": accepted, "Programmed": on_nodes}
     verdicts["EndpointsProgrammed"] = on_nodes if on_nodes.status == "False" else _endpoints(endpoints, everywhere)
@@ -72,10 +78,12 @@ def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
     return node.slice_watermark >= endpoints.changed_at
 
 
-def accept(farm: FarmRecord, loss: Conflict | None) -> Verdict:
+def accept(farm: FarmRecord, loss: Conflict | None, refused: str = "") -> Verdict:
     """Decide the condition Accepted: if the farm may be programmed at all."""
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
+    if refused:
+        return Verdict("False", "TooManyFarms", refused)
     if loss is not None:
         return Verdict("False", "AddressConflict", conflict(loss).message)
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
@@ -93,6 +101,8 @@ def conflict(loss: Conflict) -> Rejection:
 def problems_of_farm(loss: Conflict | None, status: FarmStatus) -> list[Lasting]:
     """Return the problems of a farm to report in Events."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
+    refused = [condition for condition in status.conditions if condition.reason == "TooManyFarms"]
+    lost.extend(Lasting("TooManyFarms", condition.message) for condition in refused)
     failed = [condition for condition in status.conditions if condition.reason == "Failed"]
     return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 

@@ -159,7 +159,9 @@ class Reconciler:
     def _diff(self, key: ServiceKey, service: Service | None) -> Writes:
         cache = self.cache
         built = Built((), ())
-        if service is not None:
+        if refused := cache.refusal_of_service(key):
+            built = Built((), (Rejection("TooManyFarms", refused),))
+        elif service is not None:
             options = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
             built = build(service, cache.annotated_pods(key), options, self._profile)
         return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
@@ -183,11 +185,12 @@ class Reconciler:
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
         loss = self.cache.conflicts.get(key)
+        refused = self.cache.refusal_of_farm(key)
         endpoints = farm_endpoints(farm, self.cache)
-        nodes = list(self.cache.nodes.values())
-        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()))
+        nodes = list(self.cache.settled_nodes)
+        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused)
         self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
-        accepted = not farm.invalid and loss is None
+        accepted = not (farm.invalid or refused) and loss is None
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(

@@ -13,6 +13,7 @@ from kube_nftlb.agent.informers import watch_farms, watch_slices
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import References
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.index import SliceKey
@@ -29,7 +30,7 @@ class RecordingInputs(Inputs):
 
     def __init__(self) -> None:
         self.calls: Calls = []
-        self.version = 0
+        self.version = self.seen_version = 0
 
     def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
         self.calls.append(("all", sorted(farm.metadata.name for farm in farms)))
@@ -81,7 +82,7 @@ async def watch() -> AsyncIterator[Watch]:
     """A watch of a farm at version 12."""
     kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
     kube.put(FARMS, raw_farm(version=12))
-    task = asyncio.create_task(watch_farms(kube, inputs, health_checks))
+    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, Limits(farms=4)))
     await kube.delivered()
     assert inputs.calls == [("all", ["web--http"])]
     inputs.calls.clear()
@@ -188,3 +189,37 @@ async def test_slices_are_told_and_farms_with_health_checks_follow_them() -> Non
     assert [call for call in health_checks.calls if call[0] == "put"][-1] == ("put", 10)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_farms_beyond_the_limit_are_left_out_until_there_is_room(watch: Watch) -> None:
+    def put(number: int, generation: int = 1) -> None:
+        created = f"2026-01-0{number}T00:00:00Z"
+        watch.kube.put(FARMS, raw_farm(f"f{number}", created=created, generation=generation, version=100 - number))
+
+    for number in (5, 4, 3):
+        put(number)
+    await watch.kube.delivered()
+    watch.inputs.calls.clear()
+    put(2, generation=7)
+    await watch.kube.delivered()
+    assert watch.inputs.calls == [("remove", FarmKey("default", "f5")), ("put", 7)], "the youngest makes room"
+    watch.inputs.calls.clear()
+    watch.kube.put(FARMS, raw_farm("f6", created="2026-01-06T00:00:00Z", generation=8, version=99))
+    await watch.kube.delivered()
+    assert watch.inputs.calls == [("remove", FarmKey("default", "f6"))], "it is not there for the agent"
+    watch.inputs.calls.clear()
+    watch.kube.remove(FARMS, "f3", "default")
+    async with asyncio.timeout(10):
+        while len(watch.inputs.calls) < 2:
+            await asyncio.sleep(0.001)
+    assert watch.inputs.calls == [("remove", FarmKey("default", "f3")), ("put", 1)], "the next one is read anew"
+
+
+async def test_what_a_list_shows_to_be_beyond_the_limit_is_left_out() -> None:
+    kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
+    for number in range(9):
+        kube.put(FARMS, raw_farm(f"f{number}", created=f"2026-01-{20 - number}T00:00:00Z", version=number + 1))
+    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, Limits(farms=4)))
+    await kube.delivered()
+    task.cancel()
+    assert inputs.calls[-1] == ("all", ["f5", "f6", "f7", "f8"])

@@ -190,3 +190,22 @@ def test_the_watermark_stays_behind_what_is_not_done() -> None:
 def test_junk_for_a_spec_names_policies_that_there_are_not(spec: object, named: set[str]) -> None:
     raw = {"metadata": {"namespace": "default", "name": "web"}, "spec": spec}
     assert raw_references(raw).everywhere == named
+
+
+def test_namespaces_take_turns() -> None:
+    policies = Policies()
+    crowd = [raw(f"p{number}", cidrs=("10.0.0.0/8",) * 100, version=10 + number) for number in range(50)]
+    for each in crowd:
+        each["metadata"]["namespace"] = "crowd"
+    for each in (*crowd, raw("one", version=70)):
+        policies.put(each)
+    first = policies.take(150)
+    assert len(first) == 3, "until they have as many ranges"
+    assert PolicyKey("default", "one") in first
+    assert policies.watermark < 70
+    policies.done()
+    assert policies.take(150).keys().isdisjoint(first)
+    policies.take()
+    policies.done()
+    policies.seen(70)
+    assert (policies.pending, policies.watermark) == (False, 70)
