@@ -5,6 +5,7 @@ fit is refused, and with it all later ones.
 """
 
 import bisect
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -13,7 +14,8 @@ Rank = tuple[bool, float]
 """Those of Services first, then older ones."""
 
 ENTRIES_PER_SHARE = 50
-"""A farm counts once for each so many entries of its spec."""
+"""A farm counts once for each so many ports, backends and other entries of its spec."""
+_NUMBER = re.compile(r"[0-9]{1,5}")
 _SPEC_LISTS = ("backends", "sessions", "addresses")
 
 
@@ -166,7 +168,24 @@ def farm_size(raw: Mapping[str, Any]) -> int:
     reference = spec.get("backendsFrom")
     lists = [spec.get(key) for key in _SPEC_LISTS]
     lists.append(reference.get("overrides") if isinstance(reference, dict) else None)
-    return 1 + sum(len(each) for each in lists if isinstance(each, list)) // ENTRIES_PER_SHARE
+    entries = sum(len(each) for each in lists if isinstance(each, list))
+    addresses = spec.get("addresses")
+    listeners = sum(map(_ports, addresses)) if isinstance(addresses, list) else 0
+    return 1 + (entries + listeners) // ENTRIES_PER_SHARE
+
+
+def _ports(address: object) -> int:
+    """Return the number of ports of an address in a farm's spec, before it is validated."""
+    text = address.get("ports") if isinstance(address, dict) else None
+    if not isinstance(text, str):
+        return 0
+    ranges = (part.partition("-") for part in text.split(","))
+    bounds = [(first, last or first) for first, _, last in ranges]
+    return sum(
+        int(last) - int(first) + 1
+        for first, last in bounds
+        if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last) and int(last) >= int(first)
+    )
 
 
 def policy_rank(raw: Mapping[str, Any]) -> Rank:

@@ -114,7 +114,7 @@ class Cache:
         if not self.farm_budget.refuses(key):
             return ""
         sentence = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
-        large = f"one counts once for each {ENTRIES_PER_SHARE} entries of its spec"
+        large = f"one counts once for each {ENTRIES_PER_SHARE} of its ports and backends"
         return f"{sentence}; those of Services come first, then older ones, and {large}; delete some"
 
     def refusal_of_service(self, key: ServiceKey) -> str:
@@ -190,7 +190,7 @@ class Cache:
         if not self.farms.put(record.key, record):
             return NOTHING
         turned = self.farm_budget.put(record.key, record.rank, record.size) - {record.key}
-        fits = record.port is not None or not self.farm_budget.refuses(record.key)
+        fits = not self.farm_budget.refuses(record.key)
         others = self.conflicts.put(farm) if farm is not None and fits else self.conflicts.remove(record.key)
         return self._move_farm(record.key, before, record, others | self._turn(turned))
 
@@ -255,10 +255,10 @@ class Cache:
         affected = set(turned)
         for key in turned:
             record = self.farms.get(key)
-            # Those of Services are counted before they are made.
-            if record is not None and record.claims:
-                claims = record.farm_with_claims()
-                affected |= self.conflicts.remove(key) if self.farm_budget.refuses(key) else self.conflicts.put(claims)
+            if self.farm_budget.refuses(key):
+                affected |= self.conflicts.remove(key)
+            elif record is not None and record.claims:
+                affected |= self.conflicts.put(record.farm_with_claims())
         return affected
 
     def _contend(self, key: ServiceKey, service: Service | None, ports: Iterable[PortKey]) -> None:

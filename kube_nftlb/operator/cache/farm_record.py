@@ -84,7 +84,7 @@ class FarmRecord(NamedTuple):
     size: int
     """How often it counts in the budget of its namespace."""
     claims: bytes
-    """What its listeners follow from, as JSON, if it is written by hand and valid; else empty."""
+    """What its listeners follow from, as JSON; empty if it is invalid."""
     status: SeenStatus
 
     @property
@@ -162,7 +162,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         ),
         rank=farm_rank(raw),
         size=farm_size(raw),
-        claims=_claims(raw, spec) if farm is not None and port is None else b"",
+        claims=_claims(raw, spec) if farm is not None else b"",
         status=status,
     )
     return record, farm

@@ -30,8 +30,13 @@ class PortKey(NamedTuple):
 
 def port_keys(service: Service, most: int) -> tuple[PortKey, ...]:
     """Return the keys of the farms of up to ``most`` ports of a Service, without its endpoints."""
-    addresses = cluster_ips(service)
-    return tuple(key for key, _, _ in farm_ports(service, addresses, external_addresses(service), Listen(), most))
+    addresses, outside = cluster_ips(service), external_addresses(service)
+    return tuple(
+        key
+        for port in service.spec.ports[:most]
+        for family in addresses
+        for key in _keys(service, outside, family, port)
+    )
 
 
 def serves(service: Service) -> bool:
@@ -63,18 +68,26 @@ def farm_ports(
     a farm is accepted or rejected as a whole. With session affinity alone, all addresses are in one farm, so that a
     client gets the same backend at each.
     """
-    namespace, name = service.metadata.namespace, service.metadata.name
-    local = "Local" in (internal_policy(service), external_policy(service))
-    sticky = service.spec.session_affinity == "ClientIP"
     for port in service.spec.ports[:most]:
         for family, ip in addresses.items():
-            key = PortKey(namespace, name, port.name or "", family)
             ports = "" if listen.all_ports else listen.ports or str(port.port)
             inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
             outer = outside.of(family, port, ports)
-            chosen = any(address["type"] == "ExternalIP" for address in outer)
-            if outer and (local or (chosen and not sticky)):
+            key, *second = _keys(service, outside, family, port)
+            if second and outer:
                 yield key, port, [inner]
-                yield key._replace(external=True), port, outer
+                yield second[0], port, outer
             else:
                 yield key, port, [inner, *outer]
+
+
+def _keys(service: Service, outside: External, family: Family, port: ServicePort) -> tuple[PortKey, ...]:
+    """Return the keys of the farms of a port, one or two."""
+    key = PortKey(service.metadata.namespace, service.metadata.name, port.name or "", family)
+    kinds = {kind for kind, _ in outside.ips[family]}
+    local = "Local" in (internal_policy(service), external_policy(service))
+    sticky = service.spec.session_affinity == "ClientIP"
+    is_outside = bool(kinds) or (outside.node_ports and bool(port.node_port))
+    if is_outside and (local or ("ExternalIP" in kinds and not sticky)):
+        return key, key._replace(external=True)
+    return (key,)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 
 import structlog
@@ -34,6 +35,12 @@ _OWNER_RETRY_S = 1.0
 _STATUS_PATIENCE_S = 1.0
 """How long a status waits for Services to be reconciled first."""
 
+_LARGE_PORTS = 32
+"""Farms of more ports take more than some milliseconds to build."""
+_BUILDING_RETRY_S = 0.1
+_WRITES_MAX = 128
+"""How many farms a worker writes, in about a second, before another Service has its turn."""
+
 _log = structlog.get_logger()
 
 
@@ -63,6 +70,8 @@ class Reconciler:
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._pacing = StatusPacing(timing)
         self._deciding = asyncio.Lock()
+        self._building = asyncio.Lock()
+        """Held while farms of many ports are built in a thread, of which one leaves the event loop enough time."""
 
     def mark(self, dirty: Dirty) -> None:
         """Queue everything that may be out of date."""
@@ -118,18 +127,20 @@ class Reconciler:
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
-        async with self._deciding:
-            # A diff may take half a second: let events and probes in between.
-            await asyncio.sleep(0)
-            service = self.cache.services.get(key)
-            self.changes.begin(key)
-            todo = self._diff(key, service)
+        service = self.cache.services.get(key)
+        if service is not None and len(service.spec.ports) > _LARGE_PORTS and self._building.locked():
+            # Not to wait here: there are only so many workers.
+            return _BUILDING_RETRY_S
+        service, todo = await self._todo(key)
         problems = list(todo.problems)
         retry = obsolete = False
         refused: set[PortKey | None] = set()
         awaited: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
+        written = 0
         for write in writes:
+            if written == _WRITES_MAX:
+                return 0
             # Its addresses move to a farm that does not exist yet. If that is rejected, the old farm stays.
             if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
                 continue
@@ -137,6 +148,7 @@ class Reconciler:
                 continue
             try:
                 outcome = await self._write(write)
+                written += outcome is Outcome.DONE
                 retry = retry or outcome is Outcome.RETRY
                 if isinstance(write, Apply) and outcome is Outcome.RETRY:
                     awaited.add(_whole(write.wanted.port))
@@ -156,14 +168,33 @@ class Reconciler:
         waits = obsolete and self.cache.services.get(key) is not None
         return _REFUSED_RETRY_S if refused or waits else None
 
-    def _diff(self, key: ServiceKey, service: Service | None) -> Writes:
+    async def _todo(self, key: ServiceKey) -> tuple[Service | None, Writes]:
+        """Return a Service, None for one that is gone, and the writes that it needs."""
+        service, built = self.cache.services.get(key), None
+        self.changes.begin(key)
+        if service is not None and len(service.spec.ports) > _LARGE_PORTS:
+            async with self._building:
+                built = await asyncio.to_thread(self._build, key, service, self.cache.annotated_pods(key))
+        async with self._deciding:
+            # Many may wait: let events and probes in between.
+            await asyncio.sleep(0)
+            if built is None:
+                service = self.cache.services.get(key)
+                self.changes.begin(key)
+            return service, self._diff(key, service, built)
+
+    def _build(self, key: ServiceKey, service: Service, pods: list[str]) -> Built:
+        """Return the farms that a Service needs; ``pods`` are those with annotations. For any thread."""
+        if refused := self.cache.refusal_of_service(key):
+            return Built((), (Rejection("TooManyFarms", refused),))
+        return build(service, pods, partial(self.cache.options_of_pod, key.namespace), self._profile)
+
+    def _diff(self, key: ServiceKey, service: Service | None, built: Built | None = None) -> Writes:
         cache = self.cache
-        built = Built((), ())
-        if refused := cache.refusal_of_service(key):
-            built = Built((), (Rejection("TooManyFarms", refused),))
-        elif service is not None:
-            options = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
-            built = build(service, cache.annotated_pods(key), options, self._profile)
+        if built is None:
+            built = Built((), ())
+            if service is not None:
+                built = self._build(key, service, cache.annotated_pods(key))
         return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
 
     async def _write(self, write: Apply | Delete) -> Outcome:

@@ -75,5 +75,7 @@ def test_farms_of_services_come_first_and_large_ones_count_more() -> None:
     assert farm_rank(of_service) < farm_rank(by_hand)
     assert farm_size(by_hand) == 1
     assert farm_size(raw_farm(backends=[raw_backend(f"b{n}", "10.0.0.1") for n in range(199)])) == 5
+    assert farm_size(raw_farm(addresses=[{"ip": "10.0.0.1", "ports": "80,1001-2024"}])) == 21
+    assert farm_size(raw_farm(addresses=[{"ip": "10.0.0.1", "ports": "9-1,x,1-" + "9" * 5000}, 7, {}])) == 1
     assert farm_size({"metadata": {}, "spec": {"backends": "none", "backendsFrom": 7}}) == 1
     assert rank(of_service=False, created="yesterday") == rank(of_service=False, created=None)

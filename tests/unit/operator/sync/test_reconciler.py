@@ -273,6 +273,36 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
     assert turns >= 100
 
 
+async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
+    class Stored(_FarmWriter):
+        async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+            await asyncio.sleep(0.001)
+            self.writes.append(f"apply {apply.key.name}")
+            metadata = {**apply.body["metadata"], "resourceVersion": str(1000 + len(self.writes))}
+            metadata |= {"uid": apply.key.name, "generation": 1}
+            return Outcome.DONE, self.writer.put(FARMS, {**apply.body, "metadata": metadata})
+
+    # Not in virtual time: there are threads.
+    cache = CacheWriter(Cache())
+    writer = Stored(cache)
+    loop = Reconciler(cache, writer, RecordingEvents(), asyncio.get_running_loop().time, timing=TIMING)
+    ports = [{"name": f"p{port}", "port": port} for port in range(1, 601)]
+    for number in range(4):
+        loop.mark(cache.put(SERVICES, raw_service(f"large-{number}", namespace="crowd", ports=ports)))
+    workers = [asyncio.create_task(loop.work_on_services()) for _ in range(2)]
+    while len(writer.writes) < 10:
+        await asyncio.sleep(0.001)
+    loop.mark(cache.put(SERVICES, raw_service("small", ports=[{"name": "http", "port": 81}])))
+    before = len(writer.writes)
+    async with asyncio.timeout(100):
+        while len(writer.writes) < 2401:
+            await asyncio.sleep(0.001)
+    for worker in workers:
+        worker.cancel()
+    assert writer.writes.index("apply small--http") - before <= 5 * 128, "some turns, and not whole Services"
+    assert len(set(writer.writes)) == len(writer.writes) == 2401
+
+
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
