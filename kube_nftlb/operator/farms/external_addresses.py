@@ -55,6 +55,18 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     Ingress IPs with ipMode Proxy are left to the load balancer (KEP-1860). A duplicate address counts as a load
     balancer IP rather than an external IP, since that may have source ranges.
     """
+    outside = without_source_ranges(service, allowed)
+    ranges, unread = _source_ranges(service)
+    problems = [*outside.problems, *(_not_understood(text) for text in unread[:1])]
+    if len(given := service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
+        problems.append(_unread_ranges(given))
+    problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
+    kept = {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES}
+    return outside._replace(source_ranges=kept, problems=tuple(problems))
+
+
+def without_source_ranges(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IPS) -> External:
+    """Return the same without source ranges, which take most of the time: for the names of farms alone."""
     found: dict[Family, dict[str, AddressType]] = {family: {} for family in FAMILIES}
     if service.spec.type == "LoadBalancer":
         for ingress in service.status.load_balancer.ingress[:ADDRESSES_READ_MAX]:
@@ -65,15 +77,10 @@ def external_addresses(service: Service, allowed: tuple[IpNetwork, ...] = ALL_IP
     if max(len(service.spec.external_ips), len(service.status.load_balancer.ingress)) > ADDRESSES_READ_MAX:
         problems.append(_unread_addresses())
     own = set(service.spec.cluster_ips)
-    ranges, unread = _source_ranges(service)
-    problems.extend(_not_understood(text) for text in unread[:1])
-    if len(given := service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
-        problems.append(_unread_ranges(given))
-    problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
         service.spec.type in _OUTSIDE_TYPES,
-        {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES},
+        dict.fromkeys(FAMILIES, ()),
         tuple(problems),
     )
 

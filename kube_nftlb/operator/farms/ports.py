@@ -8,7 +8,12 @@ from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.operator.farms.annotations import Listen
-from kube_nftlb.operator.farms.external_addresses import External, external_addresses, external_policy, internal_policy
+from kube_nftlb.operator.farms.external_addresses import (
+    External,
+    external_policy,
+    internal_policy,
+    without_source_ranges,
+)
 from kube_nftlb.operator.farms.spec import Spec
 
 
@@ -30,7 +35,7 @@ class PortKey(NamedTuple):
 
 def port_keys(service: Service, most: int) -> tuple[PortKey, ...]:
     """Return the keys of the farms of up to ``most`` ports of a Service, without its endpoints."""
-    addresses, outside = cluster_ips(service), external_addresses(service)
+    addresses, outside = cluster_ips(service), without_source_ranges(service)
     return tuple(
         key
         for port in service.spec.ports[:most]
