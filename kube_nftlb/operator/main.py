@@ -40,7 +40,7 @@ _STATUS_WORKERS = 4
 _RELIST_SOON_S = 2.0
 """The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
 _KOPF_LISTS_WITHIN_S = 5.0
-"""How long kopf's first list is waited for; it reports none where there is no Service."""
+"""After how long it is looked whether there is any Service: kopf reports no empty list."""
 _RESTART_DELAY_S = 1.0
 _SETTLE_EVERY_S = 1.0
 _END_PATIENCE_S = 1.5
@@ -210,9 +210,13 @@ class _Operator:
         """
         self._kopf_listed.clear()
         listed = asyncio.create_task(self._kopf_listed.wait())
-        await asyncio.wait([watching, listed], timeout=_KOPF_LISTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        heard = False
+        while not heard:
+            await asyncio.wait([watching, listed], timeout=_KOPF_LISTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+            heard = listed.done() or watching.done()
+            self._mark(await self._lister.fill())
+            heard = heard or not self._reconciler.cache.services.keys()
         listed.cancel()
-        self._mark(await self._lister.fill())
         await self._pods.listed.wait()
         await self._informers.until_listed()
         self._begun.set()
