@@ -9,17 +9,18 @@ import pytest
 
 from kube_nftlb import errors, names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
-from kube_nftlb.agent.informers import watch_farms, watch_slices
+from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS
-from tests.builders import endpoint, raw_farm, raw_slice
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
+from tests.builders import endpoint, raw_farm, raw_policy, raw_slice
 from tests.fakes.kube import FakeKube
 
 Calls = list[tuple[str, Any]]
@@ -48,6 +49,21 @@ class RecordingInputs(Inputs):
 
     def resolved(self, farm: Farm) -> Farm:
         return farm
+
+    def replace_policies(self, raws: Iterable[Any], resource_version: int) -> None:
+        self.calls.append(("all", sorted(raw["metadata"]["name"] for raw in raws)))
+
+    def put_policy(self, raw: Any) -> None:
+        self.calls.append(("put", raw["metadata"]["name"]))
+
+    def remove_policy(self, raw: Any) -> None:
+        self.calls.append(("remove", raw["metadata"]["name"]))
+
+    def refuse_policy(self, key: PolicyKey) -> None:
+        self.calls.append(("refuse", key.name))
+
+    def policies_seen(self, resource_version: int) -> None:
+        self.version = resource_version
 
     def seen(self, resource_version: int) -> None:
         self.version = resource_version
@@ -223,3 +239,30 @@ async def test_what_a_list_shows_to_be_beyond_the_limit_is_left_out() -> None:
     await kube.delivered()
     task.cancel()
     assert inputs.calls[-1] == ("all", ["f5", "f6", "f7", "f8"])
+
+
+async def test_policies_beyond_the_limits_are_left_out_until_there_is_room() -> None:
+    kube, inputs = FakeKube(), RecordingInputs()
+
+    def put(name: str, ranges: int) -> None:
+        kube.put(POLICIES, raw_policy(name, cidrs=["10.0.0.0/8"] * ranges, version=kube.version + 1))
+
+    for name in ("c", "b", "a"):
+        put(name, 5)
+    task = asyncio.create_task(watch_policies(kube, inputs, Limits(policies=2, policy_ranges=20)))
+    await kube.delivered()
+    assert inputs.calls == [("refuse", "c"), ("all", ["a", "b"]), ("refuse", "c")]
+    inputs.calls.clear()
+    put("a", 21)
+    async with asyncio.timeout(10):
+        while len(inputs.calls) < 2:
+            await asyncio.sleep(0.001)
+    assert sorted(inputs.calls) == [("put", "c"), ("refuse", "a")], "one that is too large makes room"
+    inputs.calls.clear()
+    kube.remove(POLICIES, "b", "default")
+    put("a", 15)
+    async with asyncio.timeout(10):
+        while ("put", "a") not in inputs.calls:
+            await asyncio.sleep(0.001)
+    assert inputs.calls == [("remove", "b"), ("put", "a")]
+    task.cancel()
