@@ -3,13 +3,12 @@
 Each change returns what it makes out of date. Only ``ingest.CacheWriter`` makes changes.
 """
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kube_nftlb.api.budgets import ENTRIES_PER_SHARE, Budget, Limits, rank
+from kube_nftlb.api.budgets import Limits, rank
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
@@ -17,6 +16,7 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.multimap import Multimap
+from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
@@ -54,7 +54,6 @@ class Cache:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds."""
-        self.limits = limits
         self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
         self.slices = SliceCache(endpoints_max)
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
@@ -63,10 +62,7 @@ class Cache:
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
         self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
         self.conflicts = Conflicts()
-        self.service_budget: Budget[ServiceKey] = Budget(sys.maxsize, limits.farms)
-        """The Services, by the number of farms that they need: one that does not fit gets none."""
-        self.farm_budget: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
-        self.policy_budget: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
+        self.budgets = Budgets(limits)
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
         self.unfinished: VersionIndex[FarmKey] = VersionIndex()
@@ -109,31 +105,6 @@ class Cache:
         """Return all Service ports with the same plain farm name as this one."""
         return self._contenders.get(FarmKey(port.namespace, port.plain_name))
 
-    def refusal_of_farm(self, key: FarmKey) -> str:
-        """Return why a farm does not fit the budget of its namespace; "" if it does."""
-        if not self.farm_budget.refuses(key):
-            return ""
-        sentence = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
-        large = f"one counts once for each {ENTRIES_PER_SHARE} of its ports and backends"
-        return f"{sentence}; those of Services come first, then older ones, and {large}; delete some"
-
-    def refusal_of_service(self, key: ServiceKey) -> str:
-        """Return why the farms of a Service do not fit the budget of its namespace; "" if they do."""
-        if not self.service_budget.refuses(key):
-            return ""
-        sentence = f"the Services of the namespace need more farms than the {self.limits.farms}"
-        return (
-            f"{sentence} that the administrator allows: it is not served, older ones are; each port is a farm or more"
-        )
-
-    def refusal_of_policy(self, key: PolicyKey) -> str:
-        """Return why a policy does not fit the budget of its namespace; "" if it does."""
-        if not self.policy_budget.refuses(key):
-            return ""
-        limits = f"{self.limits.policies} policies with {self.limits.policy_ranges} address ranges"
-        sentence = f"the namespace has more than the {limits} that the administrator allows"
-        return f"{sentence}; older policies come first; farms that refer to this one admit nobody"
-
     def everything(self) -> Dirty:
         """Return all policies, farms and Services, including deleted Services that still have farms."""
         services = frozenset(self.services.keys() | self._farms_of.keys())
@@ -145,10 +116,10 @@ class Cache:
         if not self.services.put(key, service):
             return NOTHING
         self._services_in.add(key.namespace, key)
-        ports = port_keys(service, self.limits.service_ports)
+        ports = port_keys(service, self.budgets.limits.service_ports)
         self._contend(key, service, ports)
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
-        return Dirty(services=frozenset({key, *self.service_budget.put(key, created, len(ports))}))
+        return Dirty(services=frozenset({key, *self.budgets.services.put(key, created, len(ports))}))
 
     def remove_service(self, key: ServiceKey, version: int) -> Dirty:
         """Remove a Service."""
@@ -156,7 +127,7 @@ class Cache:
             return NOTHING
         self._services_in.discard(key.namespace, key)
         self._contend(key, None, ())
-        return Dirty(services=frozenset({key, *self.service_budget.remove(key)}))
+        return Dirty(services=frozenset({key, *self.budgets.services.remove(key)}))
 
     def put_slice(self, key: SliceKey, version: int, new: Slice | None) -> Dirty:
         """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
@@ -189,8 +160,8 @@ class Cache:
         before = self.farms.get(record.key)
         if not self.farms.put(record.key, record):
             return NOTHING
-        turned = self.farm_budget.put(record.key, record.rank, record.size) - {record.key}
-        fits = not self.farm_budget.refuses(record.key)
+        turned = self.budgets.farms.put(record.key, record.rank, record.size) - {record.key}
+        fits = not self.budgets.farms.refuses(record.key)
         others = self.conflicts.put(farm) if farm is not None and fits else self.conflicts.remove(record.key)
         return self._move_farm(record.key, before, record, others | self._turn(turned))
 
@@ -201,7 +172,7 @@ class Cache:
         self.unfinished.discard(key)
         self.endpoints_unfinished.discard(key)
         self.refused.discard(key)
-        others = self.conflicts.remove(key) | self._turn(self.farm_budget.remove(key))
+        others = self.conflicts.remove(key) | self._turn(self.budgets.farms.remove(key))
         return self._move_farm(key, before, None, others)
 
     def put_node(self, node: NodeRecord) -> Dirty:
@@ -234,14 +205,16 @@ class Cache:
         """Add or replace a policy."""
         if not self.policies.put(policy.key, policy):
             return NOTHING
-        return Dirty(policies=frozenset({policy.key, *self.policy_budget.put(policy.key, policy.rank, policy.cidrs)}))
+        return Dirty(
+            policies=frozenset({policy.key, *self.budgets.policies.put(policy.key, policy.rank, policy.cidrs)})
+        )
 
     def remove_policy(self, key: PolicyKey, version: int) -> Dirty:
         """Remove a policy."""
         if self.policies.remove(key, version) is None:
             return NOTHING
         self.policies_unfinished.discard(key)
-        return Dirty(policies=frozenset({key, *self.policy_budget.remove(key)}))
+        return Dirty(policies=frozenset({key, *self.budgets.policies.remove(key)}))
 
     def remove_node(self, name: str, version: int) -> Dirty:
         """Remove a node."""
@@ -255,7 +228,7 @@ class Cache:
         affected = set(turned)
         for key in turned:
             record = self.farms.get(key)
-            if self.farm_budget.refuses(key):
+            if self.budgets.farms.refuses(key):
                 affected |= self.conflicts.remove(key)
             elif record is not None and record.claims:
                 affected |= self.conflicts.put(record.farm_with_claims())

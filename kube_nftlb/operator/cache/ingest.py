@@ -146,7 +146,7 @@ class CacheWriter:
             "ownerReferences": (),
         }
         status = {"loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {})}
-        spec = cut_spec(raw.get("spec") or {}, self.cache.limits.service_ports)
+        spec = cut_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self.cache.put_service(service)
 

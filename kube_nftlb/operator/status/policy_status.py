@@ -109,7 +109,7 @@ class PolicyStatuses:
         """Write the status of a policy if it changed. Return False if that failed."""
         if (policy := self._cache.policies.get(key)) is None:
             return True
-        refused = self._cache.refusal_of_policy(key)
+        refused = self._cache.budgets.refusal_of_policy(key)
         subject = Subject(POLICIES, *key, policy.uid)
         self._events.report(subject, [Lasting("TooManyPolicies", refused)] if refused else [])
         now = timestamps.seconds(self._now())

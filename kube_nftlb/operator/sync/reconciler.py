@@ -185,7 +185,7 @@ class Reconciler:
 
     def _build(self, key: ServiceKey, service: Service, pods: list[str]) -> Built:
         """Return the farms that a Service needs; ``pods`` are those with annotations. For any thread."""
-        if refused := self.cache.refusal_of_service(key):
+        if refused := self.cache.budgets.refusal_of_service(key):
             return Built((), (Rejection("TooManyFarms", refused),))
         return build(service, pods, partial(self.cache.options_of_pod, key.namespace), self._profile)
 
@@ -216,7 +216,7 @@ class Reconciler:
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
         loss = self.cache.conflicts.get(key)
-        refused = self.cache.refusal_of_farm(key)
+        refused = self.cache.budgets.refusal_of_farm(key)
         endpoints = farm_endpoints(farm, self.cache)
         nodes = list(self.cache.settled_nodes)
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused)

@@ -386,14 +386,14 @@ def test_the_farms_of_services_are_counted_before_they_are_made(cache: Cache, wr
     young, middle, old = (ServiceKey("default", name) for name in ("young", "middle", "old"))
     put("young", 3, 1)
     put("middle", 2, 3)
-    assert not cache.refusal_of_service(young)
+    assert not cache.budgets.refusal_of_service(young)
     assert put("old", 1, 1) == {old, young}, "the oldest come first"
-    assert "need more farms than the 4" in cache.refusal_of_service(young)
-    assert not cache.refusal_of_service(middle)
+    assert "need more farms than the 4" in cache.budgets.refusal_of_service(young)
+    assert not cache.budgets.refusal_of_service(middle)
     assert put("middle", 2, 2, version=2) == {middle, young}
-    assert not cache.refusal_of_service(young)
+    assert not cache.budgets.refusal_of_service(young)
     put("old", 1, 9, version=2)
-    assert not cache.refusal_of_service(old), "no more than three of its ports are served"
+    assert not cache.budgets.refusal_of_service(old), "no more than three of its ports are served"
 
 
 def test_a_farm_by_hand_that_does_not_fit_owns_nothing(cache: Cache, writer: CacheWriter) -> None:
@@ -404,7 +404,7 @@ def test_a_farm_by_hand_that_does_not_fit_owns_nothing(cache: Cache, writer: Cac
     for number in range(1, 6):
         writer.put(FARMS, farm(number, f"10.0.0.{number}"))
     young, rival = FarmKey("default", "f5"), FarmKey("other", "rival")
-    assert "more farms than the 4" in cache.refusal_of_farm(young)
+    assert "more farms than the 4" in cache.budgets.refusal_of_farm(young)
     raw = raw_farm("rival", namespace="other", addresses=[{"ip": "10.0.0.5", "ports": "80"}])
     writer.put(FARMS, {**raw, "metadata": {**raw["metadata"], "creationTimestamp": "2026-02-01T00:00:00Z"}})
     assert cache.conflicts.get(rival) is None
@@ -412,7 +412,7 @@ def test_a_farm_by_hand_that_does_not_fit_owns_nothing(cache: Cache, writer: Cac
         FARMS, {**farm(1, "10.0.0.1"), "metadata": {**farm(1, "")["metadata"], "resourceVersion": "9"}}
     )
     assert {young, rival} <= dirty.farms
-    assert not cache.refusal_of_farm(young)
+    assert not cache.budgets.refusal_of_farm(young)
     loss = cache.conflicts.get(rival)
     assert loss is not None
     assert loss.winner == young
@@ -422,9 +422,9 @@ def test_a_policy_that_does_not_fit_is_refused(cache: Cache, writer: CacheWriter
     for name in ("a", "b", "c"):
         writer.put(POLICIES, raw_policy(name))
     last = PolicyKey("default", "c")
-    assert "2 policies" in cache.refusal_of_policy(last)
+    assert "2 policies" in cache.budgets.refusal_of_policy(last)
     assert writer.remove(POLICIES, raw_policy("a", version=11)).policies == {PolicyKey("default", "a"), last}
-    assert not cache.refusal_of_policy(last)
+    assert not cache.budgets.refusal_of_policy(last)
 
 
 def test_what_is_too_long_in_a_service_is_cut_before_it_is_parsed(cache: Cache, writer: CacheWriter) -> None:
