@@ -16,7 +16,7 @@ from kube_nftlb.kube.resources import Resource
 Json = dict[str, Any]
 K = TypeVar("K", FarmKey, PolicyKey)
 
-_RETRY_S = 1.0
+_RETRY_S = 5.0
 
 _log = structlog.get_logger()
 
