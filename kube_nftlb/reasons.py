@@ -10,6 +10,8 @@ ConditionReason = Literal[
     "Invalid",
     "AddressConflict",
     "ExternalIPRefused",
+    "TooManyFarms",
+    "TooManyPolicies",
     "AllNodes",
     "NotAccepted",
     "NoNodes",
@@ -17,6 +19,7 @@ ConditionReason = Literal[
     "Pending",
     "EndpointsPending",
     "NoReadyBackends",
+    "NoEffect",
 ]
 """Reasons of conditions of NftlbFarms and NftlbPolicies, and of ``status.reason`` of a farm."""
 
@@ -38,6 +41,7 @@ FailureReason = Literal[
     "Unsupported",
     "NftlbDefect",
     "NftlbUnreachable",
+    "TooManyElements",
     "PortsDiffer",
     "AddressInUse",
     "NoLocalBackend",
@@ -55,6 +59,8 @@ OperatorEvent = Literal[
     "TooManyOverrides",
     "TooManyAddresses",
     "TooManyPorts",
+    "TooManyFarms",
+    "TooManyPolicies",
     "TooManySourceRanges",
     "InvalidSourceRange",
     "FarmNameTaken",

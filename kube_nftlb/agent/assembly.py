@@ -20,6 +20,7 @@ from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.base import nftlb_port
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
@@ -43,7 +44,11 @@ class Assembly(NamedTuple):
 
 
 @asynccontextmanager
-async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = lambda: None) -> AsyncIterator[Assembly]:
+async def assemble(
+    settings: NftlbSettings,
+    on_progress: Callable[[], None] = lambda: None,
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+) -> AsyncIterator[Assembly]:
     """Open everything that the loop needs in this network namespace, and close it on exit."""
     reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
     conntrack = await Conntrack.open(objects.MARK_LAST)
@@ -64,7 +69,7 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
     engine = Engines(nftables, nftlb, clock)
-    inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock)
+    inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, limits)
     links = PodAddresses(settings.pods_file)
     try:
         yield Assembly(

@@ -1,18 +1,25 @@
 """List and watch NftlbFarms, EndpointSlices and NftlbPolicies for the inputs."""
 
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from kube_nftlb import __version__, names
+from kube_nftlb.agent.admission import Admission
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
+from kube_nftlb.api.budgets import Budget, Limits, farm_rank, farm_size, policy_rank, policy_size
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.api.unknown import listed, unknown_fields
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
@@ -26,42 +33,75 @@ Json = dict[str, Any]
 _log = structlog.get_logger()
 
 
-async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
+async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts, limits: Limits) -> None:
     """Pass all farms and each change to the loop and the health checks, until cancelled.
 
-    While the API server is unreachable nothing changes.
+    Farms beyond the limit of their namespace are passed as if there were none. While the API server is unreachable
+    nothing changes.
     """
-    seen: dict[FarmKey, Json] = {}
+    farms = _Farms(inputs, health_checks, limits)
+    async with _beside(farms.admission.read_missing(kube, farms.read)):
+        handlers = Handlers(farms.replace, farms.put, farms.remove, inputs.seen)
+        await list_and_watch(kube, FARMS, handlers, transform=farms.take)
 
-    def replace(listing: Listing) -> None:
+
+class _Farms:
+    def __init__(self, inputs: Inputs, health_checks: HealthCheckPorts, limits: Limits) -> None:
+        budget: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
+        self.admission = Admission(budget, FARMS, farm_rank, farm_size, self._leave_out)
+        self._inputs = inputs
+        self._health_checks = health_checks
+        self._seen: dict[FarmKey, Json] = {}
+
+    def take(self, raw: Json) -> Json:
+        """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
+        farm = parse(raw) if self.admission.admits(_key(raw), raw) else None
+        metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
+        return {
+            "metadata": metadata,
+            "farm": farm,
+            "references": raw_references(raw) if isinstance(farm, Problem) else None,
+        }
+
+    def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        farms = [kept["farm"] for kept in listing.items if isinstance(kept["farm"], Farm)]
-        seen.clear()
-        seen.update((_key(kept), _essence(kept)) for kept in listing.items)
-        inputs.replace_all(farms, version)
-        health_checks.replace_all(_checked(farm, inputs) for farm in farms)
-        for kept in listing.items:
+        self._seen = {_key(kept): _essence(kept) for kept in listing.items}
+        parsed = {_key(kept): kept for kept in listing.items if kept["farm"] is not None}
+        parsed = {key: kept for key, kept in parsed.items() if self.admission.has(key)}
+        farms = [kept["farm"] for kept in parsed.values() if isinstance(kept["farm"], Farm)]
+        self._inputs.replace_all(farms, version)
+        self._health_checks.replace_all(_checked(farm, self._inputs) for farm in farms)
+        for key, kept in parsed.items():
             if isinstance(problem := kept["farm"], Problem):
-                inputs.put_unreadable(_key(kept), problem, version, kept["references"])
+                self._inputs.put_unreadable(key, problem, version, kept["references"])
+        self.admission.listed(self._seen.keys(), parsed.keys())
 
-    def put(raw: Json) -> None:
+    def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
-        if seen.get(_key(raw)) == (essence := _essence(raw)):
+        if self._seen.get(_key(raw)) != _essence(raw):
+            self.read(raw)
+
+    def read(self, raw: Json) -> None:
+        self._seen[_key(raw)] = _essence(raw)
+        if not self.admission.admits(_key(raw), raw):
+            self._leave_out(_key(raw))
             return
-        seen[_key(raw)] = essence
         farm = parse(raw)
         if isinstance(farm, Farm):
-            inputs.put(farm)
-            health_checks.put(_checked(farm, inputs))
+            self._inputs.put(farm)
+            self._health_checks.put(_checked(farm, self._inputs))
         else:
-            inputs.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
+            self._inputs.put_unreadable(_key(raw), farm, _version(raw), raw_references(raw))
 
-    def remove(raw: Json) -> None:
-        seen.pop(_key(raw), None)
-        inputs.remove(_key(raw), _version(raw))
-        health_checks.remove(_key(raw))
+    def remove(self, raw: Json) -> None:
+        self._seen.pop(_key(raw), None)
+        self._inputs.remove(_key(raw), _version(raw))
+        self._health_checks.remove(_key(raw))
+        self.admission.remove(_key(raw))
 
-    await list_and_watch(kube, FARMS, Handlers(replace, put, remove, inputs.seen), transform=_kept)
+    def _leave_out(self, key: FarmKey) -> None:
+        self._inputs.remove(key, self._inputs.seen_version + 1)
+        self._health_checks.remove(key)
 
 
 async def watch_slices(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts) -> None:
@@ -108,24 +148,48 @@ def parsed_slice(raw: Json) -> Slice | None:
         return None
 
 
-async def watch_policies(kube: Kube, inputs: Inputs) -> None:
-    """Pass all policies and each change to the loop, until cancelled."""
+async def watch_policies(kube: Kube, inputs: Inputs, limits: Limits) -> None:
+    """Pass all policies and each change to the loop, until cancelled; none beyond the limits of their namespaces."""
+
+    def leave_out(key: PolicyKey) -> None:
+        inputs.refuse_policy(key)
+
+    budget: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
+    admission = Admission(budget, POLICIES, policy_rank, policy_size, leave_out)
+
+    def take(raw: Json) -> Json:
+        return raw if admission.admits(_policy_key(raw), raw) else name_only(raw)
 
     def replace(listing: Listing) -> None:
-        inputs.replace_policies(listing.items, int(listing.resource_version))
+        raws = {_policy_key(raw): raw for raw in listing.items}
+        parsed = {key: raw for key, raw in raws.items() if "spec" in raw and admission.has(key)}
+        inputs.replace_policies(parsed.values(), int(listing.resource_version))
+        for key in raws.keys() - parsed.keys():
+            inputs.refuse_policy(key)
+        admission.listed(raws.keys(), parsed.keys())
 
-    await list_and_watch(kube, POLICIES, Handlers(replace, inputs.put_policy, inputs.remove_policy))
+    def put(raw: Json) -> None:
+        if admission.admits(_policy_key(raw), raw):
+            inputs.put_policy(raw)
+        else:
+            inputs.refuse_policy(_policy_key(raw))
+
+    def remove(raw: Json) -> None:
+        inputs.remove_policy(raw)
+        admission.remove(_policy_key(raw))
+
+    async with _beside(admission.read_missing(kube, put)):
+        await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, inputs.policies_seen), transform=take)
 
 
-def _kept(raw: Json) -> Json:
-    """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
-    farm = parse(raw)
-    metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
-    return {
-        "metadata": metadata,
-        "farm": farm,
-        "references": raw_references(raw) if isinstance(farm, Problem) else None,
-    }
+@asynccontextmanager
+async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run something meanwhile."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def _essence(raw: Json) -> Json:
@@ -153,6 +217,10 @@ def parse(raw: Json) -> Farm | Problem:
 
 def _key(raw: dict[str, Any]) -> FarmKey:
     return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+
+def _policy_key(raw: Json) -> PolicyKey:
+    return PolicyKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def _slice_key(raw: Json) -> SliceKey:

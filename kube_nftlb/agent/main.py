@@ -55,7 +55,8 @@ async def _run(settings: AgentSettings) -> None:
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
         reporter = NodeReporter(kube, settings.node_name)
-        inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed))
+        limits = settings.limits
+        inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
         own_node = OwnNode(settings.node_name)
         health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
         events = Events(kube, Source(_COMPONENT, settings.node_name))
@@ -69,9 +70,9 @@ async def _run(settings: AgentSettings) -> None:
         tasks = [
             reconciling,
             asyncio.create_task(node_watch.run(), name="node-watch"),
-            asyncio.create_task(watch_farms(kube, inputs, health_checks), name="watch"),
+            asyncio.create_task(watch_farms(kube, inputs, health_checks, limits), name="watch"),
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
-            asyncio.create_task(watch_policies(kube, inputs), name="watch-policies"),
+            asyncio.create_task(watch_policies(kube, inputs, limits), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),

@@ -7,14 +7,15 @@ from pydantic import Field
 from kube_nftlb.api.base import Condition, ForeignModel, Metadata, Model
 
 FAILED_FARMS_MAX = 100
+FAILED_NAMESPACES_MAX = 1000
 
 
-class FailedFarm(Model):
-    """A farm that is not programmed on this node, or not as requested."""
+class FarmProblem(Model):
+    """Why a farm is not programmed on this node, or what part of it has no effect."""
 
     namespace: str
     name: str
-    generation: Annotated[int, Field(description="The metadata.generation that failed.")] = 0
+    generation: Annotated[int, Field(description="The metadata.generation that the problem is of.")] = 0
     reason: Annotated[str, Field(description="Reason, as a CamelCase word.", max_length=64)]
     message: Annotated[str, Field(description="Explanation, and what to do about it.", max_length=512)] = ""
 
@@ -68,14 +69,37 @@ class NodeStatus(Model):
         int, Field(description="Number of failed farms, the first of which are in failedFarms.", ge=0)
     ] = 0
     failed_farms: Annotated[
-        tuple[FailedFarm, ...],
-        Field(description="Farms that are not programmed as requested, and why.", max_length=FAILED_FARMS_MAX),
+        tuple[FarmProblem, ...],
+        Field(
+            description="Farms that are not programmed as requested, and why: the first of each namespace in turn.",
+            max_length=FAILED_FARMS_MAX,
+        ),
+    ] = ()
+    failed_namespaces: Annotated[
+        tuple[Annotated[str, Field(max_length=63)], ...],
+        Field(
+            description="Namespaces in which more farms failed than failedFarms has room for. None of their farms "
+            "counts as programmed on this node.",
+            max_length=FAILED_NAMESPACES_MAX,
+        ),
+    ] = ()
+    warnings: Annotated[
+        tuple[FarmProblem, ...],
+        Field(
+            description="Farms that are programmed, but part of which has no effect, and why.",
+            max_length=FAILED_FARMS_MAX,
+        ),
     ] = ()
     drift_repaired: Annotated[
         int,
         Field(description="How often drift in the kernel was repaired since the agent started.", ge=0),
     ] = 0
-    last_error: Annotated[str, Field(description="The most recent error, with its time.", max_length=1024)] = ""
+    last_error: Annotated[
+        str,
+        Field(
+            description="The error that the agent meets at the moment; empty if all it does succeeds.", max_length=1024
+        ),
+    ] = ""
     versions: NodeVersions = NodeVersions()
     conditions: Annotated[
         tuple[Condition, ...],

@@ -92,7 +92,8 @@ class PolicyStatus(Model):
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            description="Programmed: every node has programmed this generation.",
+            description="Programmed: every node has programmed this generation. Accepted: it fits the limits of its "
+            "namespace.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

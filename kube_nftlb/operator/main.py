@@ -18,7 +18,7 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.lease_thread import LeaseThread
-from kube_nftlb.kube.resources import JsonObject, Resource
+from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import gauges, health
 from kube_nftlb.operator.cache.cache import Cache, Dirty
@@ -40,9 +40,12 @@ _COMPONENT = "kube-nftlb-operator"
 _LEASE = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
-_FIRST_RELIST_S = 10.0
-"""The delay of a list after each start of the watches: deletions between our list and kopf's are in neither."""
+_RELIST_SOON_S = 2.0
+"""The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
+_KOPF_LISTS_WITHIN_S = 5.0
+"""After how long it is looked whether there is any Service: kopf reports no empty list."""
 _RESTART_DELAY_S = 1.0
+_SETTLE_EVERY_S = 1.0
 _END_PATIENCE_S = 1.5
 
 _log = structlog.get_logger()
@@ -99,19 +102,20 @@ class _Operator:
     """All parts of the operator, connected."""
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
-        cache = Cache(Reserved(settings.pod_cidrs, [settings.api_server]))
+        clock = asyncio.get_running_loop().time
+        cache = Cache(Reserved(settings.pod_cidrs, [settings.api_server]), limits=settings.limits, clock=clock)
         self._stop = stop
         self._servers = kube.servers
         self._identity = new_identity()
         self._relist_s = settings.relist_s
         self._begun = asyncio.Event()
-        self._listed_anew = asyncio.Event()
+        self._kopf_listed = asyncio.Event()
         self._filled = asyncio.Event()
         self._active = asyncio.Event()
         self._writer = CacheWriter(cache)
         self._events = Events(kube, Source(_COMPONENT))
         self._lister = Lister(kube, self._writer)
-        self._policies = PolicyStatuses(kube, self._writer)
+        self._policies = PolicyStatuses(kube, self._writer, self._events, clock)
         profile = Profile(
             settings.default_mode,
             settings.default_engine,
@@ -122,9 +126,8 @@ class _Operator:
                 settings.annotation_queues,
                 settings.annotation_helpers,
             ),
-            settings.service_ports_max,
+            settings.limits.service_ports,
         )
-        clock = asyncio.get_running_loop().time
         self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
@@ -150,7 +153,8 @@ class _Operator:
             *([self._lease.run()] if self._lease is not None else []),
             self._begin(),
             self._when_leading(self._events.run),
-            self._when_leading(lambda: self._policies.write(self._filled)),
+            self._when_leading(self._policies.write),
+            self._when_leading(self._settle),
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
         ]
@@ -185,7 +189,7 @@ class _Operator:
             await self._lister.fill_services()
         self._active.set()
         self._writer.changes.forget()
-        self._reconciler.mark(self._reconciler.cache.everything())
+        self._mark(self._reconciler.cache.everything())
         self._pods.start_reporting()
         await asyncio.Event().wait()
 
@@ -196,20 +200,37 @@ class _Operator:
     async def session(self) -> None:
         """List and watch until stopped; again if kopf fails, as it does after an error event of a watch."""
         while True:
-            self._mark(await self._lister.fill())
-            await self._pods.listed.wait()
-            await self._informers.until_listed()
-            self._begun.set()
-            self._listed_anew.set()
-            self._filled.set()
+            watching = asyncio.create_task(self._watch(), name="kopf")
             try:
-                await self._watch()
+                await self._fill(watching)
+                await watching
             except Exception as error:
                 _log.exception("watches failed, restarting", error=repr(error))
+            finally:
+                watching.cancel()
             if self._stop.is_set():
                 return
             metrics.WATCH_RESTARTS.inc()
             await asyncio.sleep(_RESTART_DELAY_S)
+
+    async def _fill(self, watching: "asyncio.Task[None]") -> None:
+        """List everything after kopf has: its watch reports what is deleted after its list, and ours has no more.
+
+        The other way around, what was deleted between the two would be in neither, and would get farms.
+        """
+        self._kopf_listed.clear()
+        listed = asyncio.create_task(self._kopf_listed.wait())
+        heard = False
+        while not heard:
+            await asyncio.wait([watching, listed], timeout=_KOPF_LISTS_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+            heard = listed.done() or watching.done()
+            self._mark(await self._lister.fill())
+            heard = heard or not self._reconciler.cache.services.keys()
+        listed.cancel()
+        await self._pods.listed.wait()
+        await self._informers.until_listed()
+        self._begun.set()
+        self._filled.set()
 
     async def _watch(self) -> None:
         others = asyncio.all_tasks()
@@ -227,9 +248,8 @@ class _Operator:
         await kopf.run_tasks(tasks, ignored=others)
 
     def _on_event(self, resource: Resource, event_type: str | None, raw: JsonObject) -> None:
-        if event_type is None:
-            # kopf lists again after the end of a watch, and does not report what was deleted meanwhile.
-            self._listed_anew.set()
+        if event_type is None and resource is SERVICES:
+            self._kopf_listed.set()
         change = self._writer.remove if event_type == "DELETED" else self._writer.put
         self._mark(change(resource, raw))
 
@@ -237,21 +257,26 @@ class _Operator:
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self._active.is_set():
             self._reconciler.mark(dirty)
+            self._policies.mark(dirty.policies)
         else:
             self._writer.changes.forget()
+
+    async def _settle(self) -> None:
+        while True:
+            await asyncio.sleep(_SETTLE_EVERY_S)
+            self._mark(self._writer.settle_nodes())
 
     async def _relist(self) -> None:
         await self._begun.wait()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._relist_s):
-                    await self._listed_anew.wait()
+                    await self._kopf_listed.wait()
             kinds: Iterable[Resource] = KINDS
-            if self._listed_anew.is_set():
-                await asyncio.sleep(_FIRST_RELIST_S)
-                kinds = KINDS if self._begun.is_set() else BY_KOPF
-                self._listed_anew.clear()
-                self._begun.clear()
+            if self._kopf_listed.is_set():
+                await asyncio.sleep(_RELIST_SOON_S)
+                kinds = BY_KOPF
+                self._kopf_listed.clear()
             try:
                 async for dirty in self._lister.repair(kinds):
                     self._mark(dirty)

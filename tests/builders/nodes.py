@@ -27,6 +27,8 @@ def raw_nftlb_node(
     slice_watermark: str = "",
     ready: str = "True",
     failed: list[dict[str, Any]] | None = None,
+    failed_namespaces: list[str] | None = None,
+    warnings: list[dict[str, Any]] | None = None,
     version: int = 1,
 ) -> dict[str, Any]:
     """An NftlbNode with the condition Ready and its ``failedFarms``."""
@@ -36,6 +38,8 @@ def raw_nftlb_node(
             "watermark": watermark,
             "sliceWatermark": slice_watermark,
             "failedFarms": failed or [],
+            "failedNamespaces": failed_namespaces or [],
+            "warnings": warnings or [],
             "conditions": [{"type": "Ready", "status": ready}],
         },
     }

@@ -14,6 +14,7 @@ from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.slices import Slice
@@ -34,11 +35,14 @@ class FakeNode(Generic[E]):
     loop: Reconciler
     task: "asyncio.Task[None]"
 
-    def __init__(self, timing: Timing | None = None) -> None:
+    def __init__(self, timing: Timing | None = None, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self.timing = timing or Timing()
         self.nft, self.clock = FakeNft(), FakeClock()
         self.reports: list[tuple[int, int]] = []
         """The watermark and the number of programmed farms at each report."""
+        self.errors: list[str] = []
+        """What ``last_error`` was at each report."""
 
     def make_engine(self, table: AgentTable) -> E:
         raise NotImplementedError
@@ -47,7 +51,8 @@ class FakeNode(Generic[E]):
         """None: the policies or slices are not listed yet."""
         table = AgentTable(self.nft)
         self.engine = self.make_engine(table)
-        self.inputs = Inputs(self.engine, FeatureProbe(self.nft), ProgrammingLatency(datetime.now(UTC)), self.clock)
+        latency = ProgrammingLatency(datetime.now(UTC))
+        self.inputs = Inputs(self.engine, FeatureProbe(self.nft), latency, self.clock, self.limits)
         self.loop = Reconciler(
             self.inputs,
             self.engine,
@@ -69,6 +74,7 @@ class FakeNode(Generic[E]):
 
     def _reported(self) -> None:
         self.reports.append((self.loop.progress.watermark, len(self.engine.programmed)))
+        self.errors.append(self.loop.progress.last_error)
 
     async def stop(self) -> None:
         self.task.cancel()

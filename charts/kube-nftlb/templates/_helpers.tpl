@@ -51,6 +51,22 @@ app.kubernetes.io/component: {{ . }}
   value: {{ .Values.log.format }}
 {{- end }}
 
+{{/* What a namespace may have. Operator and agents must agree on it. */}}
+{{- define "kube-nftlb.limits" -}}
+- name: KUBE_NFTLB_SERVICE_PORTS_MAX
+  value: {{ .Values.limits.servicePorts | int | quote }}
+- name: KUBE_NFTLB_NAMESPACE_FARMS_MAX
+  value: {{ .Values.limits.namespaceFarms | int | quote }}
+- name: KUBE_NFTLB_NAMESPACE_POLICIES_MAX
+  value: {{ .Values.limits.namespacePolicies | int | quote }}
+- name: KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX
+  value: {{ .Values.limits.namespacePolicyRanges | int | quote }}
+- name: KUBE_NFTLB_FARM_ELEMENTS_MAX
+  value: {{ .Values.limits.farmElements | int | quote }}
+- name: KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX
+  value: {{ .Values.limits.namespaceElements | int | quote }}
+{{- end }}
+
 {{/* Addresses on which the pod listens: all, since Prometheus and the kubelet connect from elsewhere. */}}
 {{- define "kube-nftlb.podAddress" -}}
 - name: POD_IP

@@ -31,8 +31,7 @@ def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
             )
         )
     # Warnings are for the farm's status: everything is programmed.
-    failed = {key: problem for key, problem in progress.problems.items() if not problem.harmless}
-    if failed:
+    if failed := progress.failed:
         key, problem = min(failed.items())
         sentence = f"{len(failed)} farms are not programmed as asked; the first: {key.namespace}/{key.name}"
         found.append(

@@ -1,13 +1,21 @@
 """The status of the NftlbNode, from the progress of the loop. No I/O."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from kube_nftlb.agent.model import Programmed
-from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.base import Condition
-from kube_nftlb.api.node import FAILED_FARMS_MAX, FailedFarm, NodeEngines, NodeStatus, NodeVersions
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.node import (
+    FAILED_FARMS_MAX,
+    FAILED_NAMESPACES_MAX,
+    FarmProblem,
+    NodeEngines,
+    NodeStatus,
+    NodeVersions,
+)
 from kube_nftlb.kube import timestamps
 from kube_nftlb.reasons import NodeReason
 
@@ -28,7 +36,9 @@ def node_status(
     now: datetime,
 ) -> NodeStatus:
     """Return the status to write. Conditions keep the time of their last transition from ``before``."""
-    reachable = not progress.engine_error
+    reachable, failed = not progress.engine_error, progress.failed
+    listed = _in_turns(failed)[:FAILED_FARMS_MAX]
+    unlisted = sorted({key.namespace for key in failed.keys() - set(listed)})
     ready: _Said
     nftlb: _Said
     in_sync: _Said
@@ -41,31 +51,24 @@ def node_status(
         nftlb = ("False", "Unreachable", sentence)
     if progress.pending:
         in_sync = ("False", "Pending", "changes are being programmed")
-    elif progress.problems:
-        in_sync = ("False", "FarmsFailed", f"{len(progress.problems)} farms failed, see status.failedFarms")
+    elif failed:
+        in_sync = ("False", "FarmsFailed", f"{len(failed)} farms failed, see status.failedFarms")
     else:
         in_sync = ("True", "InSync", "all farms are programmed")
     known = {condition.type: condition for condition in before.conditions} if before else {}
     stamp = timestamps.seconds(now)
     return NodeStatus(
-        # A failed farm missing from failedFarms would count as programmed.
-        watermark=str(progress.watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
-        slice_watermark=str(progress.slice_watermark if len(progress.problems) <= FAILED_FARMS_MAX else 0),
+        # A failed farm that neither list covers would count as programmed.
+        watermark=str(progress.watermark if len(unlisted) <= FAILED_NAMESPACES_MAX else 0),
+        slice_watermark=str(progress.slice_watermark if len(unlisted) <= FAILED_NAMESPACES_MAX else 0),
         policy_watermark=str(progress.policy_watermark),
         farms=len(programmed),
         backends=sum(farm.endpoints for farm in programmed.values()),
         engines=_engines(programmed.values()),
-        failed=len(progress.problems),
-        failed_farms=tuple(
-            FailedFarm(
-                namespace=key.namespace,
-                name=key.name,
-                generation=problem.generation,
-                reason=problem.reason,
-                message=problem.message[:_MESSAGE_MAX],
-            )
-            for key, problem in sorted(progress.problems.items())[:FAILED_FARMS_MAX]
-        ),
+        failed=len(failed),
+        failed_farms=tuple(_problem(key, failed[key]) for key in sorted(listed)),
+        failed_namespaces=tuple(unlisted[:FAILED_NAMESPACES_MAX]),
+        warnings=tuple(_problem(*each) for each in sorted(progress.warnings.items())[:FAILED_FARMS_MAX]),
         drift_repaired=progress.drift_repaired,
         last_error=progress.last_error[:_ERROR_MAX],
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),
@@ -73,6 +76,26 @@ def node_status(
             _condition(kind, status, reason, message, known.get(kind), stamp)
             for kind, (status, reason, message) in {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}.items()
         ),
+    )
+
+
+def _in_turns(keys: Iterable[FarmKey]) -> list[FarmKey]:
+    """Return farms so that namespaces take turns: the failures of one do not hide those of another."""
+    before: dict[str, int] = defaultdict(int)
+    ranked = []
+    for key in sorted(keys):
+        ranked.append((before[key.namespace], key))
+        before[key.namespace] += 1
+    return [key for _, key in sorted(ranked)]
+
+
+def _problem(key: FarmKey, problem: Problem) -> FarmProblem:
+    return FarmProblem(
+        namespace=key.namespace,
+        name=key.name,
+        generation=problem.generation,
+        reason=problem.reason,
+        message=problem.message[:_MESSAGE_MAX],
     )
 
 

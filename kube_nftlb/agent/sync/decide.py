@@ -36,6 +36,8 @@ class Facts(NamedTuple):
     """False if its newest spec cannot be parsed."""
     loss: Loss | None = None
     """The listeners that other farms have."""
+    too_large: str | None = None
+    """Why it does not fit the limits for elements in nftables."""
     rules_refused: str | None = None
     """Why the kernel refused its rules in the agent table."""
     backing_off: bool = False
@@ -106,6 +108,8 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
     lost = _lost_here(farm, facts.loss, facts.node)
     if facts.loss is not None and facts.loss.everything:
         return Withdraw(lost)
+    if facts.too_large is not None:
+        return Withdraw(_problem(farm, "TooManyElements", facts.too_large))
     if facts.rules_refused is not None:
         message = f"the kernel refused rules of this farm: {facts.rules_refused}; it stays as it was"
         return Keep(_problem(farm, "Refused", message))

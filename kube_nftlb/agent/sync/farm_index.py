@@ -1,5 +1,6 @@
 """The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
+import sys
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 
@@ -8,9 +9,12 @@ from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
+from kube_nftlb.agent.table.element_count import elements
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References, references
+from kube_nftlb.api import budgets
+from kube_nftlb.api.budgets import Budget, Limits
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.backends import resolved_spec
@@ -24,7 +28,12 @@ _RESOLVED_MAX = 64
 class FarmIndex:
     """All farms that the watch has reported."""
 
-    def __init__(self, policies: Policies, features: FeatureProbe) -> None:
+    def __init__(
+        self,
+        policies: Policies,
+        features: FeatureProbe,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+    ) -> None:
         self._policies = policies
         self._features = features
         self._farms: dict[FarmKey, Farm] = {}
@@ -43,6 +52,10 @@ class FarmIndex:
         """Farms added or changed since the kernel was last probed for what they need."""
         self.node = NodeFacts()
         self._node_ips: Collection[str] = ()
+        self._limits = limits
+        self._elements: Budget[FarmKey] = Budget(sys.maxsize, limits.elements)
+        self._sizes: dict[FarmKey, int] = {}
+        """The elements of the farms that were measured."""
 
     # Events. Each method returns the farms to look at.
 
@@ -88,9 +101,11 @@ class FarmIndex:
         self._unreadable.pop(key, None)
         self._resolved.pop(key, None)
         self._refer(self._farms.get(key), key, join=False)
+        self._sizes.pop(key, None)
+        turned = self._elements.remove(key)
         if self._farms.pop(key, None) is None and not known:
-            return set()
-        return {key, *self._conflicts.remove(key)}
+            return turned
+        return {key, *self._conflicts.remove(key), *turned}
 
     def forget(self, key: FarmKey) -> None:
         """Forget a removed farm as it is being withdrawn."""
@@ -110,6 +125,23 @@ class FarmIndex:
     @property
     def _port_ips(self) -> list[str]:
         return [ip for ips in self.node.port_ips.values() for ip in ips]
+
+    def measure(self, keys: Iterable[FarmKey]) -> set[FarmKey]:
+        """Count the elements of farms. Return the others that fit the limit of their namespace no more, or again."""
+        turned: set[FarmKey] = set()
+        measured = set(keys)
+        for key in measured:
+            farm = self.resolved(key)
+            if farm is None or self.loses(key):
+                self._sizes.pop(key, None)
+                turned |= self._elements.remove(key)
+                continue
+            size = self._sizes[key] = elements(farm.spec, len(self.node.port_ips.get(farm.spec.family, ())))
+            fits_alone = size <= self._limits.farm_elements
+            metadata = farm.metadata
+            place = budgets.rank(of_service=metadata.service is not None, created=metadata.creation_timestamp)
+            turned |= self._elements.put(key, place, size if fits_alone else 0)
+        return turned - measured
 
     # Queries.
 
@@ -173,12 +205,23 @@ class FarmIndex:
             farm,
             key not in self._unreadable,
             self._conflicts.get(key),
+            self._too_large(key),
             self._rules_refused.get(key),
             self._backing_off_until.get(key, now) > now,
             self._features.missing(farm.spec) if farm is not None else None,
             self.node,
             links,
         )
+
+    def _too_large(self, key: FarmKey) -> str | None:
+        size, limits = self._sizes.get(key, 0), self._limits
+        if size > limits.farm_elements:
+            sentence = f"it would have about {size} elements in nftables, and the administrator allows"
+            return f"{sentence} {limits.farm_elements}; give it fewer ports or backends, or equal options of backends"
+        if self._elements.refuses(key):
+            sentence = "the farms of its namespace would have more elements in nftables than the"
+            return f"{sentence} {limits.elements} that the administrator allows; older farms come first"
+        return None
 
     # Failures.
 

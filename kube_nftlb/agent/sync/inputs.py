@@ -22,6 +22,7 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import Json
 from kube_nftlb.api.base import Family
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
@@ -34,14 +35,21 @@ _log = structlog.get_logger()
 class Inputs:
     """Ingests what the watches report. No method blocks; ``wake`` is set if there may be work."""
 
-    def __init__(self, engine: Engine, features: FeatureProbe, latency: ProgrammingLatency, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        features: FeatureProbe,
+        latency: ProgrammingLatency,
+        clock: Clock,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+    ) -> None:
         self._engine = engine
         self.latency = latency
         self._clock = clock
         self.progress = Progress()
         self.problems = Problems(self.progress.problems)
         self.policies = Policies()
-        self.index = FarmIndex(self.policies, features)
+        self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
         self.environment = environment({}, {})
         self.wake = asyncio.Event()
@@ -163,20 +171,26 @@ class Inputs:
         self.policies.replace_all(raws, resource_version)
         self.wake.set()
 
+    def refuse_policy(self, key: PolicyKey) -> None:
+        """Treat a policy as missing that does not fit the budget of its namespace."""
+        self.policies.refuse(key)
+        self.wake.set()
+
+    def policies_seen(self, resource_version: int) -> None:
+        """Record how far the watch of policies has come."""
+        self.policies.seen(resource_version)
+        self.wake.set()
+
     def put_policy(self, raw: Json) -> None:
         """Add or update a policy."""
         self.policies.put(raw)
-        self._policies_seen(raw)
+        self.policies_seen(int(raw["metadata"]["resourceVersion"]))
 
     def remove_policy(self, raw: Json) -> None:
         """Remove a policy; ``raw`` is its last state, with the resourceVersion of the deletion."""
         metadata = raw["metadata"]
         self.policies.remove(PolicyKey(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"]))
-        self._policies_seen(raw)
-
-    def _policies_seen(self, raw: Json) -> None:
-        self.policies.seen(int(raw["metadata"]["resourceVersion"]))
-        self.wake.set()
+        self.policies_seen(int(metadata["resourceVersion"]))
 
     def add(self, keys: Iterable[FarmKey], since: int) -> None:
         """Queue farms, which may be out of date since a resourceVersion."""

@@ -14,6 +14,9 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 
+_RANGES_AT_ONCE = 8192
+"""How many address ranges of policies farms wait for, or one policy."""
+
 _log = structlog.get_logger()
 
 
@@ -27,10 +30,13 @@ class PolicyProgrammer:
         self._table = table
         self._changes = changes
 
-    async def take(self) -> set[FarmKey]:
-        """Take the policies as they are now, and queue the farms whose rules change by that. Return these."""
+    async def take(self, ranges: float = float("inf")) -> set[FarmKey]:
+        """Take changed policies, and queue the farms whose rules change by that. Return these.
+
+        ``ranges`` limits how many address ranges the policies have.
+        """
         changed: dict[PolicyKey, policy_sets.EnforcedPolicy | None] = {}
-        for key, raw in self._policies.take().items():
+        for key, raw in self._policies.take(ranges).items():
             # In a thread, as the largest take half a second.
             changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
         turned = self._policies.turn(changed)
@@ -48,7 +54,7 @@ class PolicyProgrammer:
         if not self._policies.pending:
             return {}
         sets = self._policies.sets()
-        turned = await self.take()
+        turned = await self.take(_RANGES_AT_ONCE)
         # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
         farms = {names.node_farm_name(*key) for key in (*turned, *self._inputs.queue.waiting)}
         rules = {policies.rules_owner(name): self.rules(name) for name in farms}

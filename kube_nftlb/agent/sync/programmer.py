@@ -64,6 +64,7 @@ class Programmer:
         """Program these farms, and with them those that must leave an address first."""
         self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
         await self._engine.set_node(self._index.node)
+        self._inputs.add(self._index.measure(keys), self._inputs.seen_version + 1)
         await self._gather(keys)
         while True:
             asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
@@ -106,6 +107,7 @@ class Programmer:
         keys = self._index.all() | {
             key for name in self._engine.programmed if (key := self._index.key(name)) is not None
         }
+        self._index.measure(keys)
         changes = self._changes_of(keys, forget=False)
         rules = self._engine.rules(changes)
         self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})

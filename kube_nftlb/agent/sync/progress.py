@@ -35,7 +35,10 @@ class Progress:
 
     problems: dict[FarmKey, Problem] = field(default_factory=dict)
     drift_repaired: int = 0
-    last_error: str = ""
+    pass_error: str = ""
+    """Why the last pass failed; "" if it did not."""
+    upkeep_error: str = ""
+    """What the engine last failed at beside its farms, such as a file that it cannot write; "" if nothing."""
     engine_error: str = ""
     nftlb_version: str = ""
     watermark: int = 0
@@ -67,6 +70,21 @@ class Progress:
             self.lag.advanced(self.watermarks, self.latest, now, pending=oldest is not None)
         self.policy_watermark = policies.watermark
         self.policy_changed_at = policies.changed_at
+
+    @property
+    def last_error(self) -> str:
+        """What fails at the moment; "" if nothing does."""
+        return self.pass_error or self.upkeep_error
+
+    @property
+    def failed(self) -> dict[FarmKey, Problem]:
+        """The farms that are not programmed as requested."""
+        return {key: problem for key, problem in self.problems.items() if not problem.harmless}
+
+    @property
+    def warnings(self) -> dict[FarmKey, Problem]:
+        """The farms that are programmed, and part of which has no effect."""
+        return {key: problem for key, problem in self.problems.items() if problem.harmless}
 
     @property
     def watermarks(self) -> Versions:

@@ -83,6 +83,7 @@ class Reconciler:
             self.progress.began_at = self._clock.now()
             try:
                 await self._pass()
+                self.progress.pass_error = ""
                 self.progress.engine_error = self._engine.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
@@ -111,9 +112,9 @@ class Reconciler:
         """Wait after a failure, then adopt the engine again: nothing can be taken for granted."""
         self._adopted = False
         self._inputs.queue.restart()
-        if message != self.progress.last_error:
+        if message != self.progress.pass_error:
             _log.warning("pass failed", error=message)
-        self.progress.last_error = message
+        self.progress.pass_error = message
         self._reporter.report(adopted=self._adopted)
         try:
             await self._repair.keep_table(self._clock.now())
@@ -189,7 +190,6 @@ class Reconciler:
         if not await self._repair.look(now):
             self._adopted = False
             return
-        if problem := await self._engine.maintain(busy=bool(self._inputs.queue)):
-            self.progress.last_error = problem
+        self.progress.upkeep_error = await self._engine.maintain(busy=bool(self._inputs.queue)) or ""
         await self._programmer.maintain_links(now)
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)

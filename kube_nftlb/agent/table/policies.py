@@ -9,24 +9,20 @@ If a policy is missing or invalid, the chain admits nobody.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from operator import attrgetter
 
 from kube_nftlb import names
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import EnforcedPolicy, Json, matches_source
 from kube_nftlb.api.base import Family
+from kube_nftlb.api.budgets import policy_size
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.kube.fair_queue import FairQueue
 from kube_nftlb.netfilter.transaction import Chain, Contents, Element
 from kube_nftlb.reasons import FailureReason
-
-
-@dataclass(slots=True)
-class _Change:
-    since: int
-    raw: Json | None
 
 
 class Policies:
@@ -37,8 +33,12 @@ class Policies:
         self._policies: dict[PolicyKey, EnforcedPolicy] = {}
         self._generations: dict[PolicyKey, tuple[str, int]] = {}
         self._references: dict[FarmKey, References] = {}
-        self._pending: dict[PolicyKey, _Change] = {}
-        self._in_work: dict[PolicyKey, _Change] = {}
+        self._refused: set[PolicyKey] = set()
+        self._waiting: FairQueue[PolicyKey] = FairQueue(group=attrgetter("namespace"))
+        self._in_work: dict[PolicyKey, int] = {}
+        """Those that were taken, with the resourceVersion since which each waits."""
+        self._raws: dict[PolicyKey, Json | None] = {}
+        """The newest state of those that wait or were taken; None for one that was removed."""
         self._seen = 0
         self.changed_at = 0
         """The resourceVersion of the last change."""
@@ -57,6 +57,7 @@ class Policies:
     def put(self, raw: Json, since: int | None = None) -> None:
         """Add or update a policy; ignore a known generation."""
         metadata = raw["metadata"]
+        self._refused.discard(_key(raw))
         key, generation = _key(raw), (metadata.get("uid", ""), metadata.get("generation", 0))
         if self._generations.get(key) != generation:
             self._generations[key] = generation
@@ -64,13 +65,20 @@ class Policies:
 
     def remove(self, key: PolicyKey, since: int) -> None:
         """Remove a policy."""
+        self._refused.discard(key)
         if self._generations.pop(key, None) is not None:
             self._change(key, since, None)
+
+    def refuse(self, key: PolicyKey) -> None:
+        """Remove a policy that does not fit the limits of its namespace."""
+        self.remove(key, self._seen + 1)
+        self._refused.add(key)
 
     def replace_all(self, raws: Iterable[Json], resource_version: int) -> None:
         """Replace all policies; those not listed are removed."""
         present = {_key(raw): raw for raw in raws}
         since = self._seen + 1
+        self._refused.clear()
         for key in self._generations.keys() - present.keys():
             self.remove(key, since)
         for raw in present.values():
@@ -90,8 +98,8 @@ class Policies:
             self._references.pop(farm, None)
 
     def _change(self, key: PolicyKey, since: int, raw: Json | None) -> None:
-        earlier = self._pending.get(key)
-        self._pending[key] = _Change(earlier.since if earlier else since, raw)
+        self._waiting.add(key, since)
+        self._raws[key] = raw
         self.changed_at = max(self.changed_at, since)
 
     # Programming.
@@ -99,20 +107,25 @@ class Policies:
     @property
     def pending(self) -> bool:
         """True if there are changes to take."""
-        return bool(self._pending)
+        return bool(self._waiting)
 
     @property
     def watermark(self) -> int:
         """The resourceVersion up to which every policy is in the kernel."""
-        open_ = [change.since for change in (*self._pending.values(), *self._in_work.values())]
+        open_ = [*self._in_work.values(), *([oldest] if (oldest := self._waiting.oldest_since()) is not None else [])]
         return max(min(open_) - 1, 0) if open_ else self._seen
 
-    def take(self) -> dict[PolicyKey, Json | None]:
-        """Return all changes that are not ``done``, including earlier attempts; None for a removed policy."""
-        for key, change in self._pending.items():
-            self._in_work[key] = _Change(self._in_work.get(key, change).since, change.raw)
-        self._pending = {}
-        return {key: change.raw for key, change in self._in_work.items()}
+    def take(self, ranges: float = float("inf")) -> dict[PolicyKey, Json | None]:
+        """Return the next changes, and those taken before that are not ``done``; None for a removed policy.
+
+        Namespaces take turns. With ``ranges``, no more are taken once these have so many address ranges.
+        """
+        while self._waiting and ranges > 0:
+            ((key, since),) = self._waiting.take(1).items()
+            self._in_work[key] = min(since, self._in_work.get(key, since))
+            raw = self._raws[key]
+            ranges -= 1 + (policy_size(raw) if raw is not None else 0)
+        return {key: self._raws[key] for key in self._in_work}
 
     def turn(self, changed: Mapping[PolicyKey, EnforcedPolicy | None]) -> set[FarmKey]:
         """Set policies; None removes one. Return the farms whose rules change by that."""
@@ -133,6 +146,7 @@ class Policies:
     def done(self) -> None:
         """Note that the changes taken are in the kernel."""
         self._in_work = {}
+        self._raws = {key: raw for key, raw in self._raws.items() if key in self._waiting}
 
     # Contents of the agent table.
 
@@ -160,6 +174,9 @@ class Policies:
             return None
         for name in sorted(to.all()):
             found = self._policies.get(PolicyKey(to.namespace, name))
+            if found is None and PolicyKey(to.namespace, name) in self._refused:
+                sentence = f"the NftlbPolicy {name!r} does not fit the limits of its namespace, nobody gets in"
+                return "PolicyInvalid", f"{sentence}; see its conditions"
             if found is None:
                 sentence = f"there is no NftlbPolicy {name!r} in its namespace; until there is, nobody gets in"
                 return "PolicyMissing", sentence

@@ -1,5 +1,6 @@
 """Source ranges: only clients in the ranges of an address may connect to it. Pure: no I/O."""
 
+import functools
 import ipaddress
 
 from kube_nftlb.agent.model import NodeFarm
@@ -14,10 +15,16 @@ def admitted(address: Address, facts: NodeFacts) -> tuple[str, ...]:
 
     If one contains the node's own address, its processes are also admitted with the address itself as the source.
     """
-    ranges = [ipaddress.ip_network(text) for text in address.source_ranges]
-    own = [ipaddress.ip_address(ip) for ips in facts.port_ips.values() for ip in ips]
-    if address.ip and any(ip in network for ip in own for network in ranges):
-        ranges.append(ipaddress.ip_network(address.ip))
+    return _admitted(address.source_ranges, address.ip, tuple(ip for ips in facts.port_ips.values() for ip in ips))
+
+
+@functools.lru_cache(maxsize=1024)
+def _admitted(source_ranges: tuple[str, ...], address: str, own_ips: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the same, once: a farm may have thousands of ranges, and is resolved several times in a pass."""
+    ranges = [ipaddress.ip_network(text) for text in source_ranges]
+    own = [ipaddress.ip_address(ip) for ip in own_ips]
+    if address and any(ip in network for ip in own for network in ranges):
+        ranges.append(ipaddress.ip_network(address))
     four = ipaddress.collapse_addresses(network for network in ranges if isinstance(network, ipaddress.IPv4Network))
     six = ipaddress.collapse_addresses(network for network in ranges if isinstance(network, ipaddress.IPv6Network))
     return tuple(str(network) for network in (*four, *six))

@@ -3,10 +3,12 @@
 Each change returns what it makes out of date. Only ``ingest.CacheWriter`` makes changes.
 """
 
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from kube_nftlb.api.budgets import Limits, rank
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
@@ -15,11 +17,13 @@ from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.multimap import Multimap
+from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.cache.reserved import NodeChange, Reserved
+from kube_nftlb.operator.cache.settled_nodes import SettledNodes, turns
 from kube_nftlb.operator.cache.slice_cache import SliceCache, SliceChange
 from kube_nftlb.operator.cache.version_index import VersionIndex
 from kube_nftlb.operator.farms.external_addresses import external_ips
@@ -31,10 +35,14 @@ from kube_nftlb.operator.model.rejections import Rejection
 
 
 class Dirty(NamedTuple):
-    """What a change may have made out of date: the farms of Services, and the statuses of farms."""
+    """What a change may have made out of date: the farms of Services, and the statuses of farms and of policies."""
 
     services: frozenset[ServiceKey] = frozenset()
     farms: frozenset[FarmKey] = frozenset()
+    policies: frozenset[PolicyKey] = frozenset()
+
+    def __or__(self, other: "Dirty") -> "Dirty":
+        return Dirty(self.services | other.services, self.farms | other.farms, self.policies | other.policies)
 
 
 NOTHING = Dirty()
@@ -44,12 +52,22 @@ _API_SERVER = ServiceKey("default", "kubernetes")
 class Cache:
     """Services, EndpointSlices, farms and nodes, and the Pods with annotations of kube-nftlb."""
 
-    def __init__(self, reserved: Reserved | None = None, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
-        """``reserved`` has what settings say of the cluster; ``endpoints_max`` limits the endpoints of a namespace."""
+    def __init__(
+        self,
+        reserved: Reserved | None = None,
+        endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``reserved`` has what settings say of the cluster.
+
+        ``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds.
+        """
         self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
         self.slices = SliceCache(endpoints_max)
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
         self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
+        self.settled_nodes = SettledNodes(clock)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
         self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
         self.core_nodes: Newest[str, int] = Newest(int)
@@ -60,14 +78,15 @@ class Cache:
         self.refused_ips: dict[ServiceKey, tuple[Rejection, ...]] = {}
         """The external IPs that Services do not get."""
         self.conflicts = Conflicts()
+        self.budgets = Budgets(limits)
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
-        self.revision = 0
-        """Increases with each change of a farm, a node or a policy."""
         self.unfinished: VersionIndex[FarmKey] = VersionIndex()
         """Accepted farms that some node has not programmed: the progress of nodes changes their status."""
         self.endpoints_unfinished: VersionIndex[FarmKey] = VersionIndex()
         """Accepted farms whose endpoints some node has not programmed."""
+        self.policies_unfinished: VersionIndex[PolicyKey] = VersionIndex()
+        """Policies that some node has not programmed."""
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
@@ -76,6 +95,7 @@ class Cache:
         self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
         self._contenders: Multimap[FarmKey, Contender] = Multimap()
         self._external_ips: Multimap[str, ServiceKey] = Multimap()
+        self._contending: dict[ServiceKey, list[tuple[FarmKey, Contender]]] = {}
 
     def annotated_pods(self, service: ServiceKey) -> list[str]:
         """Return the Pods with annotations of kube-nftlb that are endpoints of a Service, or will be, sorted by name.
@@ -103,9 +123,9 @@ class Cache:
         return self._contenders.get(FarmKey(port.namespace, port.plain_name))
 
     def everything(self) -> Dirty:
-        """Return all farms and Services, including deleted Services that still have farms."""
-        services = {key for key, _ in self.services.items()} | self._farms_of.keys()
-        return Dirty(frozenset(services), frozenset(key for key, _ in self.farms.items()))
+        """Return all policies, farms and Services, including deleted Services that still have farms."""
+        services = frozenset(self.services.keys() | self._farms_of.keys())
+        return Dirty(services, frozenset(self.farms.keys()), frozenset(self.policies.keys()))
 
     def put_service(self, service: Service) -> Dirty:
         """Add or replace a Service."""
@@ -114,17 +134,21 @@ class Cache:
         if not self.services.put(key, service):
             return NOTHING
         self._services_in.add(key.namespace, key)
-        self._contend(before, service)
-        return Dirty(services=frozenset({key}) | self._move_ips(key, before, service))
+        ports = port_keys(service, self.budgets.limits.service_ports)
+        self._contend(key, service, ports)
+        created = rank(of_service=True, created=service.metadata.creation_timestamp)
+        turned = self.budgets.services.put(key, created, len(ports))
+        return Dirty(services=frozenset({key, *turned}) | self._move_ips(key, before, service))
 
     def remove_service(self, key: ServiceKey, version: int) -> Dirty:
         """Remove a Service."""
         if (before := self.services.remove(key, version)) is None:
             return NOTHING
         self._services_in.discard(key.namespace, key)
-        self._contend(before, None)
+        self._contend(key, None, ())
         self.refused_ips.pop(key, None)
-        return Dirty(services=frozenset({key}) | self._move_ips(key, before, None))
+        turned = self.budgets.services.remove(key)
+        return Dirty(services=frozenset({key, *turned}) | self._move_ips(key, before, None))
 
     def put_slice(self, key: SliceKey, version: int, new: Slice | None) -> Dirty:
         """Add or replace an EndpointSlice; ``new`` is None if no farm needs it."""
@@ -161,8 +185,10 @@ class Cache:
         before = self.farms.get(record.key)
         if not self.farms.put(record.key, record):
             return NOTHING
-        others = self.conflicts.put(farm) if farm is not None else self.conflicts.remove(record.key)
-        return self._move_farm(record.key, before, record, others)
+        turned = self.budgets.farms.put(record.key, record.rank, record.size) - {record.key}
+        fits = not self.budgets.farms.refuses(record.key)
+        others = self.conflicts.put(farm) if farm is not None and fits else self.conflicts.remove(record.key)
+        return self._move_farm(record.key, before, record, others | self._turn(turned))
 
     def remove_farm(self, key: FarmKey, version: int) -> Dirty:
         """Remove a farm."""
@@ -171,41 +197,56 @@ class Cache:
         self.unfinished.discard(key)
         self.endpoints_unfinished.discard(key)
         self.refused.discard(key)
-        return self._move_farm(key, before, None, self.conflicts.remove(key))
+        others = self.conflicts.remove(key) | self._turn(self.budgets.farms.remove(key))
+        return self._move_farm(key, before, None, others)
 
     def put_node(self, node: NodeRecord) -> Dirty:
         """Add or replace a node."""
-        before = self.nodes.get(node.name)
+        before = self.settled_nodes.get(node.name)
         if not self.nodes.put(node.name, node):
             return NOTHING
-        self.revision += 1
-        fell_back = before is not None and (
-            node.watermark < before.watermark or node.slice_watermark < before.slice_watermark
-        )
-        if before is None or before.ready != node.ready or fell_back:
-            return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
+        return self._moved_node(before, node) if self.settled_nodes.put(node.name, node) else NOTHING
+
+    def settle_nodes(self) -> Dirty:
+        """Have those nodes count as gone, or as back, that have been so for a while."""
+        dirty = NOTHING
+        for name, before in self.settled_nodes.settle():
+            dirty |= self._moved_node(before, self.settled_nodes.get(name))
+        return dirty
+
+    def _moved_node(self, before: NodeRecord | None, node: NodeRecord | None) -> Dirty:
+        if before is None or node is None or turns(before, node):
+            return Dirty(farms=frozenset(self.farms.keys()), policies=frozenset(self.policies.keys()))
         farms = set(self.unfinished.within(before.watermark, node.watermark))
         farms.update(self.endpoints_unfinished.within(before.slice_watermark, node.slice_watermark))
-        if before.failed != node.failed:
-            farms.update(key for (key, _), _ in before.failed.items() ^ node.failed.items())
-        return Dirty(farms=frozenset(farms))
+        for said, says in ((before.failed, node.failed), (before.warnings, node.warnings)):
+            farms.update(key for (key, _), _ in said.items() ^ says.items())
+        if turned := before.failed_namespaces ^ node.failed_namespaces:
+            farms.update(key for key, _ in self.farms.items() if key.namespace in turned)
+        policies = self.policies_unfinished.within(before.policy_watermark, node.policy_watermark)
+        return Dirty(farms=frozenset(farms), policies=frozenset(policies))
 
     def put_policy(self, policy: PolicyRecord) -> Dirty:
         """Add or replace a policy."""
-        self.revision += self.policies.put(policy.key, policy)
-        return NOTHING
+        if not self.policies.put(policy.key, policy):
+            return NOTHING
+        return Dirty(
+            policies=frozenset({policy.key, *self.budgets.policies.put(policy.key, policy.rank, policy.cidrs)})
+        )
 
     def remove_policy(self, key: PolicyKey, version: int) -> Dirty:
         """Remove a policy."""
-        self.policies.remove(key, version)
-        return NOTHING
+        if self.policies.remove(key, version) is None:
+            return NOTHING
+        self.policies_unfinished.discard(key)
+        return Dirty(policies=frozenset({key, *self.budgets.policies.remove(key)}))
 
     def remove_node(self, name: str, version: int) -> Dirty:
         """Remove a node."""
-        if self.nodes.remove(name, version) is None:
+        before = self.settled_nodes.get(name)
+        if self.nodes.remove(name, version) is None or not self.settled_nodes.put(name, None):
             return NOTHING
-        self.revision += 1
-        return Dirty(farms=frozenset(key for key, _ in self.farms.items()))
+        return self._moved_node(before, None)
 
     def put_core_node(self, name: str, version: int, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Dirty:
         """Add or replace a Node."""
@@ -258,12 +299,25 @@ class Cache:
         moved = self.reserved.put_cluster_ips(key, has, had)
         return frozenset().union(*(self._external_ips.get(ip) for ip in moved))
 
-    def _contend(self, before: Service | None, after: Service | None) -> None:
-        for service, join in ((before, False), (after, True)):
-            if service is not None:
-                for port in port_keys(service):
-                    name = FarmKey(port.namespace, port.plain_name)
-                    (self._contenders.add if join else self._contenders.discard)(name, _contender(service, port))
+    def _turn(self, turned: set[FarmKey]) -> set[FarmKey]:
+        """Have those of these farms have listeners that fit the budget, and no others. Return all that this affects."""
+        affected = set(turned)
+        for key in turned:
+            record = self.farms.get(key)
+            if self.budgets.farms.refuses(key):
+                affected |= self.conflicts.remove(key)
+            elif record is not None and record.claims:
+                affected |= self.conflicts.put(record.farm_with_claims())
+        return affected
+
+    def _contend(self, key: ServiceKey, service: Service | None, ports: Iterable[PortKey]) -> None:
+        for name, contender in self._contending.pop(key, ()):
+            self._contenders.discard(name, contender)
+        if service is not None:
+            joined = [(FarmKey(port.namespace, port.plain_name), _contender(service, port)) for port in ports]
+            for name, contender in joined:
+                self._contenders.add(name, contender)
+            self._contending[key] = joined
 
     def _with_pod(self, key: PodKey, *states: PodRecord | None) -> Dirty:
         """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
@@ -289,7 +343,7 @@ class Cache:
     def _move_farm(
         self, key: FarmKey, before: FarmRecord | None, after: FarmRecord | None, others: set[FarmKey]
     ) -> Dirty:
-        self.revision += 1
+        policies = {*_policies_of(before)} ^ {*_policies_of(after)}
         self.references.update(_policies_of(after))
         for policy in _policies_of(before):
             self.references[policy] -= 1
@@ -309,7 +363,7 @@ class Cache:
         if before is not None and after is not None and before.made_as == after.made_as:
             # Only the status changed, for example, which does not matter to the Service.
             services.clear()
-        return Dirty(frozenset(services), frozenset({key, *others}))
+        return Dirty(frozenset(services), frozenset({key, *others}), frozenset(policies))
 
     def _forget_unused(self, service: ServiceKey) -> None:
         if service not in self._referring:

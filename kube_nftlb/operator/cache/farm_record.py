@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from kube_nftlb import names
 from kube_nftlb.api.base import Family, OwnerReference, first_error
+from kube_nftlb.api.budgets import Rank, farm_rank, farm_size
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, BackendsFrom, Farm, FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
@@ -19,6 +20,8 @@ from kube_nftlb.operator.farms.spec import count_backends, digest
 Json = dict[str, Any]
 
 _INVALID_SHOWN_MAX = 500
+_METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
+"""What the rank among farms follows from."""
 
 
 class SeenStatus(NamedTuple):
@@ -79,12 +82,21 @@ class FarmRecord(NamedTuple):
     terminating: bool
     policies: frozenset[str]
     """The names of the policies that it refers to."""
+    rank: Rank
+    size: int
+    """How often it counts in the budget of its namespace."""
+    claims: bytes
+    """What its listeners follow from, as JSON; empty if it is invalid."""
     status: SeenStatus
 
     @property
     def made_as(self) -> tuple[object, ...]:
         """Everything that decides if the farm has to be written again."""
         return self.uid, self.port, self.owner, self.digest, self.terminating
+
+    def farm_with_claims(self) -> Farm:
+        """Return the farm for the index of listeners from ``claims``."""
+        return Farm.model_validate_json(self.claims)
 
     @property
     def owner_uid(self) -> str:
@@ -150,9 +162,21 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         policies=frozenset(
             name for part in (spec, *(spec.get("addresses") or ())) for name in part.get("policies") or ()
         ),
+        rank=farm_rank(raw),
+        size=farm_size(raw),
+        claims=_claims(raw, spec) if farm is not None else b"",
         status=status,
     )
     return record, farm
+
+
+def _claims(raw: Json, spec: Json) -> bytes:
+    metadata = {key: raw["metadata"].get(key) for key in _METADATA if key in raw["metadata"]}
+    addresses = [
+        {key: address[key] for key in ("type", "ip", "ports") if key in address} for address in spec["addresses"]
+    ]
+    kept = {key: spec[key] for key in ("family", "protocol") if key in spec}
+    return json.dumps({"metadata": metadata, "spec": {**kept, "addresses": addresses}}).encode()
 
 
 def _reference(key: FarmKey, spec: Json) -> Reference | None:

@@ -10,6 +10,7 @@ from kube_nftlb import metrics, names
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey, parse_slice
 from kube_nftlb.kube.resources import (
     ENDPOINT_SLICES,
@@ -24,6 +25,7 @@ from kube_nftlb.kube.resources import (
     Resource,
 )
 from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cut import cut_load_balancer, cut_spec
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import parse_node
@@ -114,6 +116,17 @@ class CacheWriter:
             else:
                 index.discard(key)
 
+    def settle_nodes(self) -> Dirty:
+        """Have those nodes count as gone, or as back, that have been so for a while."""
+        return self.cache.settle_nodes()
+
+    def set_policy_progress(self, key: PolicyKey, unfinished_since: int | None) -> None:
+        """Note the resourceVersion of a policy that some node has not reached, or None."""
+        if unfinished_since is not None:
+            self.cache.policies_unfinished.add(key, unfinished_since)
+        else:
+            self.cache.policies_unfinished.discard(key)
+
     def key(self, resource: Resource, raw: JsonObject) -> ObjectKey:
         """Return the key of an object in its kind's table."""
         return self._kinds[resource].key(raw)
@@ -145,8 +158,9 @@ class CacheWriter:
             "labels": {names.LABEL_PROXY_NAME: ""} if names.LABEL_PROXY_NAME in (metadata.get("labels") or {}) else {},
             "ownerReferences": (),
         }
-        status = {"loadBalancer": (raw.get("status") or {}).get("loadBalancer") or {}}
-        service = Service.model_validate({"metadata": slim, "spec": raw.get("spec") or {}, "status": status})
+        status = {"loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {})}
+        spec = cut_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
+        service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self.cache.put_service(service)
 
     def _put_core_node(self, raw: JsonObject) -> Dirty:

@@ -1,7 +1,7 @@
 """The newest state of each object of one kind, in whatever order the states arrive."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, ItemsView, Iterator, ValuesView
+from collections.abc import Callable, Hashable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Generic, TypeVar
 
 _GONE_MAX = 10_000
@@ -29,6 +29,10 @@ class Newest(Generic[K, V]):
     def items(self) -> ItemsView[K, V]:
         """Return all keys and objects."""
         return self._values.items()
+
+    def keys(self) -> KeysView[K]:
+        """Return all keys."""
+        return self._values.keys()
 
     def values(self) -> ValuesView[V]:
         """Return all objects."""

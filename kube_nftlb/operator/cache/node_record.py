@@ -19,18 +19,16 @@ class NodeRecord(NamedTuple):
     ready: bool
     failed: dict[tuple[FarmKey, int], str]
     """Reason and message of the farms that failed on the node, by key and generation."""
+    failed_namespaces: frozenset[str]
+    """Namespaces in which more farms failed than ``failed`` has."""
+    warnings: dict[tuple[FarmKey, int], str]
+    """The same of the farms that are programmed, and part of which has no effect."""
 
 
 def parse_node(raw: Json) -> NodeRecord:
     """Return an NftlbNode's record. What an agent of another version does not write counts as not done."""
     raw = {**raw, "status": sanitized_status(raw.get("status"))}
     metadata, status = raw["metadata"], raw.get("status") or {}
-    failed = {
-        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
-            text for text in (entry.get("reason"), entry.get("message")) if text
-        )
-        for entry in status.get("failedFarms") or ()
-    }
     return NodeRecord(
         name=metadata["name"],
         resource_version=int(metadata["resourceVersion"]),
@@ -38,8 +36,19 @@ def parse_node(raw: Json) -> NodeRecord:
         slice_watermark=_number(status.get("sliceWatermark")),
         policy_watermark=_number(status.get("policyWatermark")),
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
-        failed=failed,
+        failed=_problems(status.get("failedFarms")),
+        failed_namespaces=frozenset(status.get("failedNamespaces") or ()),
+        warnings=_problems(status.get("warnings")),
     )
+
+
+def _problems(entries: list[Json] | None) -> dict[tuple[FarmKey, int], str]:
+    return {
+        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
+            text for text in (entry.get("reason"), entry.get("message")) if text
+        )
+        for entry in entries or ()
+    }
 
 
 def _number(text: object) -> int:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from kube_nftlb.api.budgets import Rank, policy_rank, policy_size
 from kube_nftlb.api.policy import PolicyKey, PolicyStatus
 
 Json = dict[str, Any]
@@ -18,6 +19,7 @@ class PolicyRecord(NamedTuple):
     since: int
     """The resourceVersion at which this generation was first seen."""
     cidrs: int
+    rank: Rank
     resource_version: int
     status: PolicyStatus
 
@@ -36,8 +38,8 @@ def parse_policy(raw: Json, known: PolicyRecord | None) -> PolicyRecord:
         since = known.since
     elif status.observed_generation == generation and status.resource_version.isdecimal():
         since = int(status.resource_version)
-    cidrs = len((raw.get("spec") or {}).get("cidrs") or ())
-    return PolicyRecord(policy_key(raw), metadata["uid"], generation, since, cidrs, version, status)
+    cidrs = policy_size(raw)
+    return PolicyRecord(policy_key(raw), metadata["uid"], generation, since, cidrs, policy_rank(raw), version, status)
 
 
 def policy_key(raw: Json) -> PolicyKey:

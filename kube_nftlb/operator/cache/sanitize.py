@@ -44,10 +44,13 @@ def sanitized_status(status: Any) -> Json:
 def _is_status(status: Any) -> bool:
     if not isinstance(status, dict):
         return False
-    failed, conditions = status.get("failedFarms") or [], status.get("conditions") or []
-    entries = [*failed, *conditions] if isinstance(failed, list) and isinstance(conditions, list) else [None]
+    lists = [status.get(key) or [] for key in ("failedFarms", "warnings", "conditions")]
+    if not all(isinstance(entries, list) for entries in lists):
+        return False
+    failed = [*lists[0], *lists[1]]
     return (
-        all(isinstance(entry, dict) for entry in entries)
+        all(isinstance(entry, dict) for entries in lists for entry in entries)
+        and _is_text_list(status.get("failedNamespaces") or [])
         and all(isinstance(entry.get(key), str) for entry in failed for key in ("namespace", "name"))
         and all(isinstance(entry.get("generation", 0), int) for entry in failed)
         and all(isinstance(entry.get(key) or "", str) for entry in failed for key in ("reason", "message"))

@@ -136,7 +136,7 @@ def build(
 
 def _too_many_ports(service: Service, most: int) -> Rejection:
     first = service.spec.ports[most]
-    sentence = f"spec.ports has {len(service.spec.ports)} ports, and the administrator allows {most}"
+    sentence = f"spec.ports has more ports than the {most} that the administrator allows"
     return Rejection("TooManyPorts", f"{sentence}: port {first.name or first.port} and later ones are not served")
 
 

@@ -17,8 +17,10 @@ from kube_nftlb.operator.model.rejections import Rejection
 _LEADING_ZEROS = re.compile(r"(?<![\w:])0+(?=\d)")
 """Kubernetes admits leading zeros in IPv4 addresses, and reads the numbers as decimal ones."""
 
-_SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
+SOURCE_RANGES_READ_MAX = 4 * SOURCE_RANGES_MAX
 """Merging more takes too long beside other Services."""
+ADDRESSES_READ_MAX = 2 * ADDRESSES_MAX
+"""The same of external IPs, and of load balancer IPs: there are two families."""
 
 _REFUSED_MAX = 5
 """How many addresses that are refused are named."""
@@ -53,8 +55,8 @@ class External(NamedTuple):
 
 
 def external_ips(service: Service) -> Iterator[str]:
-    """Yield the valid addresses in spec.externalIPs, in their canonical form."""
-    for text in service.spec.external_ips:
+    """Yield the valid addresses in spec.externalIPs that are read, in their canonical form."""
+    for text in service.spec.external_ips[:ADDRESSES_READ_MAX]:
         for family in FAMILIES:
             if (ip := canonical_ip(text.strip(), family)) is not None:
                 yield ip
@@ -69,15 +71,29 @@ def external_addresses(
     Ingress IPs with ipMode Proxy are left to the load balancer (KEP-1860). A duplicate address counts as a load
     balancer IP rather than an external IP, since that may have source ranges.
     """
+    outside = without_source_ranges(service, allowed, objection)
+    ranges, unread = _source_ranges(service)
+    problems = [*outside.problems, *(_not_understood(text) for text in unread[:1])]
+    if len(given := service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
+        problems.append(_unread_ranges(given))
+    problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
+    kept = {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES}
+    return outside._replace(source_ranges=kept, problems=tuple(problems))
+
+
+def without_source_ranges(
+    service: Service, allowed: tuple[IpNetwork, ...] = ALL_IPS, objection: Objection = lambda _: None
+) -> External:
+    """Return the same without source ranges, which take most of the time: for the names of farms alone."""
     found: dict[Family, dict[str, AddressType]] = {family: {} for family in FAMILIES}
     if service.spec.type == "LoadBalancer":
-        for ingress in service.status.load_balancer.ingress:
+        for ingress in service.status.load_balancer.ingress[:ADDRESSES_READ_MAX]:
             if ingress.ip_mode in (None, "VIP"):
                 _note(found, "LoadBalancer", ingress.ip)
     own = set(service.spec.cluster_ips)
     known = own | {ip for ips in found.values() for ip in ips}
     refused: list[Rejection] = []
-    for text in filter(None, map(str.strip, service.spec.external_ips)):
+    for text in filter(None, map(str.strip, service.spec.external_ips[:ADDRESSES_READ_MAX])):
         ip = next((ip for family in FAMILIES if (ip := canonical_ip(text, family)) is not None), "")
         why = _outside(ip, allowed) or objection(ip) if ip not in known else None
         if why is None:
@@ -85,15 +101,12 @@ def external_addresses(
         else:
             refused.append(_refused(text, why))
     problems = _first(refused)
-    ranges, unread = _source_ranges(service)
-    problems.extend(_not_understood(text) for text in unread[:1])
-    if len(given := service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
-        problems.append(_unread_ranges(given))
-    problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
+    if max(len(service.spec.external_ips), len(service.status.load_balancer.ingress)) > ADDRESSES_READ_MAX:
+        problems.append(_unread_addresses())
     return External(
         {family: tuple((kind, ip) for ip, kind in ips.items() if ip not in own) for family, ips in found.items()},
         service.spec.type in _OUTSIDE_TYPES,
-        {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES},
+        dict.fromkeys(FAMILIES, ()),
         tuple(problems),
     )
 
@@ -119,7 +132,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
     four: set[ipaddress.IPv4Network] = set()
     six: set[ipaddress.IPv6Network] = set()
     unread: list[str] = []
-    for text in service.spec.load_balancer_source_ranges[:_SOURCE_RANGES_READ_MAX]:
+    for text in service.spec.load_balancer_source_ranges[:SOURCE_RANGES_READ_MAX]:
         try:
             network = ipaddress.ip_network(_LEADING_ZEROS.sub("", text.strip()), strict=False)
         except ValueError:
@@ -129,7 +142,7 @@ def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], lis
             six.add(network)
         else:
             four.add(network)
-    if unread or len(service.spec.load_balancer_source_ranges) > _SOURCE_RANGES_READ_MAX:
+    if unread or len(service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
         four = four or {ipaddress.IPv4Network("0.0.0.0/32")}
         six = six or {ipaddress.IPv6Network("::/128")}
     joined: dict[Family, list[IpNetwork]] = {
@@ -184,9 +197,14 @@ def _refused(text: str, why: str) -> Rejection:
     return Rejection("ExternalIPRefused", f"spec.externalIPs: {text[:64]!r} is not served: {why}")
 
 
+def _unread_addresses() -> Rejection:
+    sentence = f"it has more than {ADDRESSES_READ_MAX} external IPs, or load balancer IPs"
+    return Rejection("TooManyAddresses", f"{sentence}: later ones are not served")
+
+
 def _unread_ranges(ranges: Sequence[str]) -> Rejection:
-    sentence = f"spec.loadBalancerSourceRanges has {len(ranges)} ranges, of which {_SOURCE_RANGES_READ_MAX} are read"
-    first = ranges[_SOURCE_RANGES_READ_MAX][:64]
+    sentence = f"spec.loadBalancerSourceRanges has more than {SOURCE_RANGES_READ_MAX} ranges"
+    first = ranges[SOURCE_RANGES_READ_MAX][:64]
     return Rejection("TooManySourceRanges", f"{sentence}: clients in {first} and later ones are not admitted")
 
 

@@ -8,7 +8,12 @@ from kube_nftlb.api.base import FAMILIES, Family
 from kube_nftlb.api.kubernetes.service import Service, ServicePort
 from kube_nftlb.endpointslices.slices import canonical_ip
 from kube_nftlb.operator.farms.annotations import Listen
-from kube_nftlb.operator.farms.external_addresses import External, external_addresses, external_policy, internal_policy
+from kube_nftlb.operator.farms.external_addresses import (
+    External,
+    external_policy,
+    internal_policy,
+    without_source_ranges,
+)
 from kube_nftlb.operator.farms.spec import Spec
 
 
@@ -28,10 +33,15 @@ class PortKey(NamedTuple):
         return names.farm_name(self.service, self.port, self.family, external=self.external)
 
 
-def port_keys(service: Service) -> tuple[PortKey, ...]:
-    """Return the keys of a Service's farms, without its endpoints."""
-    addresses, every = cluster_ips(service), len(service.spec.ports)
-    return tuple(key for key, _, _ in farm_ports(service, addresses, external_addresses(service), Listen(), every))
+def port_keys(service: Service, most: int) -> tuple[PortKey, ...]:
+    """Return the keys of the farms of up to ``most`` ports of a Service, without its endpoints."""
+    addresses, outside = cluster_ips(service), without_source_ranges(service)
+    return tuple(
+        key
+        for port in service.spec.ports[:most]
+        for family in addresses
+        for key in _keys(service, outside, family, port)
+    )
 
 
 def serves(service: Service) -> bool:
@@ -61,16 +71,22 @@ def farm_ports(
     A port has a second farm for the addresses reached from outside if a traffic policy is Local: clients get other
     backends there, and these sessions must not count inside. Otherwise a client gets the same backend at each address.
     """
-    namespace, name = service.metadata.namespace, service.metadata.name
-    local = "Local" in (internal_policy(service), external_policy(service))
     for port in service.spec.ports[:most]:
         for family, ip in addresses.items():
-            key = PortKey(namespace, name, port.name or "", family)
             ports = "" if listen.all_ports else listen.ports or str(port.port)
             inner: Spec = {"type": "ClusterIP", "ip": ip, "ports": ports}
             outer = outside.of(family, port, ports)
-            if outer and local:
+            key, *second = _keys(service, outside, family, port)
+            if second and outer:
                 yield key, port, [inner]
-                yield key._replace(external=True), port, outer
+                yield second[0], port, outer
             else:
                 yield key, port, [inner, *outer]
+
+
+def _keys(service: Service, outside: External, family: Family, port: ServicePort) -> tuple[PortKey, ...]:
+    """Return the keys of the farms of a port, one or two."""
+    key = PortKey(service.metadata.namespace, service.metadata.name, port.name or "", family)
+    local = "Local" in (internal_policy(service), external_policy(service))
+    is_outside = bool(outside.ips[family]) or (outside.node_ports and bool(port.node_port))
+    return (key, key._replace(external=True)) if is_outside and local else (key,)

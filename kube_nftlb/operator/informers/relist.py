@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Iterable
 import structlog
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.operator.cache.cache import Dirty
@@ -34,14 +32,9 @@ class Lister:
 
     async def fill(self) -> Dirty:
         """List what kopf is about to watch, with retries; return what that makes out of date."""
-        services: set[ServiceKey] = set()
-        farms: set[FarmKey] = set()
-        for resource in BY_KOPF:
-            for dirty in await self._with_retries(resource):
-                services |= dirty.services
-                farms |= dirty.farms
+        found = [dirty for resource in BY_KOPF for dirty in await self._with_retries(resource)]
         metrics.LAST_LIST.set_to_current_time()
-        return Dirty(frozenset(services), frozenset(farms))
+        return Dirty(*(frozenset().union(*parts) for parts in zip(*found, strict=True)))
 
     async def fill_services(self) -> None:
         """List the Services once more, with retries.

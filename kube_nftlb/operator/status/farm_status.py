@@ -34,17 +34,19 @@ def decide(
     loss: Loss | None,
     nodes: Iterable[NodeRecord],
     now: str,
-    refused: Sequence[Rejection] = (),
+    refused_ips: Sequence[Rejection] = (),
+    refused: str = "",
 ) -> FarmStatus:
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
-    ``loss`` are the listeners that other farms have (``conflicts.Conflicts.get``), ``refused`` the external IPs that
-    its Service does not get. ``reason`` is the first of: not accepted, failed on a node, no node, not yet on all nodes
-    (the farm, then its endpoints), no ready backend, accepted in part; ``""`` if none applies.
+    ``loss`` are the listeners that other farms have (``conflicts.Conflicts.get``), ``refused_ips`` the external IPs
+    that its Service does not get; ``refused`` says why the farm does not fit the budget of its namespace, "" if it
+    does. ``reason`` is the first of: not accepted, failed on a node, no node, not yet on all nodes (the farm, then its
+    endpoints), no ready backend, accepted in part, a part without effect; ``""`` if none applies.
     """
     everywhere = list(nodes)
     done = [node for node in everywhere if programmed(farm, node)]
-    accepted = accept(farm, loss, refused)
+    accepted = accept(farm, loss, refused_ips, refused)
     on_nodes = _on_nodes(farm, accepted, everywhere, len(done))
     verdicts = {"Accepted": accepted, "Programmed": on_nodes}
     verdicts["EndpointsProgrammed"] = on_nodes if on_nodes.status == "False" else _endpoints(endpoints, everywhere)
@@ -53,6 +55,7 @@ def decide(
         blocker = Verdict("False", "NoReadyBackends", _no_ready_backends(farm, endpoints))
     if blocker is None and accepted.reason != "Valid":
         blocker = accepted
+    reason = f"{blocker.reason}: {blocker.message}" if blocker is not None else _warning(farm, everywhere)
     return FarmStatus(
         observed_generation=farm.generation,
         resource_version=str(farm.since),
@@ -64,14 +67,15 @@ def decide(
         programmed_nodes=len(done) if accepted.status == "True" else 0,
         total_nodes=len(everywhere),
         nodes=f"{len(done) if accepted.status == 'True' else 0}/{len(everywhere)}",
-        reason=f"{blocker.reason}: {blocker.message}" if blocker is not None else "",
+        reason=reason,
         conditions=tuple(_condition(kind, verdict, farm, now) for kind, verdict in verdicts.items()),
     )
 
 
 def programmed(farm: FarmRecord, node: NodeRecord) -> bool:
     """Return True if a node has programmed this generation of the farm."""
-    return node.ready and node.watermark >= farm.since and (farm.key, farm.generation) not in node.failed
+    failed = (farm.key, farm.generation) in node.failed or farm.key.namespace in node.failed_namespaces
+    return node.ready and node.watermark >= farm.since and not failed
 
 
 def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
@@ -79,14 +83,16 @@ def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
     return node.slice_watermark >= endpoints.changed_at
 
 
-def accept(farm: FarmRecord, loss: Loss | None, refused: Sequence[Rejection] = ()) -> Verdict:
+def accept(farm: FarmRecord, loss: Loss | None, refused_ips: Sequence[Rejection] = (), refused: str = "") -> Verdict:
     """Decide the condition Accepted: if the farm may be programmed. One that lacks some addresses may; it says so."""
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)
+    if refused:
+        return Verdict("False", "TooManyFarms", refused)
     if loss is not None:
         return Verdict("False" if loss.everything else "True", "AddressConflict", conflict(loss).message)
-    if refused:
-        return Verdict("True", "ExternalIPRefused", "; ".join(each.message for each in refused))
+    if refused_ips:
+        return Verdict("True", "ExternalIPRefused", "; ".join(each.message for each in refused_ips))
     return Verdict("True", "Valid", "the spec is valid and no other farm has its addresses")
 
 
@@ -116,6 +122,8 @@ def _shown(listener: Listener) -> str:
 def problems_of_farm(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
     """Return the problems of a farm to report in Events."""
     lost = [Lasting(*conflict(loss))] if loss is not None else []
+    refused = [condition for condition in status.conditions if condition.reason == "TooManyFarms"]
+    lost.extend(Lasting("TooManyFarms", condition.message) for condition in refused)
     failed = [condition for condition in status.conditions if condition.reason == "Failed"]
     return [*lost, *(Lasting("FarmFailed", condition.message) for condition in failed)]
 
@@ -142,6 +150,12 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
         return Verdict("False", "Failed", f"node {name}{more}: {why}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
+
+
+def _warning(farm: FarmRecord, nodes: list[NodeRecord]) -> str:
+    """Return what part of a farm has no effect on the first node that says so; "" if all has."""
+    said = ((node.name, node.warnings.get((farm.key, farm.generation))) for node in nodes)
+    return next((f"{why} (node {name})" for name, why in sorted(said, key=lambda each: each[0]) if why), "")
 
 
 def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:

@@ -49,7 +49,7 @@ class FarmWriter:
                 answer = await self._kube.patch(
                     FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
                 )
-                dirty = _join(dirty, self._writer.put(FARMS, answer))
+                dirty |= self._writer.put(FARMS, answer)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
@@ -131,10 +131,6 @@ def classify(error: errors.KubeError | errors.KubeUnreachableError) -> Outcome:
 def _too_large(error: errors.KubeError) -> bool:
     """Return True if etcd rejects an object for its size, which the API server reports as an internal error."""
     return "request is too large" in error.message or "message larger than max" in error.message
-
-
-def _join(one: Dirty, other: Dirty) -> Dirty:
-    return Dirty(one.services | other.services, one.farms | other.farms)
 
 
 def _where(key: FarmKey, port: PortKey | None) -> dict[str, str]:

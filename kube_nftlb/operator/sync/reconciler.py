@@ -20,6 +20,7 @@ from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Built, Profile, build
+from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import Problem, farm_endpoints
@@ -34,6 +35,12 @@ _REFUSED_RETRY_S = 60.0
 _OWNER_RETRY_S = 1.0
 _STATUS_PATIENCE_S = 1.0
 """How long a status waits for Services to be reconciled first."""
+
+_LARGE_PORTS = 32
+"""Farms of more ports take more than some milliseconds to build."""
+_BUILDING_RETRY_S = 0.1
+_WRITES_MAX = 128
+"""How many farms a worker writes, in about a second, before another Service has its turn."""
 
 _log = structlog.get_logger()
 
@@ -64,6 +71,8 @@ class Reconciler:
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._pacing = StatusPacing(timing)
         self._deciding = asyncio.Lock()
+        self._building = asyncio.Lock()
+        """Held while farms of many ports are built in a thread, of which one leaves the event loop enough time."""
 
     def mark(self, dirty: Dirty) -> None:
         """Queue everything that may be out of date."""
@@ -119,19 +128,21 @@ class Reconciler:
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
-        async with self._deciding:
-            # A diff may take half a second: let events and probes in between.
-            await asyncio.sleep(0)
-            service = self.cache.services.get(key)
-            self.changes.begin(key)
-            todo = self._diff(key, service)
+        service = self.cache.services.get(key)
+        if service is not None and len(service.spec.ports) > _LARGE_PORTS and self._building.locked():
+            # Not to wait here: there are only so many workers.
+            return _BUILDING_RETRY_S
+        service, todo = await self._todo(key)
         problems = list(todo.problems)
         self._refuse_ips(key, tuple(each for each in problems if each.reason == "ExternalIPRefused"))
         retry = obsolete = False
         refused: set[PortKey | None] = set()
         awaited: set[PortKey | None] = set()
         writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
+        written = 0
         for write in writes:
+            if written == _WRITES_MAX:
+                return 0
             # Its addresses move to a farm that does not exist yet. If that is rejected, the old farm stays.
             if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
                 continue
@@ -139,6 +150,7 @@ class Reconciler:
                 continue
             try:
                 outcome = await self._write(write)
+                written += outcome is Outcome.DONE
                 retry = retry or outcome is Outcome.RETRY
                 if isinstance(write, Apply) and outcome is Outcome.RETRY:
                     awaited.add(_whole(write.wanted.port))
@@ -164,13 +176,38 @@ class Reconciler:
             self.cache.refused_ips[key] = refused
             self._mark_statuses(Dirty(farms=frozenset(farm.key for farm in self.cache.farms_of(key))))
 
-    def _diff(self, key: ServiceKey, service: Service | None) -> Writes:
+    async def _todo(self, key: ServiceKey) -> tuple[Service | None, Writes]:
+        """Return a Service, None for one that is gone, and the writes that it needs."""
+        service, built = self.cache.services.get(key), None
+        self.changes.begin(key)
+        if service is not None and len(service.spec.ports) > _LARGE_PORTS:
+            async with self._building:
+                objection = self._objections(key, service).get
+                built = await asyncio.to_thread(self._build, key, service, self.cache.annotated_pods(key), objection)
+        async with self._deciding:
+            # Many may wait: let events and probes in between.
+            await asyncio.sleep(0)
+            if built is None:
+                service = self.cache.services.get(key)
+                self.changes.begin(key)
+            return service, self._diff(key, service, built)
+
+    def _objections(self, key: ServiceKey, service: Service) -> dict[str, str | None]:
+        """Return why the Service does not get each of its external IPs. Not for other threads, as it reads changes."""
+        return {ip: self.cache.reserved.why(ip, key) for ip in external_ips(service)}
+
+    def _build(self, key: ServiceKey, service: Service, pods: list[str], objection: Objection) -> Built:
+        """Return the farms that a Service needs; ``pods`` are those with annotations. For any thread."""
+        if refused := self.cache.budgets.refusal_of_service(key):
+            return Built((), (Rejection("TooManyFarms", refused),))
+        return build(service, pods, partial(self.cache.options_of_pod, key.namespace), self._profile, objection)
+
+    def _diff(self, key: ServiceKey, service: Service | None, built: Built | None = None) -> Writes:
         cache = self.cache
-        built = Built((), ())
-        if service is not None:
-            options = lambda pod: cache.options_of_pod(key.namespace, pod)  # noqa: E731 - it is passed on
-            objection = partial(cache.reserved.why, service=key)
-            built = build(service, cache.annotated_pods(key), options, self._profile, objection)
+        if built is None:
+            built = Built((), ())
+            if service is not None:
+                built = self._build(key, service, cache.annotated_pods(key), self._objections(key, service).get)
         return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
 
     async def _write(self, write: Apply | Delete) -> Outcome:
@@ -192,14 +229,14 @@ class Reconciler:
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
         loss = self.cache.conflicts.get(key)
+        refused = self.cache.budgets.refusal_of_farm(key)
         endpoints = farm_endpoints(farm, self.cache)
-        nodes = list(self.cache.nodes.values())
-        refused = (
-            self.cache.refused_ips.get(ServiceKey(farm.port.namespace, farm.port.service), ()) if farm.port else ()
-        )
-        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused)
+        nodes = list(self.cache.settled_nodes)
+        service = ServiceKey(farm.port.namespace, farm.port.service) if farm.port else None
+        refused_ips = self.cache.refused_ips.get(service, ()) if service is not None else ()
+        status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
         self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
-        accepted = not farm.invalid and (loss is None or not loss.everything)
+        accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(

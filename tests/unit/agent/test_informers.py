@@ -9,16 +9,18 @@ import pytest
 
 from kube_nftlb import errors, names
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
-from kube_nftlb.agent.informers import watch_farms, watch_slices
+from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import References
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS
-from tests.builders import endpoint, raw_farm, raw_slice
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
+from tests.builders import endpoint, raw_farm, raw_policy, raw_slice
 from tests.fakes.kube import FakeKube
 
 Calls = list[tuple[str, Any]]
@@ -29,7 +31,7 @@ class RecordingInputs(Inputs):
 
     def __init__(self) -> None:
         self.calls: Calls = []
-        self.version = 0
+        self.version = self.seen_version = 0
 
     def replace_all(self, farms: Iterable[Farm], resource_version: int) -> None:
         self.calls.append(("all", sorted(farm.metadata.name for farm in farms)))
@@ -47,6 +49,21 @@ class RecordingInputs(Inputs):
 
     def resolved(self, farm: Farm) -> Farm:
         return farm
+
+    def replace_policies(self, raws: Iterable[Any], resource_version: int) -> None:
+        self.calls.append(("all", sorted(raw["metadata"]["name"] for raw in raws)))
+
+    def put_policy(self, raw: Any) -> None:
+        self.calls.append(("put", raw["metadata"]["name"]))
+
+    def remove_policy(self, raw: Any) -> None:
+        self.calls.append(("remove", raw["metadata"]["name"]))
+
+    def refuse_policy(self, key: PolicyKey) -> None:
+        self.calls.append(("refuse", key.name))
+
+    def policies_seen(self, resource_version: int) -> None:
+        self.version = resource_version
 
     def seen(self, resource_version: int) -> None:
         self.version = resource_version
@@ -81,7 +98,7 @@ async def watch() -> AsyncIterator[Watch]:
     """A watch of a farm at version 12."""
     kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
     kube.put(FARMS, raw_farm(version=12))
-    task = asyncio.create_task(watch_farms(kube, inputs, health_checks))
+    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, Limits(farms=4)))
     await kube.delivered()
     assert inputs.calls == [("all", ["web--http"])]
     inputs.calls.clear()
@@ -188,3 +205,64 @@ async def test_slices_are_told_and_farms_with_health_checks_follow_them() -> Non
     assert [call for call in health_checks.calls if call[0] == "put"][-1] == ("put", 10)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_farms_beyond_the_limit_are_left_out_until_there_is_room(watch: Watch) -> None:
+    def put(number: int, generation: int = 1) -> None:
+        created = f"2026-01-0{number}T00:00:00Z"
+        watch.kube.put(FARMS, raw_farm(f"f{number}", created=created, generation=generation, version=100 - number))
+
+    for number in (5, 4, 3):
+        put(number)
+    await watch.kube.delivered()
+    watch.inputs.calls.clear()
+    put(2, generation=7)
+    await watch.kube.delivered()
+    assert watch.inputs.calls == [("remove", FarmKey("default", "f5")), ("put", 7)], "the youngest makes room"
+    watch.inputs.calls.clear()
+    watch.kube.put(FARMS, raw_farm("f6", created="2026-01-06T00:00:00Z", generation=8, version=99))
+    await watch.kube.delivered()
+    assert watch.inputs.calls == [("remove", FarmKey("default", "f6"))], "it is not there for the agent"
+    watch.inputs.calls.clear()
+    watch.kube.remove(FARMS, "f3", "default")
+    async with asyncio.timeout(10):
+        while len(watch.inputs.calls) < 2:
+            await asyncio.sleep(0.001)
+    assert watch.inputs.calls == [("remove", FarmKey("default", "f3")), ("put", 1)], "the next one is read anew"
+
+
+async def test_what_a_list_shows_to_be_beyond_the_limit_is_left_out() -> None:
+    kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
+    for number in range(9):
+        kube.put(FARMS, raw_farm(f"f{number}", created=f"2026-01-{20 - number}T00:00:00Z", version=number + 1))
+    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, Limits(farms=4)))
+    await kube.delivered()
+    task.cancel()
+    assert inputs.calls[-1] == ("all", ["f5", "f6", "f7", "f8"])
+
+
+async def test_policies_beyond_the_limits_are_left_out_until_there_is_room() -> None:
+    kube, inputs = FakeKube(), RecordingInputs()
+
+    def put(name: str, ranges: int) -> None:
+        kube.put(POLICIES, raw_policy(name, cidrs=["10.0.0.0/8"] * ranges, version=kube.version + 1))
+
+    for name in ("c", "b", "a"):
+        put(name, 5)
+    task = asyncio.create_task(watch_policies(kube, inputs, Limits(policies=2, policy_ranges=20)))
+    await kube.delivered()
+    assert inputs.calls == [("refuse", "c"), ("all", ["a", "b"]), ("refuse", "c")]
+    inputs.calls.clear()
+    put("a", 21)
+    async with asyncio.timeout(10):
+        while len(inputs.calls) < 2:
+            await asyncio.sleep(0.001)
+    assert sorted(inputs.calls) == [("put", "c"), ("refuse", "a")], "one that is too large makes room"
+    inputs.calls.clear()
+    kube.remove(POLICIES, "b", "default")
+    put("a", 15)
+    async with asyncio.timeout(10):
+        while ("put", "a") not in inputs.calls:
+            await asyncio.sleep(0.001)
+    assert inputs.calls == [("remove", "b"), ("put", "a")]
+    task.cancel()

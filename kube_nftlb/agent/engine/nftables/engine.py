@@ -61,6 +61,8 @@ class NftablesEngine:
         self._loaded = False
         self._swept = -1
         """The revision of the store after which it was last swept."""
+        self._unsaved: str | None = None
+        """Why the state file was not written when it was last tried."""
 
     @property
     def unreachable(self) -> str:
@@ -216,7 +218,9 @@ class NftablesEngine:
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
             self._swept = self._store.revision
-        return self._save(now) if self._state_file.due(self._revision, now, busy=busy) else None
+        if self._state_file.due(self._revision, now, busy=busy):
+            self._unsaved = self._save(now)
+        return self._unsaved
 
     @property
     def _revision(self) -> tuple[int, int]:

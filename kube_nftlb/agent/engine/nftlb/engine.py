@@ -77,6 +77,8 @@ class NftlbEngine:
         self._targets: dict[str, objects.Farm] = {}
         """The farms as they were last applied."""
         self._deferred: dict[str, Contents] = {}
+        self._unsaved = ""
+        """Why the start-up file was not written when it was last tried."""
         """Contents of the agent table, by farm, that can wait for a quiet moment."""
 
     @property
@@ -267,12 +269,13 @@ class NftlbEngine:
         await self._stale.again(now)
         await self._untranslated.again(now)
         try:
-            self._startup_file.save_if_due(
+            if self._startup_file.save_if_due(
                 now, present=len(self.mirror.present), in_conflict=self._in_conflict, busy=busy
-            )
+            ):
+                self._unsaved = ""
         except OSError as error:
-            return _cannot_save(error)
-        return f"the kernel refused rules in the agent table: {refused}" if refused else None
+            self._unsaved = _cannot_save(error)
+        return self._unsaved or (f"the kernel refused rules in the agent table: {refused}" if refused else None)
 
     def _in_conflict(self, farm: objects.Farm) -> bool:
         return bool(self.mirror.owners(set(listeners(farm))) - {farm.name})

@@ -63,21 +63,22 @@ class StartupFile:
         """Return True if a farm that was verified is not present."""
         return not self._farms.keys() <= present.keys()
 
-    def save_if_due(self, now: float, *, present: int, in_conflict: Callable[[objects.Farm], bool], busy: bool) -> None:
-        """Write the file if it is due at ``now``, in seconds of a monotonic clock. Raises OSError.
+    def save_if_due(self, now: float, *, present: int, in_conflict: Callable[[objects.Farm], bool], busy: bool) -> bool:
+        """Write the file if it is due at ``now``, in seconds of a monotonic clock; return True if so. Raises OSError.
 
         While changes come without pause, a file without the newest farms is better than an old one, unless it lacks
         most of those ``present``, as after the agent's start. A farm that is ``in_conflict`` has lost an address since
         it was verified, and would be loaded with it.
         """
         if not self._changed or now - self._saved_at < (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
-            return
+            return False
         if busy and self._lacks_most(present):
-            return
+            return False
         # Also if writing fails, so that it is not tried at every call.
         self._saved_at = now
         self._write(farm for farm in self._farms.values() if not (busy and in_conflict(farm)))
         self._changed = busy
+        return True
 
     def save(self, *, present: int, in_conflict: Callable[[objects.Farm], bool]) -> None:
         """Write the file now, as ``save_if_due`` does while changes come. Raises OSError."""

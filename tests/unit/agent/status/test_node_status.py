@@ -34,14 +34,34 @@ def test_a_silent_nftlb_makes_the_node_not_ready() -> None:
     assert said["NftlbReachable"] == ("False", "Unreachable")
 
 
+def failures(namespace: str, count: int) -> dict[FarmKey, Problem]:
+    return {FarmKey(namespace, f"f{number:03}"): Problem("Refused", "x" * 2000, 3) for number in range(count)}
+
+
 def test_failed_farms_are_listed_and_bounded() -> None:
-    problems = {FarmKey("default", f"f{number:03}"): Problem("Refused", "x" * 2000, 3) for number in range(150)}
-    status = report(Progress(problems=problems, watermark=9))
-    assert status.failed == 150
+    status = report(Progress(problems=failures("crowd", 150) | failures("default", 2), watermark=9, slice_watermark=8))
+    assert status.failed == 152
     assert len(status.failed_farms) == 100
-    assert status.watermark == "0", "the others must not count as programmed"
+    assert [farm.name for farm in status.failed_farms if farm.namespace == "default"] == ["f000", "f001"]
     assert len(status.failed_farms[0].message) == 512
+    assert status.failed_namespaces == ("crowd",), "the others of it must not count as programmed"
+    assert (status.watermark, status.slice_watermark) == ("9", "8"), "farms of other namespaces are programmed"
     assert conditions(status)["InSync"] == ("False", "FarmsFailed")
+
+
+def test_nothing_counts_as_programmed_if_too_many_namespaces_have_failures() -> None:
+    problems = {FarmKey(f"n{number:04}", "f"): Problem("Refused", "no", 3) for number in range(1101)}
+    status = report(Progress(problems=problems, watermark=9))
+    assert (status.watermark, status.slice_watermark) == ("0", "0")
+    assert len(status.failed_namespaces) == 1000
+
+
+def test_a_setting_without_effect_is_a_warning_and_no_failure() -> None:
+    problems = {FarmKey("default", "web"): Problem("NoEffect", "a session names no backend", 3)}
+    status = report(Progress(problems=problems, watermark=9))
+    assert conditions(status)["InSync"] == ("True", "InSync")
+    assert (status.failed, status.failed_farms, status.watermark) == (0, (), "9")
+    assert [(warning.name, warning.reason) for warning in status.warnings] == [("web", "NoEffect")]
 
 
 def test_a_condition_keeps_its_time_until_it_changes() -> None:

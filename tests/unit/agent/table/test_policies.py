@@ -198,3 +198,22 @@ def test_a_policy_with_a_field_that_the_agent_does_not_know_lets_nobody_in() -> 
     enforced = policy(newer)
     assert enforced.invalid is not None
     assert enforced.invalid.startswith("spec.except: this agent")
+
+
+def test_namespaces_take_turns() -> None:
+    policies = Policies()
+    crowd = [raw(f"p{number}", cidrs=("10.0.0.0/8",) * 100, version=10 + number) for number in range(50)]
+    for each in crowd:
+        each["metadata"]["namespace"] = "crowd"
+    for each in (*crowd, raw("one", version=70)):
+        policies.put(each)
+    first = policies.take(150)
+    assert len(first) == 3, "until they have as many ranges"
+    assert PolicyKey("default", "one") in first
+    assert policies.watermark < 70
+    policies.done()
+    assert policies.take(150).keys().isdisjoint(first)
+    policies.take()
+    policies.done()
+    policies.seen(70)
+    assert (policies.pending, policies.watermark) == (False, 70)

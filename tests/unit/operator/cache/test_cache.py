@@ -2,14 +2,28 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, SERVICES
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.cache.settled_nodes import HOLD_S
+from kube_nftlb.operator.farms.external_addresses import external_addresses
 from kube_nftlb.operator.model.pods import slim
-from tests.builders import endpoint, raw_farm, raw_nftlb_node, raw_pod, raw_service, raw_service_farm, raw_slice
+from tests.builders import (
+    endpoint,
+    raw_farm,
+    raw_nftlb_node,
+    raw_pod,
+    raw_policy,
+    raw_service,
+    raw_service_farm,
+    raw_slice,
+)
+from tests.fakes.clock import FakeClock
 
 WEB, FARM = ServiceKey("default", "web"), FarmKey("default", "web--http")
 OTHER = ServiceKey("default", "other")
@@ -18,8 +32,13 @@ A = endpoint("10.244.0.1", "a")
 
 
 @pytest.fixture
-def cache() -> Cache:
-    return Cache()
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def cache(clock: FakeClock) -> Cache:
+    return Cache(limits=Limits(service_ports=3, farms=4, policies=2), clock=clock.now)
 
 
 @pytest.fixture
@@ -60,6 +79,17 @@ def by_hand(service: str | None, version: int = 10) -> dict[str, Any]:
     """A farm written by hand that refers to a Service, or has a backend of its own."""
     fields: dict[str, Any] = {"backends": [], "backendsFrom": {"service": service}} if service is not None else {}
     return raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], version=version, **fields)
+
+
+def test_what_a_node_says_of_a_namespace_makes_its_farms_dirty(writer: CacheWriter) -> None:
+    writer.put(FARMS, raw_service_farm())
+    writer.put(FARMS, raw_farm("other", namespace="crowd", addresses=[{"ip": "10.96.0.98", "ports": "80"}]))
+    writer.put(NFTLB_NODES, raw_nftlb_node(watermark="10"))
+    full = raw_nftlb_node(watermark="10", failed_namespaces=["crowd"], version=2)
+    assert writer.put(NFTLB_NODES, full) == Dirty(farms=frozenset({FarmKey("crowd", "other")}))
+    said = [{"namespace": "default", "name": "web--http", "generation": 1, "reason": "NoEffect", "message": ""}]
+    warned = raw_nftlb_node(watermark="10", failed_namespaces=["crowd"], warnings=said, version=3)
+    assert writer.put(NFTLB_NODES, warned) == Dirty(farms=frozenset({FARM}))
 
 
 def test_a_slice_makes_the_statuses_of_farms_dirty_that_refer_to_it(writer: CacheWriter) -> None:
@@ -305,7 +335,7 @@ def test_an_invalid_farm_claims_nothing(cache: Cache, writer: CacheWriter) -> No
     ],
 )
 def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(
-    writer: CacheWriter, before: dict[str, Any], after: dict[str, Any], dirty: set[str]
+    writer: CacheWriter, clock: FakeClock, before: dict[str, Any], after: dict[str, Any], dirty: set[str]
 ) -> None:
     writer.put(FARMS, raw_service_farm(version=10))
     writer.put(
@@ -319,7 +349,9 @@ def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(
     writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
     writer.set_progress(FarmKey("default", "behind"), accepted=True, unfinished_since=None, endpoints_since=30)
     writer.put(NFTLB_NODES, raw_nftlb_node(**before))
-    assert {key.name for key in writer.put(NFTLB_NODES, raw_nftlb_node(version=2, **after)).farms} == dirty
+    found = writer.put(NFTLB_NODES, raw_nftlb_node(version=2, **after))
+    clock.time += HOLD_S
+    assert {key.name for key in (found | writer.settle_nodes()).farms} == dirty
 
 
 def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cache, writer: CacheWriter) -> None:
@@ -334,10 +366,81 @@ def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cach
     assert (len(cache.unfinished), len(cache.endpoints_unfinished)) == (0, 0)
 
 
-def test_a_new_node_and_a_gone_one_matter_to_all_farms(writer: CacheWriter) -> None:
+def test_a_new_node_and_a_gone_one_matter_to_all_farms(writer: CacheWriter, clock: FakeClock) -> None:
     writer.put(FARMS, raw_service_farm())
-    assert writer.put(NFTLB_NODES, raw_nftlb_node()).farms == {FARM}
-    assert writer.remove(NFTLB_NODES, raw_nftlb_node(version=2)).farms == {FARM}
+    writer.put(POLICIES, raw_policy())
+    everything = Dirty(farms=frozenset({FARM}), policies=frozenset({PolicyKey("default", "list")}))
+    assert writer.put(NFTLB_NODES, raw_nftlb_node()) == everything
+    assert writer.remove(NFTLB_NODES, raw_nftlb_node(version=2)) == NOTHING, "it may be back in a moment"
+    clock.time += HOLD_S
+    assert writer.settle_nodes() == everything
+
+
+def test_the_farms_of_services_are_counted_before_they_are_made(cache: Cache, writer: CacheWriter) -> None:
+    def ports(count: int) -> list[Any]:
+        return [{"name": f"p{number}", "port": number} for number in range(1, count + 1)]
+
+    def put(name: str, created: int, count: int, version: int = 1) -> frozenset[ServiceKey]:
+        stamp = f"2026-01-0{created}T00:00:00Z"
+        raw = raw_service(name, created=stamp, ports=ports(count), version=version)
+        return writer.put(SERVICES, raw).services
+
+    young, middle, old = (ServiceKey("default", name) for name in ("young", "middle", "old"))
+    put("young", 3, 1)
+    put("middle", 2, 3)
+    assert not cache.budgets.refusal_of_service(young)
+    assert put("old", 1, 1) == {old, young}, "the oldest come first"
+    assert "need more farms than the 4" in cache.budgets.refusal_of_service(young)
+    assert not cache.budgets.refusal_of_service(middle)
+    assert put("middle", 2, 2, version=2) == {middle, young}
+    assert not cache.budgets.refusal_of_service(young)
+    put("old", 1, 9, version=2)
+    assert not cache.budgets.refusal_of_service(old), "no more than three of its ports are served"
+
+
+def test_a_farm_by_hand_that_does_not_fit_owns_nothing(cache: Cache, writer: CacheWriter) -> None:
+    def farm(number: int, ip: str) -> dict[str, Any]:
+        addresses = [{"ip": ip, "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]
+        return raw_farm(f"f{number}", addresses=addresses, created=f"2026-01-0{number}T00:00:00Z", version=number)
+
+    for number in range(1, 6):
+        writer.put(FARMS, farm(number, f"10.0.0.{number}"))
+    young, rival = FarmKey("default", "f5"), FarmKey("other", "rival")
+    assert "more farms than the 4" in cache.budgets.refusal_of_farm(young)
+    raw = raw_farm("rival", namespace="other", addresses=[{"ip": "10.0.0.5", "ports": "80"}])
+    writer.put(FARMS, {**raw, "metadata": {**raw["metadata"], "creationTimestamp": "2026-02-01T00:00:00Z"}})
+    assert cache.conflicts.get(rival) is None
+    dirty = writer.remove(
+        FARMS, {**farm(1, "10.0.0.1"), "metadata": {**farm(1, "")["metadata"], "resourceVersion": "9"}}
+    )
+    assert {young, rival} <= dirty.farms
+    assert not cache.budgets.refusal_of_farm(young)
+    loss = cache.conflicts.get(rival)
+    assert loss is not None
+    assert [conflict.winner for conflict in loss.conflicts] == [young]
+
+
+def test_a_policy_that_does_not_fit_is_refused(cache: Cache, writer: CacheWriter) -> None:
+    for name in ("a", "b", "c"):
+        writer.put(POLICIES, raw_policy(name))
+    last = PolicyKey("default", "c")
+    assert "2 policies" in cache.budgets.refusal_of_policy(last)
+    assert writer.remove(POLICIES, raw_policy("a", version=11)).policies == {PolicyKey("default", "a"), last}
+    assert not cache.budgets.refusal_of_policy(last)
+
+
+def test_what_is_too_long_in_a_service_is_cut_before_it_is_parsed(cache: Cache, writer: CacheWriter) -> None:
+    many = [f"203.0.{number // 256}.{number % 256}" for number in range(5000)]
+    status = {"loadBalancer": {"ingress": [{"ip": ip} for ip in many]}}
+    ports = [{"name": f"p{number}", "port": number} for number in range(1, 5000)]
+    raw = raw_service(externalIPs=many, loadBalancerSourceRanges=many, ports=ports, status=status)
+    writer.put(SERVICES, raw)
+    service = cache.services.get(WEB)
+    assert service is not None
+    found = external_addresses(service)
+    assert len(service.spec.ports) == 4
+    assert {len(service.spec.external_ips), len(service.status.load_balancer.ingress)} == {65}
+    assert {problem.reason for problem in found.problems} >= {"TooManyAddresses", "TooManySourceRanges"}
 
 
 def test_a_list_shows_what_is_gone_but_not_what_is_younger_than_itself(writer: CacheWriter) -> None:

@@ -80,7 +80,7 @@ def test_a_merge_patch_removes_what_others_added_to_the_reference() -> None:
 )
 def test_no_farm_is_made_of(refused: dict[str, Any]) -> None:
     assert build(service(**refused)).farms == ()
-    assert port_keys(service(**refused)) == ()
+    assert port_keys(service(**refused), 1024) == ()
 
 
 @pytest.mark.parametrize(

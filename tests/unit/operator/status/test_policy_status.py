@@ -1,13 +1,23 @@
 """What is told of a policy."""
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from kube_nftlb.api.budgets import Limits
+from kube_nftlb.kube.event_limits import Finding
+from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.kube.resources import POLICIES
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.cache.policy_record import PolicyRecord, parse_policy
-from kube_nftlb.operator.status.policy_status import decide
+from kube_nftlb.operator.status.policy_status import PolicyStatuses, decide
 from tests.builders import raw_nftlb_node, raw_policy
+from tests.fakes.kube import FakeKube
+from tests.fakes.virtual_time import VirtualTime
 
 NOW = "2026-06-01T00:00:00Z"
 LATER = "2026-06-02T00:00:00Z"
@@ -39,6 +49,45 @@ def test_a_policy_is_programmed_where_the_policy_watermark_has_passed_it(
     status = decide(record(), 3, nodes, NOW)
     assert (status.nodes, status.conditions[0].reason) == (shown, reason)
     assert (status.cidrs, status.farms) == (2, 3)
+
+
+def test_a_policy_beyond_the_budget_is_on_no_node() -> None:
+    status = decide(record(), 3, [node("a", "10")], NOW, "too many")
+    said = {each.type: (each.status, each.reason, each.message) for each in status.conditions}
+    assert said["Accepted"] == ("False", "TooManyPolicies", "too many")
+    assert said["Programmed"][:2] == ("False", "NotAccepted")
+    assert status.nodes == "0/1"
+
+
+class RecordingEvents(Events):
+    """Events that are only recorded."""
+
+    def __init__(self) -> None:
+        self.told: set[tuple[str, str]] = set()
+
+    def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
+        self.told |= {(subject.name, finding.reason) for finding in findings}
+
+
+async def test_namespaces_take_turns_and_what_does_not_fit_is_told(virtual_time: VirtualTime) -> None:
+    kube, writer, events = FakeKube(), CacheWriter(Cache(limits=Limits(policies=2))), RecordingEvents()
+    kube.delay_s = 0.01
+    statuses = PolicyStatuses(kube, writer, events, virtual_time.now)
+    for raw in (*(raw_policy(f"p{number:03}", namespace="crowd") for number in range(300)), raw_policy("one")):
+        kube.put(POLICIES, raw)
+        statuses.mark(writer.put(POLICIES, raw).policies)
+    task = asyncio.create_task(statuses.write())
+    await asyncio.sleep(30)
+    task.cancel()
+    written = [write.name for write in kube.writes]
+    assert written.index("one") < 5
+    assert len(written) == 301, "once each"
+    assert events.told == {(f"p{number:03}", "TooManyPolicies") for number in range(2, 300)}
+    statuses.mark(writer.remove(POLICIES, raw_policy("p000", namespace="crowd", version=1000)).policies)
+    task = asyncio.create_task(statuses.write())
+    await asyncio.sleep(5)
+    task.cancel()
+    assert [write.name for write in kube.writes[301:]] == ["p002"]
 
 
 def test_the_sentence_names_the_nodes_that_are_awaited() -> None:

@@ -79,7 +79,7 @@ class RecordingEvents(Events):
 
 class Operator:
     def __init__(self, clock: Callable[[], float]) -> None:
-        cache = Cache()
+        cache = Cache(clock=clock)
         self.writer = CacheWriter(cache)
         self.farm_writer = _FarmWriter(self.writer)
         self.events = RecordingEvents()
@@ -87,6 +87,13 @@ class Operator:
 
     def take(self, resource: Any, raw: Json) -> None:
         self.loop.mark(self.writer.put(resource, raw))
+
+    async def settle(self, seconds: int) -> None:
+        """Let time pass, as the operator does."""
+        for _ in range(seconds):
+            await asyncio.sleep(1)
+            self.loop.mark(self.writer.settle_nodes())
+        await asyncio.sleep(0.1)
 
     def programmed(self) -> list[str]:
         return [status["nodes"] for status in self.farm_writer.written]
@@ -132,6 +139,22 @@ async def test_a_failure_is_told_at_once(operator: Operator) -> None:
     operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", failed=[failed], version=2))
     await asyncio.sleep(0.05)
     assert operator.programmed() == ["0/2"]
+
+
+async def test_a_node_that_flaps_has_no_status_written_and_one_that_stays_away_one(operator: Operator) -> None:
+    for name in ("n1", "n2"):
+        operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="10", version=2))
+    await operator.settle(1)
+    assert operator.programmed() == ["2/2"]
+    for version in range(3, 63, 2):
+        operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", ready="False", version=version))
+        await operator.settle(1)
+        operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", version=version + 1))
+        await operator.settle(1)
+    assert operator.programmed() == ["2/2"]
+    operator.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="10", ready="False", version=70))
+    await operator.settle(6)
+    assert operator.programmed() == ["2/2", "1/2"]
 
 
 async def test_each_generation_is_waited_for_anew(operator: Operator) -> None:
@@ -248,6 +271,36 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
         turns += 1
     worker.cancel()
     assert turns >= 100
+
+
+async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
+    class Stored(_FarmWriter):
+        async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+            await asyncio.sleep(0.001)
+            self.writes.append(f"apply {apply.key.name}")
+            metadata = {**apply.body["metadata"], "resourceVersion": str(1000 + len(self.writes))}
+            metadata |= {"uid": apply.key.name, "generation": 1}
+            return Outcome.DONE, self.writer.put(FARMS, {**apply.body, "metadata": metadata})
+
+    # Not in virtual time: there are threads.
+    cache = CacheWriter(Cache())
+    writer = Stored(cache)
+    loop = Reconciler(cache, writer, RecordingEvents(), asyncio.get_running_loop().time, timing=TIMING)
+    ports = [{"name": f"p{port}", "port": port} for port in range(1, 601)]
+    for number in range(4):
+        loop.mark(cache.put(SERVICES, raw_service(f"large-{number}", namespace="crowd", ports=ports)))
+    workers = [asyncio.create_task(loop.work_on_services()) for _ in range(2)]
+    while len(writer.writes) < 10:
+        await asyncio.sleep(0.001)
+    loop.mark(cache.put(SERVICES, raw_service("small", ports=[{"name": "http", "port": 81}])))
+    before = len(writer.writes)
+    async with asyncio.timeout(100):
+        while len(writer.writes) < 2401:
+            await asyncio.sleep(0.001)
+    for worker in workers:
+        worker.cancel()
+    assert writer.writes.index("apply small--http") - before <= 5 * 128, "some turns, and not whole Services"
+    assert len(set(writer.writes)) == len(writer.writes) == 2401
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ async def test_a_start_up_file_that_cannot_be_written_stops_nothing(node: Node) 
     node.nft.damage()
     node.reader.foreign_changes += 1
     await until(lambda: node.loop.progress.drift_repaired > 0)
+    assert "start-up file" in node.loop.progress.last_error, "it lasts while it is not tried again"
+    (node.folder / "nftlb.new").rmdir()
+    await until(lambda: node.loop.progress.last_error == "")
 
 
 async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None:

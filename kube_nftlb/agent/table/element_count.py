@@ -1,0 +1,34 @@
+"""Estimate how many elements of maps and sets a farm has in nftables, from its spec alone. Pure: no I/O."""
+
+from functools import reduce
+from math import gcd
+
+from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.values import expand_ports
+
+_OF_EACH_LISTENER = 8
+"""In the agent table, and in those of either engine, if the farm uses every option."""
+_OF_NFTLB = 4
+
+
+def elements(spec: FarmSpec, node_addresses: int) -> int:
+    """Return the number of elements of a farm on a node with so many addresses for node ports; rather too many."""
+    listeners = sum(
+        (len(expand_ports(address.ports)) or 1) * (node_addresses if address.type == "NodePort" else 1)
+        for address in spec.addresses
+    )
+    of_backends = len({each.ip for each in spec.backends if each.source_address})
+    if spec.engine == "nftables":
+        of_backends += len({each.ip for each in spec.backends if each.mark is not None})
+        of_backends += _scheduled(spec)
+    else:
+        of_backends += _OF_NFTLB
+    return listeners * (_OF_EACH_LISTENER + of_backends) + len(spec.backends)
+
+
+def _scheduled(spec: FarmSpec) -> int:
+    common = reduce(gcd, (each.weight for each in spec.backends), 0) or 1
+    shares = sum(each.weight for each in spec.backends) // common
+    remembered = len(spec.backends) if spec.persistence != "none" else 0
+    # Clients of the node may have others.
+    return (shares + remembered) * (1 if spec.traffic_policy == "Cluster" else 2)

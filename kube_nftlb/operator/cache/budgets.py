@@ -1,0 +1,44 @@
+"""The budgets of namespaces, and the sentences for what does not fit. No I/O."""
+
+import sys
+
+from kube_nftlb.api.budgets import ENTRIES_PER_SHARE, Budget, Limits
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.endpointslices.slices import ServiceKey
+
+
+class Budgets:
+    """What namespaces have of each kind. The methods return why an object does not fit, or "" if it does."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.services: Budget[ServiceKey] = Budget(sys.maxsize, limits.farms)
+        """The Services, by the number of farms that they need: one that does not fit gets none."""
+        self.farms: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
+        self.policies: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
+
+    def refusal_of_farm(self, key: FarmKey) -> str:
+        """Judge a farm."""
+        if not self.farms.refuses(key):
+            return ""
+        sentence = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
+        large = f"one counts once for each {ENTRIES_PER_SHARE} of its ports and backends"
+        return f"{sentence}; those of Services come first, then older ones, and {large}; delete some"
+
+    def refusal_of_service(self, key: ServiceKey) -> str:
+        """Judge the farms of a Service."""
+        if not self.services.refuses(key):
+            return ""
+        sentence = f"the Services of the namespace need more farms than the {self.limits.farms}"
+        return (
+            f"{sentence} that the administrator allows: it is not served, older ones are; each port is a farm or more"
+        )
+
+    def refusal_of_policy(self, key: PolicyKey) -> str:
+        """Judge a policy."""
+        if not self.policies.refuses(key):
+            return ""
+        limits = f"{self.limits.policies} policies with {self.limits.policy_ranges} address ranges"
+        sentence = f"the namespace has more than the {limits} that the administrator allows"
+        return f"{sentence}; older policies come first; farms that refer to this one admit nobody"

@@ -1,0 +1,49 @@
+"""How many elements a farm has."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.table.element_count import elements
+from tests.builders import farm, raw_backend
+
+
+def backends(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        raw_backend(f"b{number}", f"10.244.{number // 250}.{number % 250 + 1}", **fields) for number in range(count)
+    ]
+
+
+RANGE = [{"ip": "10.96.0.10", "ports": "1001-2024"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "least", "most"),
+    [
+        pytest.param({}, 4, 20, id="a small farm"),
+        pytest.param({"addresses": RANGE, "backends": backends(200)}, 1024, 15_000, id="ports alone"),
+        pytest.param(
+            {"addresses": RANGE, "backends": backends(200, sourceAddress="10.0.0.9")},
+            204_800,
+            220_000,
+            id="source addresses of backends at each port",
+        ),
+        pytest.param(
+            {"addresses": RANGE, "backends": backends(200), "engine": "nftables"},
+            204_800,
+            220_000,
+            id="backends at each port",
+        ),
+        pytest.param(
+            {"backends": backends(200, weight=3), "engine": "nftables"}, 200, 500, id="equal weights count once"
+        ),
+        pytest.param(
+            {"addresses": [{"type": "NodePort", "ports": "30080"}], "backends": backends(9), "engine": "nftables"},
+            27,
+            80,
+            id="a node port, on each of three addresses",
+        ),
+    ],
+)
+def test_a_farm_has_about_as_many(fields: dict[str, Any], least: int, most: int) -> None:
+    assert least <= elements(farm(**fields).spec, 3) <= most
