@@ -51,7 +51,7 @@ class NftlbClient:
         self._lock = asyncio.Lock()
         self._on_request = on_request
         self.version = ""
-        """The version in the last answer, such as ``nftlb/1.0.7+kube-nftlb.1``; an unpatched nftlb says none."""
+        """The version in the last answer, such as ``nftlb/1.0.7+kube-nftlb.3``; an unpatched nftlb says none."""
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=TIMEOUT_S,
