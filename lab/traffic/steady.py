@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal["tcp", "udp", "udp-fixed"]
 """A new connection each time, a new flow each time, or always the same flow, from one source port."""
 
-SLOW_NS = 50_000_000
+SLOW_NS = 20_000_000
 _STALL_NS = 20_000_000
 """When the loop is this late the machine, or this process, was busy elsewhere."""
 _LOST_NS = {"tcp": 5_000_000_000, "udp": 1_000_000_000, "udp-fixed": 1_000_000_000}

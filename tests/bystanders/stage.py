@@ -8,11 +8,13 @@ from typing import Any
 
 from lab.traffic.steady import Kind, Stream
 from tests.builders.manifests import client_pod, service
+from tests.bystanders.verdict import CONTROL
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
 
 CLIENT = "client"
 """The host outside the cluster."""
 PORT = 7000
+_FAMILIES = ("ipv4", "ipv6")
 _INTERVAL_NS = 10_000_000
 _FARMS_PER_SERVICE = 4
 _PORTS = [
@@ -76,24 +78,29 @@ class Stage:
     def _places(self) -> dict[str, tuple[str, list[Stream]]]:
         """The clients, where they are, and what they try. Those in a pod and outside go through the first node."""
         first, last = self._cluster.lab.nodes[0], self._cluster.lab.nodes[-1]
-        streams: dict[str, list[Stream]] = {"a pod": [], "a node": [], "outside": []}
-        for number, family in enumerate(("ipv4", "ipv6")):
-            pod = {name: ip[number] for name, ip in self._ips().items()}[self._pods[-1]]
+        streams: dict[str, list[Stream]] = {place: self._controls() for place in ("a pod", "a node", "outside")}
+        ports = {name: self._node_ports(name) for name in _SERVICES}
+        for number, family in enumerate(_FAMILIES):
             vips = {name: self._cluster.vip(name, self._namespace, family) for name in _SERVICES}
-            ports = {name: self._node_ports(name) for name in _SERVICES}
-            for place in streams:
-                streams[place] += [
-                    Stream(f"control {kind} {family}", kind, pod, PORT, _INTERVAL_NS) for kind in ("tcp", "udp-fixed")
-                ]
-                if place != "outside":
-                    streams[place] += _streams(f"plain's {family}", vips["plain"], {"TCP": 80, "UDP": 80})
-                    streams[place] += _streams(f"sticky's {family}", vips["sticky"], {"TCP": 80})
-            node = str(first.addresses[number].ip)
-            streams["outside"] += _streams(f"plain's node port {family}", node, ports["plain"])
-            streams["outside"] += _streams(f"local's node port {family}", node, ports["local"])
+            for place in ("a pod", "a node"):
+                streams[place] += _streams(f"plain's {family}", vips["plain"], {"TCP": 80, "UDP": 80})
+                streams[place] += _streams(f"sticky's {family}", vips["sticky"], {"TCP": 80})
             streams["a node"] += _streams(f"plain's node port {family}", str(last.addresses[number].ip), ports["plain"])
+            for name in ("plain", "local"):
+                node_port = f"{name}'s node port {family}"
+                streams["outside"] += _streams(node_port, str(first.addresses[number].ip), ports[name])
         where = {"a pod": f"{self._namespace}/asking", "a node": last.name, "outside": CLIENT}
         return {place: (where[place], found) for place, found in streams.items()}
+
+    def _controls(self) -> list[Stream]:
+        """What leads to each pod without a Service: a pod's own process may be late, or the machine."""
+        ips = self._ips()
+        flows = [Stream(f"{CONTROL} {pod}", "udp-fixed", ips[pod][0], PORT, _INTERVAL_NS) for pod in self._pods]
+        last = ips[self._pods[-1]]
+        return flows + [
+            Stream(f"{CONTROL} {family}", "tcp", ip, PORT, _INTERVAL_NS)
+            for family, ip in zip(_FAMILIES, last, strict=True)
+        ]
 
     def _ips(self) -> dict[str, list[str]]:
         """The addresses of the pods, IPv4 first."""
@@ -131,7 +138,7 @@ class Stage:
 def _streams(name: str, host: str, ports: Mapping[str, int]) -> list[Stream]:
     kinds: dict[str, tuple[Kind, ...]] = {"TCP": ("tcp",), "UDP": ("udp", "udp-fixed")}
     return [
-        Stream(f"{kind} to {name}", kind, host, port, _INTERVAL_NS)
+        Stream(f"{kind} to {name}", kind, host, port, _INTERVAL_NS if kind == "tcp" else 2 * _INTERVAL_NS)
         for protocol, port in ports.items()
         for kind in kinds[protocol]
     ]
