@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from lab.traffic.steady import Kind, Stream
@@ -47,8 +48,15 @@ class Stage:
             cluster.apply(service(f"other-{number}", namespace, **_QUIET))
         for pod in (*self._pods, "asking"):
             cluster.wait("pod", pod, "Ready", namespace)
+        self._patience_s = 60 + farms / 4
         expected = (others + len(_SERVICES) + 1) * _FARMS_PER_SERVICE  # those of `local` are split
-        eventually(lambda: self._programmed() == expected, f"{expected} farms are on all nodes", 60 + farms / 4)
+        eventually(lambda: self._programmed() == expected, f"{expected} farms are on all nodes", self._patience_s)
+
+    def close(self) -> None:
+        """Delete the Services, and wait until no node has them: a thousand take longer than a namespace waits."""
+        self._cluster.api.delete_all("service", self._namespace)
+        forgotten = partial(self._cluster.has_forgotten, f"{self._namespace}.")
+        eventually(forgotten, "the nodes have forgotten the bystanders", self._patience_s)
 
     def _programmed(self) -> int:
         farms = self._cluster.get("farm", namespace=self._namespace)["items"]

@@ -3,6 +3,7 @@
 KUBE_NFTLB_BYSTANDER_FARMS has the numbers of farms to do it with, 10 by default; ``make bystanders`` does it with more.
 """
 
+import contextlib
 import os
 
 import pytest
@@ -18,8 +19,11 @@ _FARMS = [int(number) for number in os.environ.get("KUBE_NFTLB_BYSTANDER_FARMS",
 @pytest.mark.parametrize("farms", _FARMS)
 @pytest.mark.timeout(240 + 2 * max(_FARMS))
 def test_nobody_feels_the_edits_of_others(cluster: Cluster, namespace: str, farms: int) -> None:
-    with cluster.namespace() as theirs, cluster.namespace() as doomed:
-        stage = Stage(cluster, namespace, farms)
+    with (
+        cluster.namespace() as theirs,
+        cluster.namespace() as doomed,
+        contextlib.closing(Stage(cluster, namespace, farms)) as stage,
+    ):
         others = Others(cluster, theirs, doomed)
         with stage.hammered() as results:
             edits = list(others.edits())
