@@ -1,4 +1,4 @@
-"""``echo``: accept and close TCP connections, and send datagrams back, until SIGTERM. For ``steady``."""
+"""``echo``: send back what comes, over TCP and UDP, until SIGTERM. For ``steady``."""
 
 import contextlib
 import selectors
@@ -29,12 +29,40 @@ def echo(port: int, stop: threading.Event) -> dict[str, int]:
         print("begun", file=sys.stderr, flush=True)
         while not stop.is_set():
             for key, _ in selector.select(_LOOK_S):
-                with contextlib.suppress(OSError):  # nothing left, or the client is gone
-                    for _ in range(_AT_ONCE):
-                        if key.fileobj is listener:
-                            listener.accept()[0].close()
-                            counts["connections"] += 1
-                        else:
-                            datagrams.sendto(*datagrams.recvfrom(65536))
-                            counts["datagrams"] += 1
+                if key.fileobj is listener:
+                    counts["connections"] += _accept(listener, selector)
+                elif key.fileobj is datagrams:
+                    counts["datagrams"] += _send_back(datagrams)
+                elif isinstance(key.fileobj, socket.socket) and not _answer(key.fileobj):
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
     return counts
+
+
+def _accept(listener: socket.socket, selector: selectors.BaseSelector) -> int:
+    number = 0
+    with contextlib.suppress(OSError):  # nobody waits any more
+        for _ in range(_AT_ONCE):
+            connection, _peer = listener.accept()
+            connection.setblocking(False)
+            selector.register(connection, selectors.EVENT_READ)
+            number += 1
+    return number
+
+
+def _send_back(datagrams: socket.socket) -> int:
+    number = 0
+    with contextlib.suppress(OSError):  # nothing left, or the client is gone
+        for _ in range(_AT_ONCE):
+            datagrams.sendto(*datagrams.recvfrom(65536))
+            number += 1
+    return number
+
+
+def _answer(connection: socket.socket) -> bool:
+    """Send back what a client sent; return False if it is gone."""
+    try:
+        data = connection.recv(65536)
+        return bool(data) and connection.send(data) == len(data)
+    except OSError:
+        return False

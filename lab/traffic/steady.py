@@ -10,16 +10,18 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["tcp", "udp", "udp-fixed"]
-"""A new connection each time, a new flow each time, or always the same flow, from one source port."""
+Kind = Literal["tcp", "tcp-fixed", "udp", "udp-fixed"]
+"""A new connection or flow each time, or data in one that stays open: from one source port."""
 
 SLOW_NS = 20_000_000
 _STALL_NS = 20_000_000
 """When the loop is this late the machine, or this process, was busy elsewhere."""
-_LOST_NS = {"tcp": 5_000_000_000, "udp": 1_000_000_000, "udp-fixed": 1_000_000_000}
+_LOST_NS = {"tcp": 5_000_000_000, "tcp-fixed": 5_000_000_000, "udp": 1_000_000_000, "udp-fixed": 1_000_000_000}
+_CONNECT_S = 1
 _SWEEP_NS = 50_000_000
 _AGAIN_NS = 200_000_000
 _AGAIN = 25
@@ -64,12 +66,22 @@ class _Attempt:
 
 
 class _Flow:
-    """A flow from one source port: datagrams on their way by number."""
+    """A flow from one source port: when the numbers that are on their way were sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.waiting: dict[int, int] = {}
         self.next = 0
+        self._received = b""
+
+    def answered(self, data: bytes) -> Iterator[int]:
+        """Yield when the numbers were sent that came back now."""
+        self._received += data
+        while len(self._received) >= _NUMBER.size:
+            (number,) = _NUMBER.unpack_from(self._received)
+            self._received = self._received[_NUMBER.size :]
+            if (sent := self.waiting.pop(number, None)) is not None:
+                yield sent
 
 
 class Steady:
@@ -118,13 +130,21 @@ class Steady:
     def _begin(self, number: int, stream: Stream, now: int) -> None:
         self._records[number].attempts += 1
         try:
-            if stream.kind == "udp-fixed":
+            if stream.kind.endswith("-fixed"):
                 self._send(number, stream, now)
             else:
                 self._connect(number, stream, now)
         except OSError as error:
             # A node's own packets may be refused while they are sent.
-            self._records[number].failed.append((now, time.monotonic_ns(), _kind_of(error.errno)))
+            self._fail(number, now, _kind_of(error.errno))
+
+    def _fail(self, number: int, began: int, how: str) -> None:
+        self._records[number].failed.append((began, time.monotonic_ns(), how))
+        if self._streams[number].kind == "tcp-fixed" and (flow := self._flow_of.pop(number, None)):
+            # The next attempt opens another connection.
+            del self._flows[flow.socket.fileno()]
+            self._poll.unregister(flow.socket.fileno())
+            flow.socket.close()
 
     def _connect(self, number: int, stream: Stream, now: int) -> None:
         connection = _open(stream)
@@ -144,7 +164,7 @@ class Steady:
             self._flows[flow.socket.fileno()] = (number, flow)
             self._poll.register(flow.socket.fileno(), select.EPOLLIN)
         flow.next += 1
-        # An error is of this datagram, or was left by an earlier one.
+        # An error of a datagram is of this one, or was left by an earlier one.
         flow.socket.send(_NUMBER.pack(flow.next))
         flow.waiting[flow.next] = now
 
@@ -161,16 +181,18 @@ class Steady:
         with contextlib.suppress(BlockingIOError):
             while True:
                 try:
-                    answer = flow.socket.recv(64)
+                    data = flow.socket.recv(4096)
+                    problem = "" if data else "closed"
                 except ConnectionError as error:
-                    now = time.monotonic_ns()
+                    problem = _kind_of(error.errno)
+                if problem:
                     oldest = next(iter(flow.waiting), None)
-                    began = flow.waiting.pop(oldest) if oldest is not None else now
-                    record.failed.append((began, now, _kind_of(error.errno)))
-                else:
-                    (name,) = _NUMBER.unpack(answer)
-                    if (began := flow.waiting.pop(name, 0)) != 0:
-                        record.succeed(began, time.monotonic_ns())
+                    self._fail(number, flow.waiting.pop(oldest) if oldest else time.monotonic_ns(), problem)
+                    if number not in self._flow_of:
+                        return
+                    continue
+                for began in flow.answered(data):
+                    record.succeed(began, time.monotonic_ns())
 
     def _end(self, descriptor: int, attempt: _Attempt) -> None:
         stream, record = self._streams[attempt.stream], self._records[attempt.stream]
@@ -192,12 +214,12 @@ class Steady:
             record.succeed(attempt.began, now)
 
     def _sweep(self, now: int) -> None:
-        for number, flow in self._flows.values():
+        for number, flow in list(self._flows.values()):
             for name, began in list(flow.waiting.items()):
-                if now - began < _LOST_NS["udp-fixed"]:
+                if now - began < _LOST_NS[self._streams[number].kind]:
                     break
                 del flow.waiting[name]
-                self._records[number].failed.append((began, now, "no answer"))
+                self._fail(number, began, "no answer")
         for descriptor, attempt in list(self._open.items()):
             kind = self._streams[attempt.stream].kind
             if now - attempt.began < _LOST_NS[kind] or now - attempt.last < _AGAIN_NS:
@@ -229,6 +251,11 @@ class Steady:
 def _open(stream: Stream) -> socket.socket:
     """Return a socket that is connected, or is being connected."""
     family = socket.AF_INET6 if ":" in stream.host else socket.AF_INET
+    if stream.kind == "tcp-fixed":
+        connection = socket.create_connection((stream.host, stream.port), _CONNECT_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        return connection
     connection = socket.socket(family, socket.SOCK_STREAM if stream.kind == "tcp" else socket.SOCK_DGRAM)
     connection.setblocking(False)
     if stream.kind == "tcp":

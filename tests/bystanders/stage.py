@@ -144,7 +144,7 @@ class Stage:
 
 
 def _streams(name: str, host: str, ports: Mapping[str, int]) -> list[Stream]:
-    kinds: dict[str, tuple[Kind, ...]] = {"TCP": ("tcp",), "UDP": ("udp", "udp-fixed")}
+    kinds: dict[str, tuple[Kind, ...]] = {"TCP": ("tcp", "tcp-fixed"), "UDP": ("udp", "udp-fixed")}
     return [
         Stream(f"{kind} to {name}", kind, host, port, _INTERVAL_NS if kind == "tcp" else 2 * _INTERVAL_NS)
         for protocol, port in ports.items()
