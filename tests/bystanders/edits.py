@@ -38,7 +38,8 @@ _AFTERWARDS_S = 0.3
 class Others:
     """Services and pods in namespaces of their own."""
 
-    def __init__(self, cluster: Cluster, namespace: str, doomed: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, doomed: str, patience_s: float) -> None:
+        self._patience_s = patience_s
         self._cluster, self._namespace, self._doomed = cluster, namespace, doomed
         cluster.run("web", 3, namespace)
         for name in _SERVICES:
@@ -100,7 +101,11 @@ class Others:
 
     def _settled(self) -> None:
         """Wait until all nodes have the farms of the Services as they are."""
-        eventually(lambda: self._are_programmed(self._namespace, self._doomed), "all nodes have what was changed", 60)
+        eventually(
+            lambda: self._are_programmed(self._namespace, self._doomed),
+            "all nodes have what was changed",
+            self._patience_s,
+        )
 
     def _are_programmed(self, *namespaces: str) -> bool:
         for namespace in namespaces:

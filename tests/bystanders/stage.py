@@ -48,15 +48,15 @@ class Stage:
             cluster.apply(service(f"other-{number}", namespace, **_QUIET))
         for pod in (*self._pods, "asking"):
             cluster.wait("pod", pod, "Ready", namespace)
-        self._patience_s = 60 + farms / 4
+        self.patience_s = 60 + farms / 4
         expected = (others + len(_SERVICES) + 1) * _FARMS_PER_SERVICE  # those of `local` are split
-        eventually(lambda: self._programmed() == expected, f"{expected} farms are on all nodes", self._patience_s)
+        eventually(lambda: self._programmed() == expected, f"{expected} farms are on all nodes", self.patience_s)
 
     def close(self) -> None:
         """Delete the Services, and wait until no node has them: a thousand take longer than a namespace waits."""
         self._cluster.api.delete_all("service", self._namespace)
         forgotten = partial(self._cluster.has_forgotten, f"{self._namespace}.")
-        eventually(forgotten, "the nodes have forgotten the bystanders", self._patience_s)
+        eventually(forgotten, "the nodes have forgotten the bystanders", self.patience_s)
 
     def _programmed(self) -> int:
         farms = self._cluster.get("farm", namespace=self._namespace)["items"]

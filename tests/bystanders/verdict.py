@@ -60,10 +60,10 @@ def summary(results: Mapping[str, Mapping[str, Any]], edits: Sequence[Edit]) -> 
     attempts = sum(record["attempts"] for result in results.values() for record in result["streams"].values())
     stalled = {place: sum(ended - began for began, ended in merged(_stalls(each))) for place, each in results.items()}
     longest = max(stalled.values()) / 1e6
-    slowest = max(edits, key=lambda edit: edit.ended - edit.began)
-    took = (slowest.ended - slowest.began) / 1e9
+    slowest = sorted(edits, key=lambda edit: edit.began - edit.ended)[:3]
+    took = ", ".join(f"{edit.name} {(edit.ended - edit.began) / 1e9:.1f} s" for edit in slowest)
     return (
-        f"{attempts} attempts at bystanders and pods, {len(edits)} edits, the longest {slowest.name!r}, {took:.1f} s; "
+        f"{attempts} attempts at bystanders and pods, {len(edits)} edits, the longest {took}; "
         f"the machine stalled for {longest:.0f} ms"
     )
 

@@ -24,7 +24,7 @@ def test_nobody_feels_the_edits_of_others(cluster: Cluster, namespace: str, farm
         cluster.namespace() as doomed,
         contextlib.closing(Stage(cluster, namespace, farms)) as stage,
     ):
-        others = Others(cluster, theirs, doomed)
+        others = Others(cluster, theirs, doomed, stage.patience_s)
         with stage.hammered() as results:
             edits = list(others.edits())
     print(summary(results, edits))
