@@ -49,12 +49,17 @@ class Others:
         self._settled()
 
     def edits(self) -> Iterator[Edit]:
-        """Make one edit after the other; each is given when all nodes have it."""
+        """Make one edit after the other; each is given when all nodes have it, or do not get it."""
         for name, act in self._edits():
             began = time.monotonic_ns()
-            act()
-            self._settled()
-            yield Edit(name, began, time.monotonic_ns())
+            problem = ""
+            try:
+                act()
+                self._settled()
+            except AssertionError as error:
+                # The bystanders count whatever became of it.
+                problem = str(error)
+            yield Edit(name, began, time.monotonic_ns(), problem)
             time.sleep(_AFTERWARDS_S)
 
     def _edits(self) -> Iterator[tuple[str, Callable[[], object]]]:

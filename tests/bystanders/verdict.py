@@ -17,11 +17,13 @@ Window = tuple[int, int]
 
 
 class Edit(NamedTuple):
-    """A change of something else, from its request until all nodes had it."""
+    """A change of something else, from its request until all nodes had it, or nobody waited for it any more."""
 
     name: str
     began: int
     ended: int
+    problem: str = ""
+    """Why nobody waited."""
 
 
 class Disturbance(NamedTuple):

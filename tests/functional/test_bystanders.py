@@ -30,3 +30,4 @@ def test_nobody_feels_the_edits_of_others(cluster: Cluster, namespace: str, farm
     print(summary(results, edits))
     assert all(record["attempts"] > 100 for result in results.values() for record in result["streams"].values())
     assert told(judge(results, edits)) == []
+    assert [edit for edit in edits if edit.problem] == []
