@@ -4,7 +4,7 @@ nftlb merges what it is sent into what it has: a list is never shortened by a PO
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -41,11 +41,11 @@ class RemoveFarm:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveBackend:
-    """Delete a backend; this is cheapest if it is down already."""
+class RemoveBackends:
+    """Delete backends; this is cheapest if they are down already. An unpatched nftlb can delete only one at a time."""
 
     name: str
-    backend: str
+    backends: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RemoveSession:
     client: str
 
 
-Step = PutFarm | RemoveFarm | RemoveBackend | RemoveAddress | RemoveSession
+Step = PutFarm | RemoveFarm | RemoveBackends | RemoveAddress | RemoveSession
 
 
 def put_request(farms: Iterable[objects.Farm]) -> Request:
@@ -79,8 +79,11 @@ def request(step: Step) -> Request:
             return put_request([farm])
         case RemoveFarm(name):
             return Request("DELETE", f"/farms/{name}")
-        case RemoveBackend(name, backend):
+        case RemoveBackends(name, (backend,)):
             return Request("DELETE", f"/farms/{name}/backends/{backend}")
+        case RemoveBackends(name, backends):
+            gone = [{"name": backend, "action": "delete"} for backend in backends]
+            return Request("POST", "/farms", json.dumps({"farms": [{"name": name, "backends": gone}]}).encode())
         case RemoveAddress(name, address):
             return Request("DELETE", f"/farms/{name}/addresses/{address}")
         case RemoveSession(name, client):
@@ -103,13 +106,14 @@ def after(before: objects.Farm | None, step: Step) -> objects.Farm | None:
             )
         case RemoveFarm():
             return None
-        case RemoveBackend(_, backend):
-            sessions = {client: name for client, name in before.sessions.items() if name != backend} if before else {}
-            return before and replace(before, backends=_without(before.backends, backend), sessions=sessions)
+        case RemoveBackends(_, backends):
+            gone = set(backends)
+            sessions = {client: name for client, name in before.sessions.items() if name not in gone} if before else {}
+            return before and replace(before, backends=_without(before.backends, gone), sessions=sessions)
         case RemoveAddress(_, address):
-            return before and replace(before, addresses=_without(before.addresses, address))
+            return before and replace(before, addresses=_without(before.addresses, {address}))
         case RemoveSession(_, client):
-            return before and replace(before, sessions=_without(before.sessions, client))
+            return before and replace(before, sessions=_without(before.sessions, {client}))
 
 
 _RESTARTING = frozenset(
@@ -125,5 +129,5 @@ def restarts(before: objects.Farm | None, step: Step) -> bool:
     return any(before.options.get(key) != step.farm.options[key] for key in _RESTARTING & step.farm.options.keys())
 
 
-def _without(entries: Mapping[str, _T], name: str) -> dict[str, _T]:
-    return {key: entry for key, entry in entries.items() if key != name}
+def _without(entries: Mapping[str, _T], names: Set[str]) -> dict[str, _T]:
+    return {key: entry for key, entry in entries.items() if key not in names}

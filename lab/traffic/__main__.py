@@ -1,4 +1,4 @@
-"""``python -m lab.traffic count | hammer | stream | until-answers | until-refuses``."""
+"""``python -m lab.traffic count | hammer | stream | steady | echo | until-answers | until-refuses``."""
 
 import json
 import sys

@@ -1,6 +1,7 @@
 """The command line of ``python -m lab.traffic``."""
 
 import argparse
+import json
 import signal
 import sys
 import threading
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.traffic import count, hammer, stream, until
+from lab.traffic import count, echo, hammer, steady, stream, until
 from lab.traffic.ask import Target
 
 _TIMEOUT_S = 2.0
@@ -50,6 +51,12 @@ def _parser() -> argparse.ArgumentParser:
     streaming.add_argument("--rate", type=int, required=True, help="bytes per second")
     streaming.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="longest time without data")
 
+    steadily = actions.add_parser("steady", help="try the targets on standard input, until SIGTERM or for --seconds")
+    steadily.add_argument("--seconds", type=float)
+
+    echoing = actions.add_parser("echo", help="answer what `steady` sends, until SIGTERM")
+    echoing.add_argument("port", type=int)
+
     for name, text in (
         ("until-answers", "wait for the first answer"),
         ("until-refuses", "wait for 3 failures in a row"),
@@ -67,6 +74,13 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.action in ("steady", "echo"):
+        stop = _stop_at_sigterm()
+        if arguments.action == "echo":
+            return echo.echo(arguments.port, stop)
+        streams = [steady.Stream(*fields) for fields in json.loads(sys.stdin.readline())]
+        print("begun", file=sys.stderr, flush=True)
+        return steady.Steady(streams).run(stop, arguments.seconds)
     if arguments.action.startswith("until"):
         target = Target(arguments.host, arguments.port, _CONNECT_TIMEOUT_S)
         wait = until.until_answers if arguments.action == "until-answers" else until.until_refuses
@@ -76,9 +90,14 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         target = replace(target, source=arguments.source)
         run = count.count_udp if arguments.udp else count.count_tcp
         return run(target, arguments.number, arguments.source_port, arguments.same_source).summary()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = _stop_at_sigterm()
     if arguments.action == "stream":
         return stream.stream(target, arguments.rate, stop)
     print("begun", file=sys.stderr, flush=True)
     return hammer.hammer(target, arguments.seconds, arguments.threads, stop)
+
+
+def _stop_at_sigterm() -> threading.Event:
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop

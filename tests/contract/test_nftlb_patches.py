@@ -26,6 +26,7 @@ LINKS = ("in0", "in1")
 FAMILY = {"ipv4": ("ip", "10.0.0.{}", "10.1.0.{}"), "ipv6": ("ip6", "fd00::{}", "fd01::{}")}
 SUCCESS = {"response": "success"}
 LONG = 100 * "x"
+BACKENDS = {"a": "0x2", "b": "0x3", "c": "0x4", "d": "0x5"}
 
 
 class Daemon:
@@ -366,6 +367,27 @@ def test_server_header(nftlb: Daemon) -> None:
 def test_fully_random(nftlb: Daemon) -> None:
     nftlb.post(farm("one"))
     assert "masquerade fully-random" in nft("list", "chain", "ip", "nftlb", "postrouting")
+
+
+@pytest.mark.parametrize("mode", ["snat", "dnat"])
+def test_new_connections(nftlb: Daemon, mode: str) -> None:
+    nftlb.post({**farm("one", persistence="srcip"), "mode": mode})
+    (rule,) = re.findall(".* update @persist-one .*", nft("list", "chain", "ip", "nftlb", "filter-one"))
+    assert rule.split()[:6] == ["ct", "state", "new", "ct", "status", "!"]
+
+
+def test_removed_backends(nftlb: Daemon) -> None:
+    several = [{**farm("one")["backends"][0], "name": name, "mark": mark} for name, mark in BACKENDS.items()]
+    nftlb.post({**farm("one"), "backends": several})
+    nftlb.post({"name": "one", "backends": [{"name": "a", "state": "down"}]})
+    before = nft("list", "ruleset", "-a")
+    nftlb.delete("one/backends/a")
+    assert nft("list", "ruleset", "-a") == before, "nothing was written"
+    nftlb.post({"name": "one", "backends": [{"name": name, "action": "delete"} for name in "bc"]})
+    assert [backend["name"] for backend in nftlb.shown("one")["backends"]] == ["d"]
+    chain = nft("list", "chain", "ip", "nftlb", "nat-one")
+    assert re.findall(r"(0x\w+) : 10.1.0.1", chain) == ["0x80000005"]
+    assert nftlb.recoveries == 0
 
 
 def test_every_patch_is_applied_and_has_a_test() -> None:

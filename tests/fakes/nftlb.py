@@ -58,7 +58,7 @@ _VALUES = {
 }
 
 
-PATCHED = "nftlb/1.0.7+kube-nftlb.2"
+PATCHED = "nftlb/1.0.7+kube-nftlb.4"
 
 
 class FakeNftlb:
@@ -144,7 +144,10 @@ class FakeNftlb:
                         farm["addresses"].setdefault(entry["name"], {}).update(entry)
                 elif key == "backends":
                     for entry in value:
-                        farm["backends"].setdefault(entry["name"], dict(_BACKEND_DEFAULTS)).update(entry)
+                        if entry.get("action") == "delete":
+                            del farm["backends"][entry["name"]]
+                        else:
+                            farm["backends"].setdefault(entry["name"], dict(_BACKEND_DEFAULTS)).update(entry)
                 elif key in farm:
                     if value not in _VALUES.get(key, (value,)):
                         text += f". Parsing unknown value '{value}' in '{key}', using default '{_FARM_DEFAULTS[key]}'"

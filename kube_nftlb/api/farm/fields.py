@@ -130,7 +130,7 @@ class FarmFields(Model):
         Nftlb("persist-ttl"),
         Annotation(),
         Field(
-            description="Seconds after its last packet for which a client keeps its backend, with persistence.",
+            description="Seconds after its last new connection for which a client keeps its backend, with persistence.",
             alias="persistTTL",
             ge=1,
             le=86400,

@@ -436,6 +436,28 @@ def test_session_affinity_is_renewed_by_new_connections(bed: Testbed, pods: Pods
     assert len(seen) == 1, "in all for longer than the timeout"
 
 
+def test_session_affinity_is_not_renewed_by_an_open_connection(bed: Testbed, pods: Pods, service: Make) -> None:
+    """A27: packets of a connection that is open do not count, however many there are."""
+    web = service(**AFFINITY, sessionAffinityConfig={"clientIP": {"timeoutSeconds": 1}})
+    web.endpoints(*pods.servers, pods.second)
+    client = pods.clients[0].where
+    eventually(lambda: held(bed, client, web.ip(), 80) is not None, "one pod answers one client")
+    busy = bed.connect(client, web.ip())
+    pod = busy.ask().pod
+    seen = set[str]()
+
+    def moved() -> bool:
+        until = time.monotonic() + 1.4
+        while time.monotonic() < until:
+            assert busy.ask().pod == pod
+            time.sleep(0.1)
+        seen.update(bed.answering(client, web.ip(), number=1))
+        return bool(seen - {pod})
+
+    eventually(moved, "a client without new connections for longer is sent elsewhere")
+    assert busy.ask().pod == pod
+
+
 @pytest.mark.parametrize("kind", ["ClusterIP", "NodePort"])
 def test_session_affinity_is_switched(bed: Testbed, pods: Pods, service: Make, kind: str) -> None:
     """should be able to switch session affinity for service with type clusterIP / for NodePort service"""

@@ -8,14 +8,14 @@ A backend whose mark changes, or goes to another backend, is removed first and t
 with one mark. And before the persistence changes its sessions are removed, which the new one could not read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import (
     PutFarm,
     RemoveAddress,
-    RemoveBackend,
+    RemoveBackends,
     RemoveFarm,
     RemoveSession,
     Step,
@@ -52,7 +52,7 @@ def steps(
         if before is None:
             middle.append(PutFarm(farm))
             continue
-        for step in _clearance(before, farm):
+        for step in _clearance(before, farm, patched=patched):
             middle.append(step)
             before = after(before, step)
             assert before is not None  # noqa: S101 - only parts of it were removed
@@ -67,11 +67,12 @@ def steps(
             # With a backend nftlb removes its sessions.
             if client not in farm.sessions and (backend in farm.backends or backend not in before.backends)
         )
-        last.extend(RemoveBackend(name, backend) for backend in before.backends if backend not in farm.backends)
+        gone = [backend for backend in before.backends if backend not in farm.backends]
+        last.extend(_backends_removal(name, gone, patched=patched))
     return first + middle + last
 
 
-def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
+def _clearance(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> Iterator[Step]:
     """Yield the steps that must come before the farm can be merged."""
     if before.options.get("persistence") != farm.options.get("persistence"):
         yield from (RemoveSession(farm.name, client) for client in before.sessions)
@@ -84,7 +85,14 @@ def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
     ]
     if up := {each.name: objects.Backend(each.name, each.mark, "down", {}) for each in moved if each.state != "down"}:
         yield PutFarm(objects.Farm(farm.name, {}, {}, up))
-    yield from (RemoveBackend(farm.name, backend.name) for backend in moved)
+    yield from _backends_removal(farm.name, [backend.name for backend in moved], patched=patched)
+
+
+def _backends_removal(farm: str, backends: Sequence[str], *, patched: bool) -> list[Step]:
+    """Return the steps that remove backends: one, but with an unpatched nftlb (docs/nftlb-defects.md)."""
+    if not patched:
+        return [RemoveBackends(farm, (backend,)) for backend in backends]
+    return [RemoveBackends(farm, tuple(backends))] if backends else []
 
 
 def _must_be_new(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from kube_nftlb.agent.engine.nftlb.sessions import Sessions
 from kube_nftlb.netfilter.conntrack import Connections, Destination
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, Step
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackends, RemoveFarm, Step
 
 WATCH_S = 2
 """Stale connections are looked for until this long after a change: one may just have begun."""
@@ -45,12 +45,12 @@ def stale_after(
             case RemoveAddress(name, address):
                 farm = present[name]
                 left.closed.append(replace(farm, addresses={address: farm.addresses[address]}))
-            case RemoveBackend(name, backend):
-                mark = present[name].backends[backend].mark
-                taken = (
-                    mark in {other.mark for other in after.backends.values()} if (after := wanted.get(name)) else False
-                )
-                (left.moved if taken else left.gone).setdefault(name, set()).add(mark)
+            case RemoveBackends(name, backends):
+                marks = {present[name].backends[backend].mark for backend in backends}
+                taken = {other.mark for other in after.backends.values()} if (after := wanted.get(name)) else set()
+                for kind, found in ((left.moved, marks & taken), (left.gone, marks - taken)):
+                    if found:
+                        kind.setdefault(name, set()).update(found)
             case PutFarm(farm) if farm.name in present and (marks := _moved(farm, present[farm.name])):
                 left.moved.setdefault(farm.name, set()).update(marks)
     return left

@@ -41,7 +41,7 @@ def test_a_row_tells_all_of_a_field() -> None:
         "Service",
     )
     assert row.annotation == f"{names.ANNOTATION_PREFIX}persist-ttl"
-    assert "after its last packet" in row.meaning
+    assert "after its last new connection" in row.meaning
     assert BY_PATH["farm.spec.backendsFrom.overrides.weight"].annotated == "Pod"
     assert BY_PATH["farm.spec.backends.weight"].annotated == BY_PATH["farm.spec.backends.weight"].annotation == ""
     port = BY_PATH["farm.spec.backendsFrom.port"]

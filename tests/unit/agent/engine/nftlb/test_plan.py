@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackend, RemoveFarm, RemoveSession, after, request
+from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackends, RemoveFarm, RemoveSession, after, request
 from tests.builders.nftlb import address, backend, farm
 
 
@@ -40,7 +40,7 @@ def test_backends_are_exchanged_in_one_transaction_and_removed_after_it() -> Non
     put, remove = steps
     assert isinstance(put, PutFarm)
     assert {name: b.state for name, b in put.farm.backends.items()} == {"new": "up", "old": "down"}
-    assert remove == RemoveBackend("f", "old")
+    assert remove == RemoveBackends("f", ("old",))
 
 
 def test_an_address_is_added_before_the_old_one_goes() -> None:
@@ -145,9 +145,21 @@ def test_two_backends_swap_their_marks_one_after_the_other() -> None:
     before = farm("f", backend("a", 2), backend("b", 3), backend("c", 4))
     wanted = farm("f", backend("a", 3), backend("b", 2), backend("c", 4))
     steps = plan.steps({"f": before}, {"f": wanted})
-    assert steps[1:3] == [RemoveBackend("f", "a"), RemoveBackend("f", "b")]
-    assert isinstance(steps[3], PutFarm)
-    assert set(steps[3].farm.backends) == {"a", "b"}
+    assert steps[1] == RemoveBackends("f", ("a", "b"))
+    assert isinstance(steps[2], PutFarm)
+    assert set(steps[2].farm.backends) == {"a", "b"}
+
+
+def test_backends_go_in_one_request_but_one_by_one_from_an_unpatched_nftlb() -> None:
+    before, wanted = farm("f", *(backend(name, mark) for mark, name in enumerate("abc", 2))), farm("f", backend("a", 2))
+    removal = plan.steps({"f": before}, {"f": wanted})[-1]
+    assert removal == RemoveBackends("f", ("b", "c"))
+    assert request(removal).method == "POST"
+    left = after(before, removal)
+    assert left is not None
+    assert set(left.backends) == {"a"}
+    singles = plan.steps({"f": before}, {"f": wanted}, patched=False)[-2:]
+    assert [request(step)[:2] for step in singles] == [("DELETE", f"/farms/f/backends/{name}") for name in "bc"]
 
 
 def test_unpatched_nftlb_cannot_restart_a_persistent_farm_with_addresses() -> None:

@@ -1,0 +1,33 @@
+"""What is done to one Service is felt by no other: no connection fails, and none waits.
+
+KUBE_NFTLB_BYSTANDER_FARMS has the numbers of farms to do it with, 10 by default; ``make bystanders`` does it with more.
+"""
+
+import contextlib
+import os
+
+import pytest
+
+from tests.bystanders.edits import Others
+from tests.bystanders.stage import Stage
+from tests.bystanders.verdict import judge, summary, told
+from tests.functional.cluster import Cluster
+
+_FARMS = [int(number) for number in os.environ.get("KUBE_NFTLB_BYSTANDER_FARMS", "10").split()]
+
+
+@pytest.mark.parametrize("farms", _FARMS)
+@pytest.mark.timeout(240 + 2 * max(_FARMS))
+def test_nobody_feels_the_edits_of_others(cluster: Cluster, namespace: str, farms: int) -> None:
+    with (
+        cluster.namespace() as theirs,
+        cluster.namespace() as doomed,
+        contextlib.closing(Stage(cluster, namespace, farms)) as stage,
+    ):
+        others = Others(cluster, theirs, doomed, stage.patience_s)
+        with stage.hammered() as results:
+            edits = list(others.edits())
+    print(summary(results, edits))
+    assert all(record["attempts"] > 100 for result in results.values() for record in result["streams"].values())
+    assert told(judge(results, edits)) == []
+    assert [edit for edit in edits if edit.problem] == []
