@@ -65,6 +65,10 @@ def test_who_may_connect_is_kept_up_without_nftlb(
         conditions = cluster.get("nftlbnode", node)["status"]["conditions"]
         return str(next(each["status"] for each in conditions if each["type"] == "Ready"))
 
+    def failed() -> dict[str, str]:
+        found = cluster.get("nftlbnode", node)["status"].get("failedFarms", [])
+        return {each["name"]: each["reason"] for each in found}
+
     cluster.apply(policy("list", namespace, "deny", [NOBODY]))
     put()
     cluster.wait("farm", "kept", "Programmed", namespace)
@@ -86,7 +90,7 @@ def test_who_may_connect_is_kept_up_without_nftlb(
         put(f"{client_ip}/32", scheduler="weight")
         eventually(gets_in, "and changed again", SECONDS)
         eventually(lambda: ready() == "False", "the node says that nftlb is away", SECONDS)
-        eventually(lambda: cluster.reason("kept", namespace) == "Failed", "the farm says that it waits", SECONDS)
+        eventually(lambda: failed().get("kept") == "NftlbUnreachable", "it says that the farm waits", SECONDS)
     eventually(lambda: ready() == "True", "it is well again", 30)
     cluster.wait("farm", "kept", "Programmed", namespace)
     assert '"scheduler": "weight"' in cluster.nftlb(node, "GET", f"/farms/{namespace}.kept")
