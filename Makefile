@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint e2e image format crds reference chart docs bench bench-full lock clean
+.PHONY: help demo test unit lint e2e image format crds reference chart docs faults bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,10 @@ chart: .venv/ready ## Write the table in the chart's README anew from its values
 
 docs: .venv/ready ## Do what the documents say, and write down what came out
 	KUBE_NFTLB_RENEW_DOCS=1 $(BIN)/pytest tests/docs/test_pages.py
+
+faults: .venv/ready ## Break everything that can break, for hours, and count what clients notice (root)
+	@$(PYTHON) -m kube_nftlb lab binaries
+	$(BIN)/python -m tests.functional.faults
 
 bench: .venv/ready ## Measure this beside kube-proxy and others, in under 15 minutes (root)
 	$(BIN)/python -m benchmarks

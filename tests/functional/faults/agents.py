@@ -1,13 +1,12 @@
 """Agents without a data plane, many in one program: ``python -m tests.functional.faults.agents PREFIX NUMBER``.
 
-Each has the watches, the loop and the status of a real agent, and a connection pool of its own. Prints ``begun`` to
-standard error when all have told their first status, and runs until SIGTERM.
+Each has the watches, the loop and the status of a real agent, and a connection pool of its own. Prints ``begun``
+when all have programmed what there is, logs to standard error, and runs until it is killed.
 """
 
 import asyncio
 import os
 import resource
-import signal
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -90,29 +89,21 @@ class Agent:
 
 
 async def _run(prefix: str, number: int) -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    agents, tasks = [Agent(f"{prefix}-{index}") for index in range(number)], []
-    for agent in agents:
-        tasks.append(asyncio.create_task(agent.run()))
-        await asyncio.sleep(_APART_S)
-    while not all(agent.settled for agent in agents):
-        await asyncio.sleep(0.2)
-    print("begun", file=sys.stderr, flush=True)
-    stopped = asyncio.create_task(stop.wait())
-    done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    for task in (stopped, *tasks):
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done - {stopped}:
-        task.result()
+    agents = [Agent(f"{prefix}-{index}") for index in range(number)]
+    async with asyncio.TaskGroup() as group:
+        for agent in agents:
+            group.create_task(agent.run())
+            await asyncio.sleep(_APART_S)
+        while not all(agent.settled for agent in agents):
+            await asyncio.sleep(0.2)
+        print("begun", flush=True)
 
 
 def main() -> None:
     """Run the agents."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    logs.configure("ERROR", "console")
+    logs.configure("WARNING", "json")
     asyncio.run(_run(sys.argv[1], int(sys.argv[2])))
 
 

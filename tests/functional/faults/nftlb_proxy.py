@@ -36,15 +36,15 @@ def as_it_is(_: bytes, ask: Callable[[], bytes]) -> bytes:
     return ask()
 
 
-def garbage(_: bytes, ask: Callable[[], bytes]) -> bytes:
+def garbage(_: bytes, _ask: Callable[[], bytes]) -> bytes:
     return answer("200 OK", bytes(range(256)) * 4)
 
 
-def no_http(_: bytes, ask: Callable[[], bytes]) -> bytes:
+def no_http(_: bytes, _ask: Callable[[], bytes]) -> bytes:
     return b"\x00\xff\x00garbage\r\n\r\n"
 
 
-def error_500(_: bytes, ask: Callable[[], bytes]) -> bytes:
+def error_500(_: bytes, _ask: Callable[[], bytes]) -> bytes:
     return answer("500 Internal Server Error", b"")
 
 
@@ -53,12 +53,12 @@ def half(_: bytes, ask: Callable[[], bytes]) -> bytes:
     return whole[: len(whole) // 2]
 
 
-def half_json(_: bytes, ask: Callable[[], bytes]) -> bytes:
+def half_json(_: bytes, _ask: Callable[[], bytes]) -> bytes:
     """A whole answer as far as HTTP tells."""
     return answer("200 OK", b'{"farms": [{"name": "on')
 
 
-def nothing(_: bytes, ask: Callable[[], bytes]) -> bytes:
+def nothing(_: bytes, _ask: Callable[[], bytes]) -> bytes:
     return b""
 
 

@@ -49,7 +49,9 @@ def faults() -> list[Fault]:
 
 def api_is_back(cluster: Cluster) -> None:
     eventually(
-        lambda: cluster.try_kubectl("get", "nodes", "--request-timeout=2s").returncode == 0, "the API server answers", 60
+        lambda: cluster.try_kubectl("get", "nodes", "--request-timeout=2s").returncode == 0,
+        "the API server answers",
+        60,
     )
 
 
@@ -81,9 +83,7 @@ def converges(cluster: Cluster, web: Web, name: str) -> None:
 
 def is_forgotten(cluster: Cluster, web: Web, name: str) -> None:
     cluster.delete("service", name, web.namespace)
-    eventually(
-        lambda: cluster.has_forgotten(f"{web.namespace}.{name}--"), f"every node has forgotten {name}", WITHIN_S
-    )
+    eventually(lambda: cluster.has_forgotten(f"{web.namespace}.{name}--"), f"every node has forgotten {name}", WITHIN_S)
 
 
 def endure(cluster: Cluster, web: Web, fault: Fault, name: str) -> Load:
