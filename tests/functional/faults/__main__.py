@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.scope import Scope
-from tests.functional.faults import report
+from tests.functional.faults import report, suite
 
 SUITE = Path(__file__).parent
 
@@ -18,13 +18,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.functional.faults", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("dist/faults"), metavar="DIR", help="folder of the records")
     arguments, options = parser.parse_known_args()
-    machine.write(arguments.out, {**machine.describe([], Scope(full=True)), "command": "make faults"})
-    long = {"KUBE_NFTLB_TEST_FAULTS": "long", "KUBE_NFTLB_FAULT_RECORDS": str(arguments.out.absolute())}
+    form = os.environ.get(suite.FORM_VARIABLE) or suite.LONG_FORM
+    command = " ".join([f"{suite.FORM_VARIABLE}={form} python -m {__package__}", *options])
+    machine.write(arguments.out, {**machine.describe([], Scope(full=form == suite.LONG_FORM)), "command": command})
+    form_and_folder = {suite.FORM_VARIABLE: form, suite.FOLDER_VARIABLE: str(arguments.out.absolute())}
     statuses = []
     for engine in ("nftlb", "nftables"):
-        environment = {**os.environ, **long, "KUBE_NFTLB_TEST_ENGINE": engine}
-        command = [sys.executable, "-m", "pytest", str(SUITE), *options]
-        statuses.append(subprocess.run(command, env=environment, check=False).returncode)
+        environment = {**os.environ, **form_and_folder, "KUBE_NFTLB_TEST_ENGINE": engine}
+        argv = [sys.executable, "-m", "pytest", str(SUITE), *options]
+        statuses.append(subprocess.run(argv, env=environment, check=False).returncode)
     print(report.write(arguments.out, arguments.out))
     return max(statuses)
 

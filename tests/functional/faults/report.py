@@ -14,7 +14,7 @@ PAGE = "reliability.md"
 _INTRODUCTION = """
 What happens to traffic while parts fail. The suite in `tests/functional/faults` starts clusters on one machine,
 puts load on a Service, breaks something, and looks what clients notice and how soon everything is as it should be.
-CI runs a short form of it; `make faults` runs the long form, from whose records this page is made.
+CI runs a short form of it, `make faults` the long form; this page is made from the records of the runs below.
 """
 
 _TERMS = (
@@ -42,7 +42,7 @@ CHAPTERS = (
         "processes",
         "A program is killed or frozen",
         """
-        In random order, under load, each is killed (SIGKILL) or frozen (SIGSTOP) for up to 20 s. Meanwhile, or
+        In random order, under load, each is killed (SIGKILL) or frozen (SIGSTOP) for some seconds. Meanwhile, or
         right afterwards if there is no API server, a Service is made; "served again after" is the time from the end
         of the fault until all nodes serve it. With the engine nftables no fault may fail a connection, with nftlb
         none but the death of nftlb, which takes the rules of its farms away when it starts, and loads them again.
@@ -61,7 +61,7 @@ CHAPTERS = (
     Chapter(
         "API server",
         "The API server is away",
-        "Its packets are dropped by a rule on the node, or it is stopped, for ten minutes.",
+        "Its packets are dropped by a rule on the node, or it is stopped,.",
     ),
     Chapter(
         "disk",
@@ -74,14 +74,14 @@ CHAPTERS = (
     Chapter(
         "storm",
         "A storm of endpoints",
-        "The endpoints of one Service change as fast as the API server takes it, up to 1,000 a second for 30 s.",
+        "The endpoints of one Service change as fast as the API server takes it, up to 1,000 a second.",
     ),
     Chapter(
         "churn",
         "A day of changes",
         """
         Dual-stack Services are made, changed, scaled and deleted under load, without a pause, and what programs and
-        kernel hold is compared with what they held after the first tenth.
+        kernel hold is compared with what they held after the first rounds.
         """,
     ),
     Chapter(

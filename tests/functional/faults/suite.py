@@ -12,9 +12,11 @@ from typing import TypeVar
 from benchmarks.records import Records
 from tests.engine import ENGINE
 
-LONG = os.environ.get("KUBE_NFTLB_TEST_FAULTS") == "long"
+FORM_VARIABLE, LONG_FORM = "KUBE_NFTLB_TEST_FAULTS", "long"
+FOLDER_VARIABLE = "KUBE_NFTLB_FAULT_RECORDS"
+LONG = os.environ.get(FORM_VARIABLE) == LONG_FORM
 SEED = int(os.environ.get("KUBE_NFTLB_FAULT_SEED") or random.randrange(1 << 32))  # noqa: S311 - nothing secret
-FOLDER = os.environ.get("KUBE_NFTLB_FAULT_RECORDS")
+FOLDER = os.environ.get(FOLDER_VARIABLE)
 
 _T = TypeVar("_T")
 

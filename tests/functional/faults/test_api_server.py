@@ -51,6 +51,7 @@ def test_traffic_goes_on_without_the_api_server_and_changes_arrive_afterwards(
     small: Cluster, small_web: Web, away: Callable[[Cluster], contextlib.AbstractContextManager[None]]
 ) -> None:
     node, namespace = small.nodes[0], small_web.namespace
+    told: dict[str, str | int | float] = {"fault": away.__name__, "seconds": AWAY_S}
     with small_web.loaded() as load:
         with away(small):
             if away is dropped:
@@ -65,7 +66,7 @@ def test_traffic_goes_on_without_the_api_server_and_changes_arrive_afterwards(
         small.apply(service("late", namespace, selector={"app": "web"}))
         pods, vip = small.pods("web", namespace), small.vip("late", namespace)
         eventually(lambda: small.answers(small_web.client, vip) == set(pods), "the change arrives", WITHIN_S)
-        suite.record("API server", "served again after", "s", time.monotonic() - began, away=away.__name__)
+        suite.record("API server", "served again after", "s", time.monotonic() - began, **told)
         small.farm_has("late--http", namespace, PODS)
-    suite.record("API server", "failed connections", "", load.failed, away=away.__name__)
+    suite.record("API server", "failed connections", "", load.failed, **told)
     assert load.failed == 0, load

@@ -20,7 +20,7 @@ PROGRAMS = ("agent", "nftlb", "operator", "apiserver", "etcd")
 OF_A_NODE = ("agent", "nftlb")
 OF_KUBERNETES = ("apiserver", "etcd")
 SIGNALS = ("SIGKILL", "SIGSTOP")
-ROUNDS = suite.by_form(1, 10)
+ROUNDS = suite.by_form(1, 4)
 WITHIN_S = 90
 
 
