@@ -46,7 +46,7 @@ def stopped(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.timeout(AWAY_S + 300)
-@pytest.mark.parametrize("away", [dropped, stopped], ids=["packets dropped", "stopped"])
+@pytest.mark.parametrize("away", suite.by_form([dropped], [dropped, stopped]), ids=lambda away: away.__name__)
 def test_traffic_goes_on_without_the_api_server_and_changes_arrive_afterwards(
     small: Cluster, small_web: Web, away: Callable[[Cluster], contextlib.AbstractContextManager[None]]
 ) -> None:

@@ -21,7 +21,8 @@ from tests.functional.faults import suite
 
 AGENTS = suite.by_form(25, 500)
 CHANGES = suite.by_form(2, 5)
-QUIET_S = suite.by_form(5, 120)
+QUIET_S = suite.by_form(3, 120)
+SETTLED_S = suite.by_form(3, 8)
 WITHIN_S = suite.by_form(60, 600)
 PROGRAMS = {"apiserver": "the API server", "etcd": "etcd", "operator": "the operator"}
 NODE_STATUS, FARM_STATUS = "APPLY nftlbnodes/status", "APPLY nftlbfarms/status"
@@ -167,7 +168,7 @@ def cost(meter: Meter, cluster: Cluster, change: Callable[[int], dict[str, Any]]
         wanted = change(number)
         eventually(lambda wanted=wanted: everywhere(cluster, **wanted), f"all nodes have {wanted}", WITHIN_S)  # type: ignore[misc]
         # Each node tells of it within seconds of the others.
-        time.sleep(5)
+        time.sleep(SETTLED_S)
     return meter.read() - before
 
 
