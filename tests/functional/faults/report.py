@@ -89,8 +89,9 @@ CHAPTERS = (
         "500 nodes",
         """
         Agents without a data plane, with the watches, the loop and the status of real ones, at a real API server;
-        "for" is what the figures are of. For each change each node writes a status. A quiet node asks for a list
-        and a watch of each of five kinds in a minute, as no watch lasts longer.
+        "for" is what the figures are of, those of a change without what quiet nodes ask for meanwhile. For each
+        change each node writes a status. A quiet node asks for a list and a watch of each of five kinds in a
+        minute, as no watch lasts longer.
         """,
     ),
     Chapter("conntrack", "The kernel's tables are full", "The long form fills them where the machine lets it."),
