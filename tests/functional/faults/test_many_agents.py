@@ -20,8 +20,8 @@ from tests.functional.cluster import Cluster, eventually
 from tests.functional.faults import suite
 
 AGENTS = suite.by_form(25, 500)
-CHANGES = suite.by_form(2, 5)
-QUIET_S = suite.by_form(3, 120)
+CHANGES = suite.by_form(2, 3)
+QUIET_S = suite.by_form(3, 60)
 SETTLED_S = suite.by_form(3, 8)
 WITHIN_S = suite.by_form(60, 600)
 PROGRAMS = {"apiserver": "the API server", "etcd": "etcd", "operator": "the operator"}
