@@ -1,4 +1,4 @@
-"""A lab of one node whose state has a folder of its own, for faults of the disk, the network and the kernel."""
+"""The Service under load; and a lab of one node whose state has a folder of its own, for faults of disk and kernel."""
 
 import contextlib
 import os
@@ -13,6 +13,11 @@ from tests.functional.faults.load import Web
 
 STATE = "/run/state"
 """In the lab's own /run, a tmpfs."""
+
+
+@pytest.fixture
+def web(cluster: Cluster, namespace: str) -> Web:
+    return Web.start(cluster, namespace)
 
 
 @pytest.fixture(scope="package")

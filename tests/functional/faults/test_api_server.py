@@ -48,25 +48,25 @@ def stopped(cluster: Cluster) -> Iterator[None]:
 @pytest.mark.timeout(AWAY_S + 300)
 @pytest.mark.parametrize("away", suite.by_form([dropped], [dropped, stopped]), ids=lambda away: away.__name__)
 def test_traffic_goes_on_without_the_api_server_and_changes_arrive_afterwards(
-    small: Cluster, small_web: Web, away: Callable[[Cluster], contextlib.AbstractContextManager[None]]
+    cluster: Cluster, web: Web, away: Callable[[Cluster], contextlib.AbstractContextManager[None]]
 ) -> None:
-    node, namespace = small.nodes[0], small_web.namespace
+    node, namespace = cluster.nodes[0], web.namespace
     told: dict[str, str | int | float] = {"fault": away.__name__, "seconds": AWAY_S}
-    with small_web.loaded() as load:
-        with away(small):
+    with web.loaded() as load:
+        with away(cluster):
             if away is dropped:
                 # The node does not hear of it.
-                small.apply(service("late", namespace, selector={"app": "web"}))
+                cluster.apply(service("late", namespace, selector={"app": "web"}))
             time.sleep(AWAY_S / 2)
             # What somebody else does to the rules is mended without anybody's help.
-            small.nft(node, "flush chain inet kube-nftlb refuse")
-            eventually(lambda: "reject" in small.nft(node, "list chain inet kube-nftlb refuse"), "it refuses", 10)
+            cluster.nft(node, "flush chain inet kube-nftlb refuse")
+            eventually(lambda: "reject" in cluster.nft(node, "list chain inet kube-nftlb refuse"), "it refuses", 10)
             time.sleep(AWAY_S / 2)
         began = time.monotonic()
-        small.apply(service("late", namespace, selector={"app": "web"}))
-        pods, vip = small.pods("web", namespace), small.vip("late", namespace)
-        eventually(lambda: small.answers(small_web.client, vip) == set(pods), "the change arrives", WITHIN_S)
+        cluster.apply(service("late", namespace, selector={"app": "web"}))
+        pods, vip = cluster.pods("web", namespace), cluster.vip("late", namespace)
+        eventually(lambda: cluster.answers(web.client, vip) == set(pods), "the change arrives", WITHIN_S)
         suite.record("API server", "served again after", "s", time.monotonic() - began, **told)
-        small.farm_has("late--http", namespace, PODS)
+        cluster.farm_has("late--http", namespace, PODS)
     suite.record("API server", "failed connections", "", load.failed, **told)
     assert load.failed == 0, load

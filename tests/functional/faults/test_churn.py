@@ -93,30 +93,30 @@ def raging(storm: Storm) -> Iterator[None]:
 
 @pytest.mark.timeout(suite.by_form(180, 400))
 def test_a_storm_of_endpoint_changes_fails_no_connection_and_delays_no_other_service(
-    small: Cluster, small_web: Web
+    cluster: Cluster, web: Web
 ) -> None:
-    namespace = small_web.namespace
-    with contextlib.closing(Storm(small, namespace, suite.chance())) as storm:
+    namespace = web.namespace
+    with contextlib.closing(Storm(cluster, namespace, suite.chance())) as storm:
         for number in range(SLICES):
             storm.write(number)
-        small.apply(service("storm", namespace, selector=None))
-        small.farm_has("storm--http", namespace, SLICES * ENDPOINTS)
+        cluster.apply(service("storm", namespace, selector=None))
+        cluster.farm_has("storm--http", namespace, SLICES * ENDPOINTS)
         storm.writes = 0
-        pods = small.pods("web", namespace)
-        with small_web.loaded() as load:
+        pods = cluster.pods("web", namespace)
+        with web.loaded() as load:
             began = time.monotonic()
             with raging(storm):
                 time.sleep(1)
                 fresh = time.monotonic()
-                small.apply(service("fresh", namespace, selector={"app": "web"}))
-                vip = small.vip("fresh", namespace)
+                cluster.apply(service("fresh", namespace, selector={"app": "web"}))
+                vip = cluster.vip("fresh", namespace)
                 eventually(
-                    lambda: small.answers(small_web.client, vip, number=4) == set(pods), "it answers", FRESH_WITHIN_S
+                    lambda: cluster.answers(web.client, vip, number=4) == set(pods), "it answers", FRESH_WITHIN_S
                 )
                 suite.record("storm", "a new Service meanwhile", "s", time.monotonic() - fresh, seconds=STORM_S)
             seconds = time.monotonic() - began
             ended = time.monotonic()
-            small.farm_has("storm--http", namespace, sum(map(sum, storm.ready)))
+            cluster.farm_has("storm--http", namespace, sum(map(sum, storm.ready)))
             suite.record(
                 "storm", "all nodes have the last change after", "s", time.monotonic() - ended, seconds=STORM_S
             )
@@ -181,20 +181,20 @@ def live_and_die(cluster: Cluster, web: Web, number: int) -> None:
 
 
 @pytest.mark.timeout(suite.by_form(240, 3600))
-def test_a_day_of_changes_leaves_nothing_behind(small: Cluster, small_web: Web) -> None:
+def test_a_day_of_changes_leaves_nothing_behind(cluster: Cluster, web: Web) -> None:
     before: Size | None = None
-    with small_web.loaded() as load:
+    with web.loaded() as load:
         for number in range(ROUNDS):
             if number == WARM_UP:
-                small.rolled_out("web", PODS, small_web.namespace)
-                before = size(small)
-            live_and_die(small, small_web, number)
-    small.rolled_out("web", PODS, small_web.namespace)
+                cluster.rolled_out("web", PODS, web.namespace)
+                before = size(cluster)
+            live_and_die(cluster, web, number)
+    cluster.rolled_out("web", PODS, web.namespace)
     assert before is not None
     # Statuses, Events and the state on disk follow within seconds.
     with contextlib.suppress(AssertionError):
-        eventually(lambda: size(small).rules == before.rules, "the kernel has what it had", 60)
-    after = size(small)
+        eventually(lambda: size(cluster).rules == before.rules, "the kernel has what it had", 60)
+    after = size(cluster)
     print(before[:2], before.rules, after[:2], after.rules, load)
     more = difflib.unified_diff(before.ruleset.splitlines(), after.ruleset.splitlines(), lineterm="", n=1)
     assert after.rules == before.rules, "\n".join(more)
