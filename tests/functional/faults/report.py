@@ -61,7 +61,7 @@ CHAPTERS = (
     Chapter(
         "API server",
         "The API server is away",
-        "Its packets are dropped by a rule on the node, or it is stopped,.",
+        "Its packets are dropped by a rule on the node, or, in the long form, it is stopped.",
     ),
     Chapter(
         "disk",

@@ -81,9 +81,9 @@ def without(spent: Spent, quiet: Spent, share: float) -> Spent:
     """What was spent on changes alone: ``quiet`` is what would have been spent meanwhile, times ``share``."""
     return Spent(
         {key: max(0, value - quiet.requests.get(key, 0) * share) for key, value in spent.requests.items()},
-        int(spent.sent - quiet.sent * share),
-        int(spent.received - quiet.received * share),
-        {program: value - quiet.cpu_s[program] * share for program, value in spent.cpu_s.items()},
+        max(0, int(spent.sent - quiet.sent * share)),
+        max(0, int(spent.received - quiet.received * share)),
+        {program: max(0, value - quiet.cpu_s[program] * share) for program, value in spent.cpu_s.items()},
     )
 
 

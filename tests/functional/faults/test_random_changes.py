@@ -22,7 +22,7 @@ from tests.functional.cluster import Cluster, eventually
 from tests.functional.faults import model, suite
 from tests.functional.faults.model import Verdict, World
 
-EXAMPLES, STEPS = suite.by_form((3, 12), (10, 30))
+EXAMPLES, STEPS = suite.by_form((6, 15), (15, 30))
 APPS = ("one", "two")
 NAMES = ("red", "green", "blue")
 SCHEDULERS = ("rr", "weight")
