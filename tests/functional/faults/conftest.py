@@ -22,6 +22,7 @@ def web(cluster: Cluster, namespace: str) -> Web:
 
 @pytest.fixture(scope="package")
 def small() -> Iterator[Cluster]:
+    """Its folder for the state is missing at first: programs that cannot write it go on."""
     on_node = {"KUBE_NFTLB_STATE_DIR": STATE}
     settings = {"operator": engine.OPERATOR, "agent": on_node, "nftlb": on_node}
     lab = Lab.up(f"faults-{os.getpid()}", nodes=1, settings=settings)
