@@ -242,5 +242,5 @@ def test_connections_go_where_an_independent_model_says(cluster: Cluster) -> Non
         ),
     )
     suite.record("model", "sequences", "", EXAMPLES)
-    suite.record("model", "steps each", "", STEPS)
+    suite.record("model", "steps at most", "", EXAMPLES * STEPS)
     suite.record("model", "contradictions", "", 0)
