@@ -142,7 +142,7 @@ def _origin(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for run in runs:
         hardware = f"{run['cpu']}, {run['cores']} cores, {run['memory_mb']} MB, Linux {run['kernel']}"
         versions = ", ".join(f"{name} {run['versions'][name]}" for name in ("kube-apiserver", "etcd", "nftlb", "nft"))
-        yield f"`{run['command']}`, {run['began'][:10]}, commit {run['commit']}; {hardware}; {versions}."
+        yield f"- `{run['command']}`, {run['began'][:10]}, commit {run['commit']}; {hardware}; {versions}."
 
 
 def _table(measured: Sequence[Record]) -> Iterator[str]:
