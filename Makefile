@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint e2e image format crds reference chart docs bystanders bench bench-full lock clean
+.PHONY: help demo test unit lint e2e image format crds reference chart docs bystanders faults bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +56,10 @@ bystanders: export KUBE_NFTLB_BYSTANDER_FARMS ?= 200 1000
 bystanders: .venv/ready ## Try Services that nobody touches while others change, among 200 and 1,000 farms, with both engines (root; minutes)
 	KUBE_NFTLB_TEST_ENGINE=nftlb $(BIN)/pytest -s tests/functional/test_bystanders.py
 	KUBE_NFTLB_TEST_ENGINE=nftables $(BIN)/pytest -s tests/functional/test_bystanders.py
+
+faults: .venv/ready ## Break everything that can break, for hours, and count what clients notice (root)
+	@$(PYTHON) -m kube_nftlb lab binaries
+	$(BIN)/python -m tests.functional.faults
 
 bench: .venv/ready ## Measure this beside kube-proxy and others, in under 15 minutes (root)
 	$(BIN)/python -m benchmarks

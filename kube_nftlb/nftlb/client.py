@@ -90,10 +90,16 @@ class NftlbClient:
             return True
 
     async def farms(self) -> dict[str, objects.Farm]:
-        """Return all farms that nftlb has, by name."""
-        body: dict[str, Any] = json.loads(await self.send(Request("GET", "/farms")))
+        """Return all farms that nftlb has, by name. Raises NftlbUnreachableError, also if the answer makes no sense."""
+        request = Request("GET", "/farms")
+        try:
+            body: dict[str, Any] = json.loads(await self.send(request))
+            farms = objects.parse(body)
+        except (errors.NftlbError, ValueError, KeyError, TypeError, AttributeError) as error:
+            sentence = f"{request.method} {request.path}: the answer is no list of farms: {error!r}"
+            raise errors.NftlbUnreachableError(sentence) from error
         self._another = False
-        return objects.parse(body)
+        return farms
 
     async def change(self, request: Request) -> None:
         """Send a request that changes something. Raises NftlbError for every answer but plain success."""

@@ -192,6 +192,9 @@ class Engines:
             if was_away or (self._nftlb.restarted() and not self._nftlb.programmed):
                 await self._nftlb.load()
             problems.append(await self._nftlb.maintain(busy=busy))
+            if was_away:
+                # It may answer, and not tell what it has.
+                await self._nftlb.load()
         except errors.EngineUnreachableError as error:
             self._leave(error)
         else:

@@ -62,6 +62,24 @@ async def test_a_broken_connection_is_unreachable_and_no_answer_of_nftlb(tmp_pat
         await client(tmp_path, nftlb.transport()).farms()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, content=bytes(range(256))),
+        httpx.Response(200, text='{"farms": [{"name": "on'),
+        httpx.Response(200, json=[]),
+        httpx.Response(200, json={"farms": [{"mode": "snat"}]}),
+        httpx.Response(500),
+        httpx.Response(401),
+    ],
+    ids=["garbage", "half", "another type", "without a name", "500", "401"],
+)
+async def test_an_nftlb_that_cannot_list_its_farms_is_unreachable(tmp_path: Path, answer: httpx.Response) -> None:
+    (tmp_path / "key").write_text(KEY)
+    with pytest.raises(errors.NftlbUnreachableError, match="GET /farms: the answer is no list of farms"):
+        await client(tmp_path, httpx.MockTransport(lambda _: answer)).farms()
+
+
 async def test_a_daemon_that_hangs_is_told_of_before_the_request_ends(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(KEY)
     told: list[str] = []

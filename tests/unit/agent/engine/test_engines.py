@@ -100,6 +100,23 @@ async def test_without_nftlb_its_farms_wait_and_others_go_on(both: Both) -> None
     assert not both.engines.unreachable
 
 
+async def test_an_nftlb_that_answers_but_does_not_tell_its_farms_stays_away(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await both.put(served("nftables"))
+
+    async def load() -> bool:
+        raise errors.EngineUnreachableError("garbage")
+
+    monkeypatch.setattr(both.nftlb, "load", load)
+    await both.engines.load()
+    assert await both.engines.maintain(busy=False) is None
+    assert both.engines.unreachable == "garbage"
+    monkeypatch.undo()
+    with pytest.raises(errors.EngineUnreachableError, match="answers again"):
+        await both.engines.maintain(busy=False)
+
+
 async def test_a_change_for_nftlb_that_goes_meanwhile_is_decided_again(both: Both) -> None:
     await both.put(served("nftables"))
     both.nftlb.reachable = False

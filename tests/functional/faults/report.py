@@ -1,0 +1,193 @@
+"""``python -m tests.functional.faults.report DIR --docs docs``: make docs/reliability.md from the records of a run."""
+
+import argparse
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import machine, records
+from benchmarks.records import Record
+
+PAGE = "reliability.md"
+
+_INTRODUCTION = """
+What happens to traffic while parts fail. The suite in `tests/functional/faults` starts clusters on one machine,
+puts load on a Service, breaks something, and looks what clients notice and how soon everything is as it should be.
+CI runs a short form of it, `make faults` the long form; this page is made from the records of the runs below.
+"""
+
+_TERMS = (
+    """
+    **connections, datagrams:** new TCP connections over IPv4, and UDP datagrams over IPv6 of one flow that lasts
+    and of new ones, from a pod to a Service with pods on both nodes. A connection has failed if it is refused,
+    reset, or not answered within 5 s; a datagram is lost if it is not answered within 1 s. Two downloads go on
+    meanwhile; none has broken.
+    """,
+    "**longest gap:** the longest time without a successful connection.",
+    "Times and sizes are medians, with the largest in brackets; numbers are of all rounds together.",
+)
+
+
+class Chapter(NamedTuple):
+    """A scenario on the page."""
+
+    scenario: str
+    title: str
+    text: str
+
+
+CHAPTERS = (
+    Chapter(
+        "processes",
+        "A program is killed or frozen",
+        """
+        In random order, under load, each is killed (SIGKILL) or frozen (SIGSTOP) for some seconds. Meanwhile, or
+        right afterwards if there is no API server, a Service is made; "served again after" is the time from the end
+        of the fault until all nodes serve it. With the engine nftables no fault may fail a connection, with nftlb
+        none but the death of nftlb, which takes the rules of its farms away when it starts, and loads them again.
+        """,
+    ),
+    Chapter(
+        "nftlb",
+        "nftlb answers, but wrongly",
+        """
+        A proxy before one node's nftlb spoils all its answers: bytes that are no HTTP or no JSON, half of an
+        answer, the status 500, none, or "success" for a change that was not made. "Told after" is the time from a
+        change that nftlb should get until the NftlbNode says so; "served again after" that from the end of the
+        fault until the change works. A farm that was not in the kernel is tried again after a minute.
+        """,
+    ),
+    Chapter(
+        "API server",
+        "The API server is away",
+        "Its packets are dropped by a rule on the node, or, in the long form, it is stopped.",
+    ),
+    Chapter(
+        "disk",
+        "The disk is full",
+        """
+        Nothing can be written where agent and nftlb keep their state. Changes are programmed all the same,
+        `lastError` of the NftlbNode says so, and both programs start again.
+        """,
+    ),
+    Chapter(
+        "storm",
+        "A storm of endpoints",
+        "The endpoints of one Service change as fast as the API server takes it, up to 1,000 a second.",
+    ),
+    Chapter(
+        "churn",
+        "A day of changes",
+        """
+        Dual-stack Services are made, changed, scaled and deleted under load, without a pause, and what programs and
+        kernel hold is compared with what they held after the first rounds.
+        """,
+    ),
+    Chapter(
+        "agents",
+        "500 nodes",
+        """
+        Agents without a data plane, with the watches, the loop and the status of real ones, at a real API server;
+        "for" is what the figures are of, those of a change without what quiet nodes ask for meanwhile. For each
+        change each node writes a status. A quiet node asks for a list and a watch of each of five kinds in a
+        minute, as no watch lasts longer.
+        """,
+    ),
+    Chapter("conntrack", "The kernel's tables are full", "The long form fills them where the machine lets it."),
+    Chapter(
+        "versions",
+        "Upgrade and downgrade",
+        "Agent, nftlb and operator are replaced by those of an earlier commit, and back, under load.",
+    ),
+    Chapter(
+        "model",
+        "Random changes and faults beside a model",
+        """
+        A state machine changes Services, pods, annotations and policies, breaks things between, and asks an
+        independent model where each connection must arrive, or that it must not.
+        """,
+    ),
+)
+
+
+def page(measured: Sequence[Record], runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page; ``runs`` describes the origin of the records."""
+    lines = [
+        "# Reliability",
+        "",
+        _words(_INTRODUCTION),
+        "",
+        *_origin(runs),
+        "",
+        *(f"- {_words(term)}" for term in _TERMS),
+        "",
+    ]
+    for chapter in CHAPTERS:
+        found = [record for record in measured if record.scenario == chapter.scenario]
+        if found:
+            lines += [f"## {chapter.title}", "", *([_words(chapter.text), ""] if chapter.text else [])]
+            lines += [*_table([record for record in found if not record.missing]), ""]
+            reasons = dict.fromkeys(each.missing for each in found if each.missing)
+            lines += [f"- not measured: {reason}" for reason in reasons]
+            lines += [""]
+    return "\n".join(lines).rstrip().replace("\n\n\n", "\n\n") + "\n"
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _origin(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for run in runs:
+        hardware = f"{run['cpu']}, {run['cores']} cores, {run['memory_mb']} MB, Linux {run['kernel']}"
+        versions = ", ".join(f"{name} {run['versions'][name]}" for name in ("kube-apiserver", "etcd", "nftlb", "nft"))
+        yield f"- `{run['command']}`, {run['began'][:10]}, commit {run['commit']}; {hardware}; {versions}."
+
+
+def _table(measured: Sequence[Record]) -> Iterator[str]:
+    """Yield one row for each engine and point, one column for each metric."""
+    rows: dict[tuple[str, ...], dict[str, list[Record]]] = {}
+    names: dict[str, None] = dict.fromkeys(name for record in measured for name in record.parameters)
+    metrics: dict[str, str] = {record.metric: record.unit for record in measured}
+    for record in measured:
+        point = (record.subject, *(str(record.parameters.get(name, "")) for name in names))
+        rows.setdefault(point, {}).setdefault(record.metric, []).append(record)
+    if not rows:
+        return
+    heads = ["engine", *names, *(f"{metric} ({unit})" if unit else metric for metric, unit in metrics.items())]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for point, values in sorted(rows.items(), key=lambda row: row[0][0]):
+        cells = [_cell(values[metric], unit) if metric in values else "-" for metric, unit in metrics.items()]
+        yield f"| {' | '.join([*point, *cells])} |"
+
+
+def _cell(found: Sequence[Record], unit: str) -> str:
+    values = [record.value for record in found]
+    if not unit:
+        return _number(sum(values))
+    return _number(statistics.median(values)) + (f" ({_number(max(values))})" if len(values) > 1 else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.2g}"
+
+
+def write(run: Path, docs: Path) -> Path:
+    """Write the page for the folder of a run, and return where it is."""
+    (docs / PAGE).write_text(page(records.read(run), machine.read(run)), encoding="utf-8")
+    return docs / PAGE
+
+
+def main() -> None:
+    """Make the page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.functional.faults.report", description=write.__doc__)
+    parser.add_argument("run", type=Path, metavar="DIR", help="folder of a run")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="folder for the page; default: the folder of the run")
+    arguments = parser.parse_args()
+    print(write(arguments.run, arguments.docs or arguments.run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Hundreds of agents at one API server: what they ask of it, and what one change costs it."""
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.processes import usage
+from lab.lab import Lab
+from tests import engine
+from tests.builders.manifests import service
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.faults import suite
+
+AGENTS = suite.by_form(25, 500)
+CHANGES = suite.by_form(2, 3)
+QUIET_S = suite.by_form(3, 60)
+SETTLED_S = suite.by_form(3, 8)
+WITHIN_S = suite.by_form(60, 600)
+PROGRAMS = {"apiserver": "the API server", "etcd": "etcd", "operator": "the operator"}
+NODE_STATUS, FARM_STATUS = "APPLY nftlbnodes/status", "APPLY nftlbfarms/status"
+WATCHED = ("nodes", "endpointslices", "nftlbfarms", "nftlbpolicies", "servicecidrs")
+LISTS = {f"{verb} {what}" for verb in ("LIST", "WATCH") for what in WATCHED}
+WHERE = "client"
+"""The agents have this place of the lab for themselves, so that its interface counts their bytes."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What was counted since the start, or between two moments."""
+
+    requests: dict[str, float]
+    sent: int
+    received: int
+    cpu_s: dict[str, float]
+
+    def __sub__(self, before: "Spent") -> "Spent":
+        return Spent(
+            {key: more for key, value in self.requests.items() if (more := value - before.requests.get(key, 0))},
+            self.sent - before.sent,
+            self.received - before.received,
+            {program: value - before.cpu_s[program] for program, value in self.cpu_s.items()},
+        )
+
+
+class Meter:
+    """Reads the counters of a lab."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._pids = {program: cluster.lab.pid(program) for program in PROGRAMS}
+
+    def read(self) -> Spent:
+        def interface() -> str:
+            return Path("/proc/thread-self/net/dev").read_text()
+
+        counted = self._cluster.lab.inside(WHERE, interface).partition("eth0:")[2].split()
+        cpu_s = {program: usage(pid).cpu_s for program, pid in self._pids.items()}
+        return Spent(self._requests(), int(counted[8]), int(counted[0]), cpu_s)
+
+    def _requests(self) -> dict[str, float]:
+        """The requests by verb and resource, of all clients."""
+        done = self._cluster.kubectl("get", "--raw", "/metrics")
+        found: dict[str, float] = {}
+        for line in done.splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                what = f"{labels['verb']} {labels['resource']}" + ("/status" if labels["subresource"] else "")
+                found[what] = found.get(what, 0) + float(line.rpartition(" ")[2])
+        return found
+
+
+def without(spent: Spent, quiet: Spent, share: float) -> Spent:
+    """What was spent on changes alone: ``quiet`` is what would have been spent meanwhile, times ``share``."""
+    return Spent(
+        {key: max(0, value - quiet.requests.get(key, 0) * share) for key, value in spent.requests.items()},
+        max(0, int(spent.sent - quiet.sent * share)),
+        max(0, int(spent.received - quiet.received * share)),
+        {program: max(0, value - quiet.cpu_s[program] * share) for program, value in spent.cpu_s.items()},
+    )
+
+
+def note(what: str, spent: Spent, share: float = 1) -> None:
+    """Record what was spent on one of so many changes, or in so many minutes."""
+    print(what, json.dumps(spent.requests), spent.sent, spent.received, spent.cpu_s)
+    told: dict[str, str | int | float] = {"agents": AGENTS, "for": what}
+    lists = sum(number for request, number in spent.requests.items() if request in LISTS)
+    for metric, number in (
+        ("statuses of nodes written", spent.requests.get(NODE_STATUS, 0)),
+        ("statuses of farms written", spent.requests.get(FARM_STATUS, 0)),
+        ("lists and watches", lists),
+    ):
+        suite.record("agents", metric, "", number / share, **told)
+    suite.record("agents", "to the agents", "kB", spent.received / share / 1000, **told)
+    suite.record("agents", "from the agents", "kB", spent.sent / share / 1000, **told)
+    for program, seconds in spent.cpu_s.items():
+        suite.record("agents", f"CPU time of {PROGRAMS[program]}", "s", seconds / share, **told)
+
+
+def node(name: str, number: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": {"podCIDRs": [f"10.{128 + number // 256}.{number % 256}.0/24"]},
+    }
+
+
+@contextlib.contextmanager
+def agents(cluster: Cluster, number: int) -> Iterator[None]:
+    """Run so many agents, and wait until each has told a status."""
+    for index in range(number):
+        cluster.apply(node(f"simulated-{index}", index))
+    program = f"exec python -m tests.functional.faults.agents simulated {number}"
+    log = cluster.lab.log_path("operator").with_name("agents.log")
+    process = cluster.lab.popen(WHERE, "sh", "-c", f"{program} 2>{log}")
+    assert process.stdout
+    try:
+        assert process.stdout.readline() == "begun\n", log.read_text()
+        eventually(lambda: len(ready(cluster)) == number + 1, "all agents are ready", WITHIN_S)
+        yield
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def ready(cluster: Cluster) -> list[str]:
+    return [
+        item["metadata"]["name"]
+        for item in cluster.get("nftlbnode")["items"]
+        for each in item.get("status", {}).get("conditions", [])
+        if (each["type"], each["status"]) == ("InSync", "True")
+    ]
+
+
+def put_slice(cluster: Cluster, ready_endpoints: int) -> None:
+    cluster.apply(
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "web-1",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "a-test"},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": [f"10.244.9.{number + 1}"], "conditions": {"ready": number < ready_endpoints}}
+                for number in range(10)
+            ],
+        }
+    )
+
+
+def everywhere(cluster: Cluster, **wanted: Any) -> bool:
+    """Whether all nodes have programmed the farm, with these fields of its spec or this many ready backends."""
+    farm = cluster.farm("web--http", "default") or {}
+    status = farm.get("status", {})
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    current = conditions.get("Programmed", {}).get("observedGeneration") == farm.get("metadata", {}).get("generation")
+    is_so = all(conditions.get(kind, {}).get("status") == "True" for kind in ("Programmed", "EndpointsProgrammed"))
+    found = {**farm.get("spec", {}), "readyBackends": status.get("readyBackends")}
+    return current and is_so and all(found.get(key) == value for key, value in wanted.items())
+
+
+def cost(meter: Meter, cluster: Cluster, quiet: Spent, change: Callable[[int], dict[str, Any]]) -> Spent:
+    """What CHANGES changes cost. Each returns what shows that all nodes have it."""
+    before, began = meter.read(), time.monotonic()
+    for number in range(CHANGES):
+        wanted = change(number)
+        eventually(lambda wanted=wanted: everywhere(cluster, **wanted), f"all nodes have {wanted}", WITHIN_S)  # type: ignore[misc]
+        # Each node tells of it within seconds of the others.
+        time.sleep(SETTLED_S)
+    return without(meter.read() - before, quiet, (time.monotonic() - began) / QUIET_S)
+
+
+@pytest.mark.engine("nftlb", "the agents have no engine")
+@pytest.mark.timeout(suite.by_form(240, 3600))
+def test_what_many_agents_ask_of_the_api_server() -> None:
+    lab = Lab.up(f"agents-{os.getpid()}", nodes=1, settings={"operator": engine.OPERATOR})
+    try:
+        with contextlib.closing(Cluster(lab)) as cluster:
+            cluster.apply(service("web", "default", selector=None))
+            put_slice(cluster, 1)
+            cluster.farm_has("web--http", "default", 1)
+            meter = Meter(cluster)
+            before = meter.read()
+            with agents(cluster, AGENTS):
+                note("the start of all", meter.read() - before)
+                time.sleep(QUIET_S)
+                before = meter.read()
+                time.sleep(QUIET_S)
+                quiet = meter.read() - before
+                note("a quiet minute", quiet, QUIET_S / 60)
+
+                def farm(number: int) -> dict[str, Any]:
+                    scheduler = ("weight", "symhash")[number % 2]
+                    cluster.apply(service("web", "default", {"scheduler": scheduler}, selector=None))
+                    return {"scheduler": scheduler}
+
+                def endpoint(number: int) -> dict[str, Any]:
+                    put_slice(cluster, number + 2)
+                    return {"readyBackends": number + 2}
+
+                changed = cost(meter, cluster, quiet, farm)
+                note("a farm that changes", changed, CHANGES)
+                assert changed.requests[NODE_STATUS] <= 3 * CHANGES * (AGENTS + 1)
+                changed = cost(meter, cluster, quiet, endpoint)
+                note("an endpoint that changes", changed, CHANGES)
+                assert changed.requests[NODE_STATUS] <= 2 * CHANGES * (AGENTS + 1)
+                assert changed.requests.get(FARM_STATUS, 0) <= 4 * CHANGES
+            assert "Traceback" not in lab.log_path("operator").read_text()
+    finally:
+        lab.down()
