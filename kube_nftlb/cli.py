@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
+from kube_nftlb.commands.cluster import app as cluster
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
 _REJECTED = 3
@@ -219,6 +220,9 @@ def render(
     typer.echo(text, nl=False)
     if problems:
         raise typer.Exit(_REJECTED)
+
+
+cluster.add_to(app)
 
 
 def _lab(context: typer.Context) -> None:

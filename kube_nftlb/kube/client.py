@@ -70,13 +70,22 @@ class Kube:
         self._api = api
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None, user_agent: str = "kube-nftlb") -> Self:
-        """Connect as the kubeconfig says, by default $KUBECONFIG or the pod's service account."""
+    async def connect(
+        cls, kubeconfig: Path | None = None, user_agent: str = "kube-nftlb", *, context: str | None = None
+    ) -> Self:
+        """Connect as a context of the kubeconfig says, by default the current one of $KUBECONFIG, or as the pod.
+
+        Raises UsageError if there is neither a kubeconfig nor a service account, or no such context.
+        """
         configuration = Configuration()
-        if kubeconfig is not None:
-            await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
-        else:
-            await kube_config.load_config(client_configuration=configuration)
+        try:
+            if kubeconfig is not None or context is not None:
+                file = str(kubeconfig) if kubeconfig is not None else None
+                await kube_config.load_kube_config(file, context, configuration)
+            else:
+                await kube_config.load_config(client_configuration=configuration)
+        except kube_config.ConfigException as error:
+            raise errors.UsageError(f"cannot tell which cluster is meant: {error}") from error
         # Otherwise aiohttp looks for ~/.netrc, in a thread, on every request.
         configuration.client_session_kwargs = {"trust_env": False}
         api = ApiClient(configuration)

@@ -66,6 +66,7 @@ def node_status(
             )
             for key, problem in sorted(progress.problems.items())[:FAILED_FARMS_MAX]
         ),
+        draining=progress.draining,
         drift_repaired=progress.drift_repaired,
         last_error=progress.last_error[:_ERROR_MAX],
         versions=versions,

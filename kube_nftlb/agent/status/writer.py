@@ -125,5 +125,7 @@ class NodeReporter:
 
 def _without_endpoints(status: NodeStatus) -> NodeStatus:
     """Return a status without what changes of endpoints may change: while they are programmed, a node is not InSync."""
+    draining = status.draining.model_copy(update={"watermark": ""})
     stays = tuple(condition for condition in status.conditions if condition.type != "InSync")
-    return status.model_copy(update={**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "conditions": stays})
+    changing = {**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "draining": draining, "conditions": stays}
+    return status.model_copy(update=changing)
