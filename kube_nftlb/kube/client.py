@@ -262,6 +262,11 @@ class Kube:
             body["gracePeriodSeconds"] = grace_s
         await self.request("DELETE", resource.path(namespace, name), body=body)
 
+    async def text(self, path: str, query: Mapping[str, str], timeout_s: float = 60) -> str:
+        """Return an answer that is not JSON, such as a log. Raises KubeError or a subclass, or KubeUnreachableError."""
+        response = await self._send("GET", path, query=query, accept="*/*", timeout_s=timeout_s)
+        return (await responses.read(response)).decode(errors="replace")
+
     async def request(
         self,
         method: str,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.options import CANNOT_ASK, UNHEALTHY, Format
+from kube_nftlb.commands.cluster.options import CANNOT_ASK, UNHEALTHY, Format, Hide
 
 _T = TypeVar("_T")
 
@@ -20,6 +20,13 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig to use. Default: the current one.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the context.")]
+NodeCommand = Annotated[
+    str | None,
+    typer.Option(
+        envvar="KUBE_NFTLB_NODE_COMMAND",
+        help="How to run a command on a node, such as: ssh root@{node}. Default: kubectl exec in the agent's pod.",
+    ),
+]
 Output = Annotated[Format, typer.Option("--output", "-o", help="text or json.")]
 
 
@@ -31,6 +38,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel=_PANEL)(get)
     app.command(rich_help_panel=_PANEL, epilog=_DRAIN_EXITS)(drain)
     app.command(rich_help_panel=_PANEL)(undrain)
+    app.command(rich_help_panel=_PANEL)(sysdump)
 
 
 def ask(question: Coroutine[Any, Any, _T]) -> _T:
@@ -121,3 +129,32 @@ def undrain(
     from kube_nftlb.commands.cluster.asking import Target
 
     ask(draining.undrain(Target(kubeconfig, context, namespace), name))
+
+
+def sysdump(
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Archive to write. Default: kube-nftlb-sysdump-TIME.tar.gz.")
+    ] = None,
+    hide: Annotated[
+        list[Hide] | None,
+        typer.Option(help="Replace addresses or names by other words. Can be repeated."),
+    ] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="Node whose nftables to include. Default: ten, those with problems first.")
+    ] = None,
+    node_command: NodeCommand = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only farms, Services and so on of this one. Default: all.")
+    ] = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Write an archive for a bug report: objects, logs, and what nftables and nftlb have on the nodes; no secrets."""
+    from kube_nftlb.commands.cluster import sysdump as command
+    from kube_nftlb.commands.cluster.asking import Target
+
+    wishes = command.Wishes(file, tuple(hide or ()), tuple(node or ()), node_command)
+    path, missing = ask(command.sysdump(Target(kubeconfig, context, namespace), wishes))
+    for each in missing:
+        typer.echo(f"missing: {each}", err=True)
+    typer.echo(path)

@@ -12,3 +12,10 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class Hide(StrEnum):
+    """What a bug report leaves out, beside secrets."""
+
+    ADDRESSES = "addresses"
+    NAMES = "names"
