@@ -9,6 +9,7 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm.engines import lacking
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
@@ -18,19 +19,24 @@ from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.farms.spec import Spec
 from kube_nftlb.operator.model.rejections import Rejection
-from kube_nftlb.operator.status.farm_endpoints import Problem, farm_endpoints
+from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, forged, problems_of_farm
+from kube_nftlb.operator.status.lateness import Late, Lateness, problem
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
+from kube_nftlb.reasons import EventReason
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
 _OWNER_RETRY_S = 1.0
+_NOT_PROGRAMMED_S = 30.0
 _STATUS_PATIENCE_S = 1.0
 """How long a status waits for Services to be reconciled first."""
 
@@ -49,6 +55,7 @@ class Reconciler:
         profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
+        lateness: Lateness | None = None,
     ) -> None:
         self.cache = writer.cache
         self.changes = writer.changes
@@ -62,6 +69,9 @@ class Reconciler:
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._pacing = StatusPacing(timing)
+        self._lateness = lateness or Lateness(_NOT_PROGRAMMED_S)
+        self._late: set[FarmKey] = set()
+        """The farms of which an Event says that nodes are late."""
         self._deciding = asyncio.Lock()
 
     def mark(self, dirty: Dirty) -> None:
@@ -168,10 +178,22 @@ class Reconciler:
         if isinstance(write, Delete):
             outcome, dirty = await self._farm_writer.delete(write)
         else:
+            before = self.cache.farms.get(write.key)
             outcome, dirty = await self._farm_writer.apply(write)
+            if before is not None and outcome is Outcome.DONE:
+                self._report_engine(before, write.wanted.spec)
         # The Service is being reconciled: the answer for its farm is no reason to do it again.
         self._mark_statuses(dirty)
         return outcome
+
+    def _report_engine(self, before: FarmRecord, spec: Spec) -> None:
+        """Tell the owner of a Service that another engine serves its farm, and why if the engine is chosen by us."""
+        if (engine := spec["engine"]) == before.engine:
+            return
+        message = f"the engine {engine} serves it instead of {before.engine}; open connections go on"
+        if self._profile.engine == "auto" and (why := lacking(spec)) is not None:
+            message += f" ({why})"
+        self._report_news(before, "EngineChanged", message)
 
     async def _report(self, key: FarmKey) -> float | None:
         """Reconcile the status of a farm; return the seconds until a retry, or None if all is done."""
@@ -179,6 +201,8 @@ class Reconciler:
         if farm is None or farm.terminating:
             self._failures.pop(key, None)
             self._pacing.forget(key)
+            self._lateness.forget(key)
+            self._late.discard(key)
             return None
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
@@ -186,8 +210,9 @@ class Reconciler:
         endpoints = farm_endpoints(farm, self.cache)
         nodes = list(self.cache.nodes.values())
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()))
-        self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
         accepted = not farm.invalid and loss is None
+        late = self._late_nodes(farm, endpoints, nodes, accepted=accepted)
+        self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(
@@ -215,11 +240,41 @@ class Reconciler:
         self._failures.pop(key, None)
         return None
 
+    def _late_nodes(
+        self, farm: FarmRecord, endpoints: FarmEndpoints, nodes: list[NodeRecord], *, accepted: bool
+    ) -> list[Problem]:
+        """Return what is to be said of nodes that are late with a farm, and report it if they no longer are."""
+        late = Late()
+        if accepted:
+            late = self._lateness.look(farm, endpoints.changed_at, nodes, self._clock())
+        else:
+            self._lateness.forget(farm.key)
+        if late.again_s is not None:
+            self.statuses.add(farm.key, late.again_s)
+        if late.nodes:
+            self._late.add(farm.key)
+            return [problem(late, self._lateness.after_s)]
+        if farm.key in self._late and accepted and late.again_s is None:
+            self._late.discard(farm.key)
+            self._report_news(farm, "Programmed", "its changes are programmed on all nodes again")
+        return []
+
+    def _report_news(self, farm: FarmRecord, reason: EventReason, message: str) -> None:
+        """Report, on a farm and its Service, what is no problem."""
+        self._events.report_resolved(Subject(FARMS, *farm.key, farm.uid), reason, message)
+        if (service := self._service_of(farm)) is not None:
+            subject = Subject(SERVICES, service.metadata.namespace, service.metadata.name, service.metadata.uid)
+            self._events.report_resolved(subject, reason, f"farm {farm.key.name}: {message}")
+
+    def _service_of(self, farm: FarmRecord) -> Service | None:
+        """Return the Service that controls a farm which the operator made."""
+        service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
+        return service if service is not None and farm.owner_uid == service.metadata.uid else None
+
     def _report_problems(self, farm: FarmRecord, problems: list[Problem]) -> None:
         """Report the problems of a farm in Events, on its Service too, where users look."""
         self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
-        service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
-        if service is not None and farm.owner_uid == service.metadata.uid:
+        if (service := self._service_of(farm)) is not None:
             metadata, name = service.metadata, farm.key.name
             told = [_about(name, problem) for problem in problems]
             self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
