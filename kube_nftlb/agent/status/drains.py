@@ -59,12 +59,8 @@ class Drains:
         watermark = self._progress.watermark
         backends = draining(self._farms())
         counted = await self._counter.count(backends) if backends else Counter[Address]()
-        now = summary(len(backends), counted, watermark)
-        changed = now.model_copy(update={"watermark": ""}) != self._progress.draining.model_copy(
-            update={"watermark": ""}
-        )
-        self._progress.draining = now
-        if changed:
+        before, self._progress.draining = self._progress.draining, summary(len(backends), counted, watermark)
+        if self._progress.draining != before:
             self._on_change()
 
 

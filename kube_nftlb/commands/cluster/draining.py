@@ -20,6 +20,8 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
 
 _LOOK_EVERY_S = 1.0
+_COUNTED_S = 15.0
+"""How long nodes may take to count. They do every five seconds."""
 _TAKEN_OVER_S = 30.0
 """How long the operator may take to tell the nodes what an annotation says."""
 
@@ -196,15 +198,16 @@ async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Ope
     """Show how many connections are open until there are none, or the time is up."""
     deadline = time.monotonic() + wishes.timeout_s if wishes.timeout_s is not None else None
     nodes = [raw["metadata"]["name"] for raw in (await kube.list(NFTLB_NODES)).items]
-    before = ""
+    before, began = "", time.monotonic()
     async with terminal.ticker() as show:
         while True:
             reports = (await kube.list(NFTLB_NODES)).items
             left = drain_plan.open_connections(plan.addresses, since, nodes, reports)
             sentence = _sentence(left)
-            if sentence != before and wishes.output is Format.TEXT:
+            patient = left.silent and time.monotonic() - began < _COUNTED_S
+            if sentence != before and not patient and wishes.output is Format.TEXT:
                 show(sentence)
-            before = sentence
+                before = sentence
             over = deadline is not None and time.monotonic() > deadline
             if over or not (left.total or left.silent):
                 return left

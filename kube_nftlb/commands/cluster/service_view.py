@@ -90,7 +90,7 @@ def _farm(raw: JsonObject, cluster: Cluster) -> FarmView:
     answers: dict[tuple[str, tuple[BackendView, ...]], list[str]] = {}
     for facts in cluster.nodes:
         here = on_nodes[facts.name]
-        backends = tuple(_used(here, facts.name))
+        backends = tuple(sorted(_used(here, facts.name), key=lambda each: (each.node, each.name)))
         used |= {each.name for each in backends}
         does = _does(here)
         if (problem := failed.get(facts.name)) is not None:

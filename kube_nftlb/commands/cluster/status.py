@@ -33,7 +33,7 @@ def status_text(seen: Overview, now: datetime) -> list[RenderableType]:
     """Return the status for people."""
     found = find(seen, now)
     farms = _counted(seen, now)
-    nodes = terminal.columns("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION", "KERNEL")
+    nodes = terminal.columns("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
     reports = [_node(report) for report in _sorted(seen.reports)]
     shown = sorted(reports, key=lambda each: each["ready"] and each["inSync"])[:_NODES_SHOWN_MAX]
     for each in sorted(shown, key=lambda each: str(each["name"])):
@@ -43,7 +43,6 @@ def status_text(seen: Overview, now: datetime) -> list[RenderableType]:
             terminal.good_or_bad("yes" if each["inSync"] else "no", good=each["inSync"]),
             *(str(each[key]) for key in ("farms", "nftlb", "nftables", "backends")),
             each["version"],
-            each["kernel"],
         )
     more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
     counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")

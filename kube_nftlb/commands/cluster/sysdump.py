@@ -99,16 +99,13 @@ async def sysdump(target: Target, wishes: Wishes) -> tuple[Path, list[str]]:
     """
     now = datetime.now(UTC)
     path = wishes.file or Path(f"kube-nftlb-sysdump-{now:%Y%m%d-%H%M%S}.tar.gz")
-    async with terminal.ticker() as show, connected(target) as kube:
-        show("reading objects")
+    async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
         seen = await overview(kube, target.namespace)
         nodes = _nodes(seen, wishes.nodes, now)
         on_nodes = ByCommand(wishes.node_command) if wishes.node_command else InPods(target, seen.pods or ())
         objects = [part async for part in _objects(kube, target.namespace)]
         parts = [*_summary(seen, now), *(_object_part(*each) for each in objects)]
-        show("reading logs")
         parts += [part async for part in _logs(kube, seen.pods or ())]
-        show(f"reading nftables and nftlb of {len(nodes)} nodes")
         parts += await _from_nodes(on_nodes, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
     missing = [f"{part.name}: {part.problem}" for part in parts if part.problem]

@@ -48,19 +48,21 @@ async def test_nothing_is_counted_while_nothing_drains() -> None:
     assert (counted.asked, changes, progress.draining.watermark) == ([], [], "")
 
 
-async def test_a_count_is_a_change_only_if_it_differs() -> None:
+async def test_each_new_count_is_reported_with_how_far_the_node_was() -> None:
     counted, progress, changes = Counted(), Progress(watermark=7), list[None]()
     farms: list[Farm] = [farm(backends=[{**A, "state": "drain"}])]
     drains = Drains(lambda: farms, counted, progress, lambda: changes.append(None))
     counted.connections[("10.244.1.2", 8080)] = 2
     await drains.look()
     assert (progress.draining.watermark, progress.draining.connections, len(changes)) == ("7", 2, 1)
+    await drains.look()
+    assert len(changes) == 1, "nothing is new"
     progress.watermark = 8
     await drains.look()
-    assert (progress.draining.watermark, len(changes)) == ("8", 1)
+    assert (progress.draining.watermark, len(changes)) == ("8", 2)
     farms.clear()
     await drains.look()
-    assert (progress.draining.backends, len(changes)) == (0, 2)
+    assert (progress.draining.backends, len(changes)) == (0, 3)
 
 
 def test_a_report_is_bounded_and_has_the_busiest_first() -> None:
