@@ -11,7 +11,17 @@ from kube_nftlb.commands.cluster.options import Hide
 from kube_nftlb.kube.resources import JsonObject
 
 _DIGITS = 6
-_KEPT_NAMES = frozenset({"default", "kubernetes", "kube-system", "kube-nftlb", "kube-nftlb-system"})
+_KEPT_NAMES = frozenset(
+    {
+        "default",
+        "kubernetes",
+        "kube-system",
+        "kube-nftlb",
+        "kube-nftlb-agent",
+        "kube-nftlb-operator",
+        "kube-nftlb-system",
+    }
+)
 _IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:([.-])\d{1,3})(?:\1\d{1,3}){2}(?!\.?\d)")
 """Also with dashes, as in the names of backends without a Pod."""
 _IPV6 = re.compile(r"(?<![\w:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:])")

@@ -83,6 +83,8 @@ _KINDS = (
     _Kind(EVENTS, True),
 )
 
+_LIMITED = frozenset(kind.resource.plural for kind in _KINDS if kind.namespaced)
+
 
 class _Part(NamedTuple):
     """A file of the archive, or why it is missing."""
@@ -103,8 +105,10 @@ async def sysdump(target: Target, wishes: Wishes) -> tuple[Path, list[str]]:
         seen = await overview(kube, target.namespace)
         nodes = _nodes(seen, wishes.nodes, now)
         on_nodes = ByCommand(wishes.node_command) if wishes.node_command else InPods(target, seen.pods or ())
-        objects = [part async for part in _objects(kube, target.namespace)]
-        parts = [*_summary(seen, now), *(_object_part(*each) for each in objects)]
+        # Logs name farms of all namespaces.
+        everywhere = Hide.NAMES in wishes.hide
+        objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
+        parts = [*_summary(seen, now), *(_object_part(*each, target.namespace) for each in objects)]
         parts += [part async for part in _logs(kube, seen.pods or ())]
         parts += await _from_nodes(on_nodes, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
@@ -157,8 +161,10 @@ def _concerns(resource: Resource, raw: JsonObject) -> bool:
     return resource != CRDS or raw["spec"]["group"] == FARMS.group
 
 
-def _object_part(plural: str, raws: list[JsonObject], problem: str) -> _Part:
-    return _Part(f"objects/{plural}.json", json.dumps([cleaned(raw) for raw in raws], indent=1), problem)
+def _object_part(plural: str, raws: list[JsonObject], problem: str, namespace: str | None) -> _Part:
+    limited = namespace is not None and plural in _LIMITED
+    kept = [cleaned(raw) for raw in raws if not limited or raw["metadata"]["namespace"] == namespace]
+    return _Part(f"objects/{plural}.json", json.dumps(kept, indent=1), problem)
 
 
 def _names(raw: JsonObject) -> Iterable[str]:

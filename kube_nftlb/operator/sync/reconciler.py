@@ -9,11 +9,10 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm.engines import lacking
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
-from kube_nftlb.kube.events import Events, Lasting, Subject
+from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
@@ -22,15 +21,14 @@ from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.ports import PortKey
-from kube_nftlb.operator.farms.spec import Spec
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, forged, problems_of_farm
 from kube_nftlb.operator.status.lateness import Late, Lateness, problem
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
+from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
-from kube_nftlb.reasons import EventReason
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
@@ -64,6 +62,7 @@ class Reconciler:
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._farm_writer = farm_writer
         self._events = events
+        self._farm_events = FarmEvents(events, self.cache)
         self._clock = clock
         self._profile = profile
         self._now = now
@@ -181,19 +180,10 @@ class Reconciler:
             before = self.cache.farms.get(write.key)
             outcome, dirty = await self._farm_writer.apply(write)
             if before is not None and outcome is Outcome.DONE:
-                self._report_engine(before, write.wanted.spec)
+                self._farm_events.written(before, write.wanted.spec, self._profile.engine)
         # The Service is being reconciled: the answer for its farm is no reason to do it again.
         self._mark_statuses(dirty)
         return outcome
-
-    def _report_engine(self, before: FarmRecord, spec: Spec) -> None:
-        """Tell the owner of a Service that another engine serves its farm, and why if the engine is chosen by us."""
-        if (engine := spec["engine"]) == before.engine:
-            return
-        message = f"the engine {engine} serves it instead of {before.engine}; open connections go on"
-        if self._profile.engine == "auto" and (why := lacking(spec)) is not None:
-            message += f" ({why})"
-        self._report_news(before, "EngineChanged", message)
 
     async def _report(self, key: FarmKey) -> float | None:
         """Reconcile the status of a farm; return the seconds until a retry, or None if all is done."""
@@ -212,7 +202,7 @@ class Reconciler:
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()))
         accepted = not farm.invalid and loss is None
         late = self._late_nodes(farm, endpoints, nodes, accepted=accepted)
-        self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
+        self._farm_events.problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(
@@ -256,28 +246,8 @@ class Reconciler:
             return [problem(late, self._lateness.after_s)]
         if farm.key in self._late and accepted and late.again_s is None:
             self._late.discard(farm.key)
-            self._report_news(farm, "Programmed", "its changes are programmed on all nodes again")
+            self._farm_events.recovered(farm)
         return []
-
-    def _report_news(self, farm: FarmRecord, reason: EventReason, message: str) -> None:
-        """Report, on a farm and its Service, what is no problem."""
-        self._events.report_resolved(Subject(FARMS, *farm.key, farm.uid), reason, message)
-        if (service := self._service_of(farm)) is not None:
-            subject = Subject(SERVICES, service.metadata.namespace, service.metadata.name, service.metadata.uid)
-            self._events.report_resolved(subject, reason, f"farm {farm.key.name}: {message}")
-
-    def _service_of(self, farm: FarmRecord) -> Service | None:
-        """Return the Service that controls a farm which the operator made."""
-        service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
-        return service if service is not None and farm.owner_uid == service.metadata.uid else None
-
-    def _report_problems(self, farm: FarmRecord, problems: list[Problem]) -> None:
-        """Report the problems of a farm in Events, on its Service too, where users look."""
-        self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
-        if (service := self._service_of(farm)) is not None:
-            metadata, name = service.metadata, farm.key.name
-            told = [_about(name, problem) for problem in problems]
-            self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
 
     async def _disown(self, farm: FarmRecord, owner: Owner) -> float | None:
         """Remove a forged controller from a farm, unless its Service is about to restore the labels."""
@@ -304,13 +274,6 @@ class Reconciler:
     def _backoff(self, key: ServiceKey | FarmKey) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         return min(_RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), _RETRY_MAX_S)
-
-
-def _about(farm: str, problem: Problem) -> Problem:
-    message = f"farm {farm}: {problem.message}"
-    if isinstance(problem, Lasting):
-        return Lasting(problem.reason, message)
-    return problem._replace(message=message)
 
 
 def _whole(port: PortKey | None) -> PortKey | None:
