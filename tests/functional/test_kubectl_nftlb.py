@@ -7,7 +7,6 @@ import sys
 import tarfile
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +235,7 @@ def test_a_backend_written_by_hand_gets_its_field_back(cluster: Cluster, kubectl
 
 
 @pytest.fixture
-def dumped(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> Iterator[Path]:
+def dumped(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> Path:
     path = tmp_path / "dump.tar.gz"
     command = f"{sys.executable} -m kube_nftlb lab --name {cluster.lab.name} exec {{node}} --"
     done = kubectl.run("sysdump", "-f", str(path), "--node-command", command, "-n", web)

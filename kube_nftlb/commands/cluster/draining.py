@@ -44,6 +44,8 @@ class _Found(NamedTuple):
     plan: Plan
     states: Mapping[PodRef, str | None]
     """The state that the annotation of each Pod says."""
+    open_node: str
+    """The node that is meant if it takes new Pods, which do not drain; else empty."""
 
 
 async def drain(target: Target, name: str, wishes: Wishes) -> bool:
@@ -64,6 +66,9 @@ async def drain(target: Target, name: str, wishes: Wishes) -> bool:
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
         _tell(wishes, f"{found.what} drains: no new connections of {_counted(plan)}")
+        if found.open_node:
+            sentence = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
+            _tell(wishes, sentence)
         _tell(wishes, f"undo: kubectl nftlb undrain {name}")
         if not wishes.wait:
             return False
@@ -112,10 +117,9 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         if backends:
             raise errors.UsageError(f"{plain!r} is a backend and a node: say pod/{plain} or node/{plain}")
         chosen, what = drain_plan.of_node(plain, everything), f"node {plain}"
-        if not (node.get("spec") or {}).get("unschedulable"):
-            terminal.note(f"node {plain} still takes new Pods: kubectl cordon {plain} keeps them off")
+        open_node = plain if not (node.get("spec") or {}).get("unschedulable") else ""
     else:
-        chosen, what = backends, f"backend {namespace}/{plain}"
+        chosen, what, open_node = backends, f"backend {namespace}/{plain}", ""
     if not chosen:
         where = "no farm has a backend there" if node is not None and kind != "pod" else f"namespace {namespace}"
         raise errors.UsageError(f"no backend or node {plain!r} ({where})")
@@ -129,7 +133,7 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         pod: (raw["metadata"].get("annotations") or {}).get(ANNOTATION)
         for pod, raw in zip(plan.pods, pods, strict=True)
     }
-    return _Found(what, plan, states)
+    return _Found(what, plan, states, open_node)
 
 
 def _valid(raws: Iterable[JsonObject]) -> list[Farm]:

@@ -62,7 +62,9 @@ def line(finding: Finding, now: datetime) -> str:
     """Return a finding in one line, with what to do."""
     lasts = terminal.age(finding.since, now)
     since = f" for {lasts}" if finding.since is not None else ""
-    told = " ".join(f"{finding.reason}: {finding.message}".split())
+    # Some messages say themselves what to do.
+    message = finding.message.removesuffix(f"; {finding.todo}")
+    told = " ".join(f"{finding.reason}: {message}".split())
     head = terminal.good_or_bad(finding.subject, good=False)
     return f"{head}{since}: {terminal.plain(told)} [bold]→ {terminal.plain(finding.todo)}[/]"
 

@@ -47,6 +47,13 @@ def test_what_is_wrong_is_one_line_with_its_age_and_what_to_do() -> None:
     )
 
 
+def test_what_a_message_says_itself_is_not_said_twice() -> None:
+    advice = "give one of the two another address or port, or delete one"
+    overview = seen(farm(told("Accepted", "False", "AddressConflict", f"b has it; {advice}")))
+    (line,) = [in_one_line(each, NOW) for each in why(overview, overview.farms, NOW)]
+    assert line.count(advice) == 1
+
+
 def test_a_screen_does_not_overflow() -> None:
     shown = text(seen(*(farm(CONFLICT, name=f"f{number}") for number in range(50))))
     assert "... and 30 more: kubectl nftlb why" in shown
