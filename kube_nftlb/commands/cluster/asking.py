@@ -18,7 +18,7 @@ OPERATOR_LEASE = "kube-nftlb-operator"
 PROGRAMS = "app.kubernetes.io/name=kube-nftlb"
 """The label selector of the pods of operator and agents."""
 COMPONENT = "app.kubernetes.io/component"
-_FORBIDDEN = 403
+_FORBIDDEN, _NOT_FOUND = 403, 404
 
 
 class Target(NamedTuple):
@@ -64,6 +64,12 @@ def namespace_of(target: Target) -> str:
     return str(chosen["context"].get("namespace") or "default")
 
 
+async def farms_and_reports(kube: Kube, namespace: str | None) -> Overview:
+    """Return the farms of one namespace, or of all, with the nodes' reports if the user may read them."""
+    farms, reports = await asyncio.gather(kube.list(FARMS, namespace, not_older_than="0"), _allowed(kube, NFTLB_NODES))
+    return Overview([], reports or [], farms.items)
+
+
 async def overview(kube: Kube, namespace: str | None) -> Overview:
     """Return the state of the cluster, with the farms of one namespace, or of all."""
     nodes, reports, farms, leases, pods = await asyncio.gather(
@@ -77,10 +83,12 @@ async def overview(kube: Kube, namespace: str | None) -> Overview:
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:
-    """Return an object, or None if there is none."""
+    """Return an object, or None if there is none, or if the user may not know."""
     try:
         return await kube.get(resource, name, namespace)
-    except errors.NotFoundError:
+    except errors.KubeError as error:
+        if error.status not in (_NOT_FOUND, _FORBIDDEN):
+            raise
         return None
 
 

@@ -104,16 +104,18 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
     kind, _, plain = name.rpartition("/")
     if kind not in ("", "pod", "node"):
         raise errors.UsageError(f"{name!r} must be a pod, a backend, an address, or a node: pod/NAME or node/NAME")
+    namespace = namespace_of(target)
     async with terminal.progress("asking the API server"):
-        farms, slices, node = await asyncio.gather(
-            kube.list(FARMS, not_older_than="0"),
-            kube.list(ENDPOINT_SLICES, label_selector=SERVED_SLICES, not_older_than="0"),
-            get_or_none(kube, NODES, plain),
+        node = await get_or_none(kube, NODES, plain) if kind != "pod" else None
+        # Who drains a backend need not see other namespaces.
+        where = namespace if node is None else None
+        farms, slices = await asyncio.gather(
+            kube.list(FARMS, where, not_older_than="0"),
+            kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
         )
     everything = drain_plan.members(_valid(farms.items), _by_service(slices.items))
-    namespace = namespace_of(target)
     backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
-    if kind != "pod" and node is not None:
+    if node is not None:
         if backends:
             raise errors.UsageError(f"{plain!r} is a backend and a node: say pod/{plain} or node/{plain}")
         chosen, what = drain_plan.of_node(plain, everything), f"node {plain}"
@@ -121,8 +123,8 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
     else:
         chosen, what, open_node = backends, f"backend {namespace}/{plain}", ""
     if not chosen:
-        where = "no farm has a backend there" if node is not None and kind != "pod" else f"namespace {namespace}"
-        raise errors.UsageError(f"no backend or node {plain!r} ({where})")
+        hint = "no farm has a backend there" if node is not None else f"namespace {namespace}"
+        raise errors.UsageError(f"no backend or node {plain!r} ({hint})")
     plan, problems = drain_plan.plan(chosen, everything)
     for problem in problems:
         terminal.note(problem)

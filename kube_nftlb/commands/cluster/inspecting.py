@@ -13,7 +13,7 @@ from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.commands.cluster import service_view, terminal
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.asking import Target, connected, namespace_of, overview
+from kube_nftlb.commands.cluster.asking import Target, connected, farms_and_reports, namespace_of, overview
 from kube_nftlb.commands.cluster.findings import failures
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.service_tree import tree
@@ -45,7 +45,7 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
     if name is not None:
         wanted = name.rpartition("/")[0] or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        seen = await overview(kube, wanted)
+        seen = await farms_and_reports(kube, wanted)
     farms = seen.farms if name is None else pages.chosen(seen, name, wanted or "")
     if name is not None and not farms:
         raise errors.UsageError(f"no farm {name!r} in the namespace {wanted}, and no Service of that name has farms")
