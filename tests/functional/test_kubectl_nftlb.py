@@ -7,6 +7,7 @@ import sys
 import tarfile
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,38 @@ def test_the_last_backend_is_drained_only_by_force(
     assert cluster.answers(client, vip) == {pod}
     assert kubectl.run("drain", pod, "-n", namespace, "--force", "--timeout", "60").returncode == 0
     assert cluster.answers(client, vip) == set()
+
+
+@pytest.fixture
+def developer(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> Iterator[str]:
+    """The kubeconfig of somebody who sees one namespace, and what nodes report."""
+    account, everywhere = f"--serviceaccount={web}:dev", f"dev-{web}"
+    seen = "--resource=pods,nftlbfarms.kube-nftlb.io,endpointslices.discovery.k8s.io"
+    cluster.kubectl("create", "serviceaccount", "dev", "-n", web)
+    cluster.kubectl("create", "role", "dev", "--verb=get,list,patch", seen, "-n", web)
+    cluster.kubectl("create", "rolebinding", "dev", "--role=dev", account, "-n", web)
+    cluster.kubectl("create", "clusterrole", everywhere, "--verb=list", "--resource=nftlbnodes.kube-nftlb.io")
+    cluster.kubectl("create", "clusterrolebinding", everywhere, f"--clusterrole={everywhere}", account)
+    config = json.loads(Path(kubectl.environment["KUBECONFIG"]).read_text())
+    config["users"][0]["user"] = {"token": cluster.kubectl("create", "token", "dev", "-n", web).strip()}
+    (tmp_path / "config").write_text(json.dumps(config))
+    try:
+        yield str(tmp_path / "config")
+    finally:
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", everywhere)
+
+
+def test_who_sees_one_namespace_can_drain_and_ask_there(
+    cluster: Cluster, kubectl: Kubectl, web: str, developer: str
+) -> None:
+    pod = min(cluster.pods("web", web))
+    assert kubectl.run("why", "web", "-n", web, "--kubeconfig", developer).returncode == 0
+    done = kubectl.run("drain", pod, "-n", web, "--timeout", "60", "--kubeconfig", developer)
+    assert done.returncode == 0, done.stderr
+    assert kubectl.run("undrain", pod, "-n", web, "--kubeconfig", developer).returncode == 0
+    status = kubectl.run("status", "--kubeconfig", developer)
+    assert (status.returncode, len(status.stderr.splitlines())) == (2, 1)
+    assert "forbidden" in status.stderr
 
 
 def test_a_backend_written_by_hand_gets_its_field_back(cluster: Cluster, kubectl: Kubectl, web: str) -> None:
