@@ -13,9 +13,12 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
+from kube_nftlb.commands.cluster import app as cluster
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
 _REJECTED = 3
+_NO_FILES = ":4"
+"""Tells kubectl not to complete the names of files."""
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Load balance Kubernetes Services with nftlb."
@@ -24,8 +27,28 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line. Our own errors are printed as one sentence, with exit status 1."""
+    _run("kube-nftlb")
+
+
+def kubectl_plugin() -> None:
+    """Run the command line as ``kubectl nftlb``."""
+    _run("kubectl nftlb")
+
+
+def kubectl_completion() -> None:
+    """Print completions as kubectl asks ``kubectl_complete-nftlb`` for them: one per line, then what they are like."""
+    words = ["kube-nftlb", *sys.argv[1:]]
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    os.environ.update(asked, _KUBE_NFTLB_COMPLETE="complete_bash")
     try:
-        app()
+        app(prog_name="kube-nftlb")
+    finally:
+        typer.echo(_NO_FILES)
+
+
+def _run(name: str) -> None:
+    try:
+        app(prog_name=name)
     except errors.KubeNftlbError as error:
         typer.echo(f"kube-nftlb: {error}", err=True)
         sys.exit(1)
@@ -148,6 +171,17 @@ def chart(
 
 
 @app.command()
+def krew(
+    url: Annotated[str, typer.Option(help="Where the archive can be downloaded.")],
+    directory: Annotated[Path, typer.Argument(help="Directory of archive and manifest.")] = Path("dist"),
+) -> None:
+    """Generate the archive and the manifest by which krew installs `kubectl nftlb`."""
+    from kube_nftlb.commands import krew as command
+
+    typer.echo(command.write(directory, url, Path("LICENSE")))
+
+
+@app.command()
 def explain(
     field: Annotated[
         str | None,
@@ -219,6 +253,9 @@ def render(
     typer.echo(text, nl=False)
     if problems:
         raise typer.Exit(_REJECTED)
+
+
+cluster.add_to(app)
 
 
 def _lab(context: typer.Context) -> None:

@@ -67,6 +67,9 @@ OperatorEvent = Literal[
     "FarmRefused",
     "AddressConflict",
     "FarmFailed",
+    "NotProgrammed",
+    "Programmed",
+    "EngineChanged",
     "ForgedOwner",
 ]
 """Reasons of the operator's Events."""

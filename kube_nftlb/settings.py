@@ -88,6 +88,11 @@ class OperatorSettings(CommonSettings):
 
     relist_s: float
     """KUBE_NFTLB_RELIST_SECONDS: interval of complete lists, 10 to 86400 (300)."""
+    not_programmed_s: float
+    """KUBE_NFTLB_NOT_PROGRAMMED_SECONDS: how long nodes may take to program a change of a farm, 1 to 3600 (30).
+
+    After that an Event on the farm and its Service names them.
+    """
     default_mode: DefaultMode
     """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat so that backends see clients' addresses as with kube-proxy (snat)."""
     default_engine: DefaultEngine
@@ -130,6 +135,7 @@ class OperatorSettings(CommonSettings):
             log_level=log_level(environ),
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
+            not_programmed_s=seconds(environ, "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS", 30, low=1, high=3600),
             default_mode=choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
             external_ips=choice(environ, "KUBE_NFTLB_EXTERNAL_IPS", "on", _SWITCH),

@@ -17,6 +17,7 @@ from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.node.watch import NodeWatch
+from kube_nftlb.agent.status.drains import Drains
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
@@ -24,6 +25,7 @@ from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.servers import ApiServers
+from kube_nftlb.netfilter.connection_count import ConnectionCounter
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
@@ -64,6 +66,9 @@ async def _run(settings: AgentSettings) -> None:
         metrics_server = await serve(
             lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
         )
+        counter = ConnectionCounter.open()
+        stack.callback(counter.close)
+        drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
         node_watch = NodeWatch(kube, inputs, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
@@ -74,6 +79,7 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
             asyncio.create_task(watch_policies(kube, inputs, limits), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
+            asyncio.create_task(drains.run(), name="drains"),
             asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),

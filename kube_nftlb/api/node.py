@@ -8,6 +8,7 @@ from kube_nftlb.api.base import Condition, ForeignModel, Metadata, Model
 
 FAILED_FARMS_MAX = 100
 FAILED_NAMESPACES_MAX = 1000
+DRAINING_SHOWN_MAX = 100
 
 
 class FarmProblem(Model):
@@ -38,6 +39,29 @@ class NodeEngines(Model):
 
     nftlb: Annotated[int, Field(ge=0)] = 0
     nftables: Annotated[int, Field(ge=0)] = 0
+
+
+class DrainingBackend(Model):
+    """A backend that drains and still has connections through this node."""
+
+    ip: Annotated[str, Field(description="IP address.", max_length=45)]
+    port: Annotated[int | None, Field(description="Port. Absent: all ports.", ge=1, le=65535)] = None
+    connections: Annotated[int, Field(description="Number of open connections.", ge=1)]
+
+
+class NodeDraining(Model):
+    """The open connections to backends that drain, which this node translates."""
+
+    watermark: Annotated[
+        str,
+        Field(description="The watermark when they were counted. Absent: nothing drains.", max_length=20),
+    ] = ""
+    backends: Annotated[int, Field(description="Number of backends that drain.", ge=0)] = 0
+    connections: Annotated[int, Field(description="Number of open connections to all of them.", ge=0)] = 0
+    busiest: Annotated[
+        tuple[DrainingBackend, ...],
+        Field(description="Those with connections, the busiest first.", max_length=DRAINING_SHOWN_MAX),
+    ] = ()
 
 
 class NodeStatus(Model):
@@ -90,6 +114,9 @@ class NodeStatus(Model):
             max_length=FAILED_FARMS_MAX,
         ),
     ] = ()
+    draining: Annotated[
+        NodeDraining, Field(description="Connections to backends that drain, counted every few seconds.")
+    ] = NodeDraining()
     drift_repaired: Annotated[
         int,
         Field(description="How often drift in the kernel was repaired since the agent started.", ge=0),

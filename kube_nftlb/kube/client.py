@@ -73,18 +73,28 @@ class Kube:
 
     @classmethod
     async def connect(
-        cls, kubeconfig: Path | None = None, user_agent: str = "kube-nftlb", servers: ApiServers | None = None
+        cls,
+        kubeconfig: Path | None = None,
+        user_agent: str = "kube-nftlb",
+        servers: ApiServers | None = None,
+        *,
+        context: str | None = None,
     ) -> Self:
-        """Connect as the kubeconfig says, by default $KUBECONFIG or the pod's service account.
+        """Connect as a context of the kubeconfig says, by default the current one of $KUBECONFIG, or as the pod.
 
-        ``servers`` are further addresses of the API server.
+        ``servers`` are further addresses of the API server. Raises UsageError if there is neither a kubeconfig nor a
+        service account, or no such context.
         """
         servers = servers or ApiServers()
         configuration = Configuration()
-        if kubeconfig is not None:
-            await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
-        else:
-            await kube_config.load_config(client_configuration=configuration)
+        try:
+            if kubeconfig is not None or context is not None:
+                file = str(kubeconfig) if kubeconfig is not None else None
+                await kube_config.load_kube_config(file, context, configuration)
+            else:
+                await kube_config.load_config(client_configuration=configuration)
+        except kube_config.ConfigException as error:
+            raise errors.UsageError(f"cannot tell which cluster is meant: {error}") from error
         # Otherwise aiohttp looks for ~/.netrc, in a thread, on every request.
         configuration.client_session_kwargs = {"trust_env": False, "middlewares": (servers,)}
         api = ApiClient(configuration)
@@ -259,6 +269,11 @@ class Kube:
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         await self.request("DELETE", resource.path(namespace, name), body=body)
+
+    async def text(self, path: str, query: Mapping[str, str], timeout_s: float = 60) -> str:
+        """Return an answer that is not JSON, such as a log. Raises KubeError or a subclass, or KubeUnreachableError."""
+        response = await self._send("GET", path, query=query, accept="*/*", timeout_s=timeout_s)
+        return (await responses.read(response)).decode(errors="replace")
 
     async def request(
         self,

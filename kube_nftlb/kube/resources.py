@@ -45,6 +45,7 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpoints
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 DAEMON_SETS = Resource("apps", "v1", "DaemonSet", "daemonsets")
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
 FARMS = Resource(names.GROUP, "v1alpha1", "NftlbFarm", "nftlbfarms")
 POLICIES = Resource(names.GROUP, "v1alpha1", "NftlbPolicy", "nftlbpolicies")
 NFTLB_NODES = Resource(names.GROUP, "v1alpha1", "NftlbNode", "nftlbnodes", namespaced=False)

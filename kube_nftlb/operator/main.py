@@ -31,6 +31,7 @@ from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -128,7 +129,14 @@ class _Operator:
             ),
             settings.limits.service_ports,
         )
-        self._reconciler = Reconciler(self._writer, FarmWriter(kube, self._writer), self._events, clock, profile)
+        self._reconciler = Reconciler(
+            self._writer,
+            FarmWriter(kube, self._writer),
+            self._events,
+            clock,
+            profile,
+            lateness=Lateness(settings.not_programmed_s),
+        )
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
         self._lease: LeaseThread | None = None

@@ -39,6 +39,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "operator": {
             "replicas": 3,
             "relistSeconds": 60,
+            "notProgrammedSeconds": 90,
             "nodeSelector": {"role": "infra"},
             "tolerations": [],
             "affinity": {"nodeAffinity": {}},

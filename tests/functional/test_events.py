@@ -1,5 +1,6 @@
 """Events about problems: on the Service, the Node and the farm."""
 
+import time
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from tests.functional.cluster import Cluster, eventually
 pytestmark = pytest.mark.timeout(180)
 
 VIP = "10.99.96.1"
+LATE_S = 30
+"""The default of operator.notProgrammedSeconds."""
 
 
 def told(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, dict[str, Any]]:
@@ -54,6 +57,38 @@ def test_a_service_tells_that_another_has_its_address(cluster: Cluster, namespac
     )
     cluster.wait("farm", "second--http", "Programmed", namespace)
     assert "AddressConflict" not in told(cluster, "Service", "first", namespace)
+
+
+def test_a_service_tells_of_a_node_that_is_late_and_of_its_return(cluster: Cluster, namespace: str) -> None:
+    node = cluster.nodes[1]
+    cluster.lab.stop("agent", node)
+    try:
+        cluster.apply(service("web", namespace))
+        begun = time.monotonic()
+        eventually(
+            lambda: "NotProgrammed" in told(cluster, "Service", "web", namespace), "the Service tells", LATE_S + 30
+        )
+        assert time.monotonic() - begun > LATE_S - 1, "a node may take its time"
+    finally:
+        cluster.lab.start("agent", node)
+    eventually(lambda: "Programmed" in told(cluster, "Service", "web", namespace), "the Service tells of the end", 40)
+    for kind, name in (("Service", "web"), ("NftlbFarm", "web--http")):
+        events = told(cluster, kind, name, namespace)
+        assert (events["NotProgrammed"]["type"], events["Programmed"]["type"]) == ("Warning", "Normal")
+        assert f"has not been programmed on {node} for more than 30 s" in events["NotProgrammed"]["message"]
+
+
+def test_a_service_tells_that_another_engine_serves_it(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace, {"engine": "nftables"}))
+    cluster.wait("farm", "web--http", "Programmed", namespace)
+    assert "EngineChanged" not in told(cluster, "Service", "web", namespace)
+    cluster.apply(service("web", namespace, {"engine": "nftlb"}))
+    eventually(lambda: "EngineChanged" in told(cluster, "Service", "web", namespace), "the Service tells")
+    event = told(cluster, "Service", "web", namespace)["EngineChanged"]
+    assert event["type"] == "Normal"
+    assert event["message"] == (
+        "farm web--http: the engine nftlb serves it instead of nftables; open connections go on"
+    )
 
 
 def test_a_node_tells_that_its_nftlb_is_away_and_that_it_is_back(cluster: Cluster) -> None:

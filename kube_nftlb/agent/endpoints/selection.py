@@ -53,6 +53,11 @@ def cut_off(spec: FarmSpec) -> frozenset[str]:
     return frozenset(backend.ip for backend in spec.backends if "down" in (spec.state, backend.state))
 
 
+def may_drain(spec: FarmSpec) -> bool:
+    """Return True if a backend of a farm may drain. Cheap: the backends that it refers to need not be resolved."""
+    return spec.state == "drain" or any(each.state == "drain" for each in spec.backend_options)
+
+
 def warning(spec: FarmSpec) -> str | None:
     """Return what part of a valid spec has no effect, or None."""
     names = {backend.name for backend in spec.backends}

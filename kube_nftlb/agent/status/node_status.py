@@ -69,6 +69,7 @@ def node_status(
         failed_farms=tuple(_problem(key, failed[key]) for key in sorted(listed)),
         failed_namespaces=tuple(unlisted[:FAILED_NAMESPACES_MAX]),
         warnings=tuple(_problem(*each) for each in sorted(progress.warnings.items())[:FAILED_FARMS_MAX]),
+        draining=progress.draining,
         drift_repaired=progress.drift_repaired,
         last_error=progress.last_error[:_ERROR_MAX],
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),

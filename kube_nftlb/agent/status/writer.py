@@ -99,7 +99,12 @@ class NodeReporter:
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
         reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
         farms, slices, policies = map(gt, changed, reached)
-        if farms or policies or _without_endpoints(status) != _without_endpoints(before):
+        if (
+            farms
+            or policies
+            or _counted_anew(status, before, progress)
+            or _without_endpoints(status) != _without_endpoints(before)
+        ):
             return 0
         follows = slices or status.backends != before.backends or status.conditions != before.conditions
         return ENDPOINTS_EVERY_S - age_s if follows else None
@@ -123,7 +128,15 @@ class NodeReporter:
         return Node.model_validate(answer).status
 
 
+def _counted_anew(status: NodeStatus, before: NodeStatus, progress: Progress) -> bool:
+    """Return True if connections were counted for the first time since farms changed: a drain waits for that."""
+    then, now = (int(each.draining.watermark or 0) for each in (before, status))
+    return then < progress.changed_at <= now
+
+
 def _without_endpoints(status: NodeStatus) -> NodeStatus:
     """Return a status without what changes of endpoints may change: while they are programmed, a node is not InSync."""
+    draining = status.draining.model_copy(update={"watermark": ""})
     stays = tuple(condition for condition in status.conditions if condition.type != "InSync")
-    return status.model_copy(update={**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "conditions": stays})
+    changing = {**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "draining": draining, "conditions": stays}
+    return status.model_copy(update=changing)

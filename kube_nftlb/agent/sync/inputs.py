@@ -1,13 +1,14 @@
 """Ingest what the watches report: farms, policies and the node. Update facts, and queue farms. No I/O."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import structlog
 
 from kube_nftlb import metrics, names
 from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.engine.base import Engine
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
@@ -144,6 +145,13 @@ class Inputs:
     def resolved(self, farm: Farm) -> Farm:
         """Return a farm with the backends that it refers to."""
         return self.index.resolved(farm_key(farm)) or farm
+
+    def draining(self) -> Iterator[Farm]:
+        """Yield the farms of which a backend may drain, with the backends that they refer to."""
+        for key in list(self.index):
+            farm = self.index.get(key)
+            if farm is not None and may_drain(farm.spec):
+                yield self.resolved(farm)
 
     def slices_seen(self, version: int) -> None:
         """Record how far the watch of EndpointSlices has come."""

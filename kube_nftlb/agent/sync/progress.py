@@ -7,6 +7,7 @@ from kube_nftlb.agent.sync.queue import FarmQueue
 from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.reasons import FailureReason
 
 
@@ -34,6 +35,7 @@ class Progress:
     """The progress of the loop, for the node's status."""
 
     problems: dict[FarmKey, Problem] = field(default_factory=dict)
+    draining: NodeDraining = field(default_factory=NodeDraining)
     drift_repaired: int = 0
     pass_error: str = ""
     """Why the last pass failed; "" if it did not."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -72,6 +73,8 @@ class FarmRecord(NamedTuple):
     owner: Owner | None
     """The controller in its ownerReferences."""
     digest: bytes
+    engine: str
+    """The engine that serves it."""
     reference: Reference | None
     """The Service port whose endpoints are its backends; None if they are written by hand."""
     ready: int
@@ -154,6 +157,7 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         port=port,
         owner=_owner(metadata.get("ownerReferences") or ()),
         digest=digest(spec) if port is not None else b"",
+        engine=sys.intern(str(spec.get("engine") or "nftlb")),
         reference=_reference(key, spec),
         ready=ready,
         total=total,

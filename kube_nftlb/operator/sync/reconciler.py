@@ -13,19 +13,22 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
-from kube_nftlb.kube.events import Events, Lasting, Subject
+from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
-from kube_nftlb.operator.status.farm_endpoints import Problem, farm_endpoints
+from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, forged, problems_of_farm
+from kube_nftlb.operator.status.lateness import Late, Lateness, problem
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
+from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 
@@ -33,6 +36,7 @@ _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
 _OWNER_RETRY_S = 1.0
+_NOT_PROGRAMMED_S = 30.0
 _STATUS_PATIENCE_S = 1.0
 """How long a status waits for Services to be reconciled first."""
 
@@ -57,6 +61,7 @@ class Reconciler:
         profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
+        lateness: Lateness | None = None,
     ) -> None:
         self.cache = writer.cache
         self.changes = writer.changes
@@ -65,11 +70,15 @@ class Reconciler:
         self.statuses: WorkQueue[FarmKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._farm_writer = farm_writer
         self._events = events
+        self._farm_events = FarmEvents(events, self.cache)
         self._clock = clock
         self._profile = profile
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._pacing = StatusPacing(timing)
+        self._lateness = lateness or Lateness(_NOT_PROGRAMMED_S)
+        self._late: set[FarmKey] = set()
+        """The farms of which an Event says that nodes are late."""
         self._deciding = asyncio.Lock()
         self._building = asyncio.Lock()
         """Held while farms of many ports are built in a thread, of which one leaves the event loop enough time."""
@@ -214,7 +223,10 @@ class Reconciler:
         if isinstance(write, Delete):
             outcome, dirty = await self._farm_writer.delete(write)
         else:
+            before = self.cache.farms.get(write.key)
             outcome, dirty = await self._farm_writer.apply(write)
+            if before is not None and outcome is Outcome.DONE:
+                self._farm_events.written(before, write.wanted.spec, self._profile.engine)
         # The Service is being reconciled: the answer for its farm is no reason to do it again.
         self._mark_statuses(dirty)
         return outcome
@@ -225,6 +237,8 @@ class Reconciler:
         if farm is None or farm.terminating:
             self._failures.pop(key, None)
             self._pacing.forget(key)
+            self._lateness.forget(key)
+            self._late.discard(key)
             return None
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
@@ -235,8 +249,9 @@ class Reconciler:
         service = ServiceKey(farm.port.namespace, farm.port.service) if farm.port else None
         refused_ips = self.cache.refused_ips.get(service, ()) if service is not None else ()
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
-        self._report_problems(farm, [*problems_of_farm(loss, status), *endpoints.problems])
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
+        late = self._late_nodes(farm, endpoints, nodes, accepted=accepted)
+        self._farm_events.problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(
@@ -264,14 +279,24 @@ class Reconciler:
         self._failures.pop(key, None)
         return None
 
-    def _report_problems(self, farm: FarmRecord, problems: list[Problem]) -> None:
-        """Report the problems of a farm in Events, on its Service too, where users look."""
-        self._events.report(Subject(FARMS, *farm.key, farm.uid), problems)
-        service = self.cache.services.get(ServiceKey(farm.port.namespace, farm.port.service)) if farm.port else None
-        if service is not None and farm.owner_uid == service.metadata.uid:
-            metadata, name = service.metadata, farm.key.name
-            told = [_about(name, problem) for problem in problems]
-            self._events.report(Subject(SERVICES, metadata.namespace, metadata.name, metadata.uid), told, about=name)
+    def _late_nodes(
+        self, farm: FarmRecord, endpoints: FarmEndpoints, nodes: list[NodeRecord], *, accepted: bool
+    ) -> list[Problem]:
+        """Return what is to be said of nodes that are late with a farm, and report it if they no longer are."""
+        late = Late()
+        if accepted:
+            late = self._lateness.look(farm, endpoints.changed_at, nodes, self._clock())
+        else:
+            self._lateness.forget(farm.key)
+        if late.again_s is not None:
+            self.statuses.add(farm.key, late.again_s)
+        if late.nodes:
+            self._late.add(farm.key)
+            return [problem(late, self._lateness.after_s)]
+        if farm.key in self._late and accepted and late.again_s is None:
+            self._late.discard(farm.key)
+            self._farm_events.recovered(farm)
+        return []
 
     async def _disown(self, farm: FarmRecord, owner: Owner) -> float | None:
         """Remove a forged controller from a farm, unless its Service is about to restore the labels."""
@@ -298,13 +323,6 @@ class Reconciler:
     def _backoff(self, key: ServiceKey | FarmKey) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         return min(_RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), _RETRY_MAX_S)
-
-
-def _about(farm: str, problem: Problem) -> Problem:
-    message = f"farm {farm}: {problem.message}"
-    if isinstance(problem, Lasting):
-        return Lasting(problem.reason, message)
-    return problem._replace(message=message)
 
 
 def _whole(port: PortKey | None) -> PortKey | None:

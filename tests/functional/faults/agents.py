@@ -61,7 +61,7 @@ class Agent:
             table = AgentTable(nft)
             engine = FakeEngine(table, nft)
             reader = FakeTableReader(nft, lambda: engine.writes)
-            inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock)
+            inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, settings.limits)
             reconciler = Reconciler(
                 inputs,
                 engine,
@@ -82,9 +82,9 @@ class Agent:
             async with asyncio.TaskGroup() as group:
                 group.create_task(reconciler.run())
                 group.create_task(NodeWatch(kube, inputs, own_node, settings).run())
-                group.create_task(watch_farms(kube, inputs, health_checks))
+                group.create_task(watch_farms(kube, inputs, health_checks, settings.limits))
                 group.create_task(watch_slices(kube, inputs, health_checks))
-                group.create_task(watch_policies(kube, inputs))
+                group.create_task(watch_policies(kube, inputs, settings.limits))
                 group.create_task(reporter.run(reconciler))
 
 

@@ -8,6 +8,7 @@ import pytest
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.status.writer import ENDPOINTS_EVERY_S, HEARTBEAT_S, INTERVAL_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.api.node import NodeDraining
 from kube_nftlb.kube.resources import NODES
 from tests.fakes.kube import FakeKube
 
@@ -99,3 +100,23 @@ async def test_one_change_of_endpoints_is_told_at_once_and_the_last_one_too(node
     assert len(node.written()) == before + 1
     await asyncio.sleep(ENDPOINTS_EVERY_S)
     assert len(node.written()) == before + 2
+
+
+async def test_the_first_count_of_connections_after_a_change_is_told_at_once_and_later_ones_if_they_differ(
+    node: Reporting,
+) -> None:
+    progress = node.state.progress
+
+    async def count(watermark: int, connections: int) -> int:
+        before = len(node.written())
+        progress.draining = NodeDraining(watermark=str(watermark), backends=1, connections=connections)
+        node.reporter.changed()
+        await asyncio.sleep(3 * INTERVAL_S)
+        return len(node.written()) - before
+
+    progress.changed_at = progress.watermark = 5
+    await count(4, 0)
+    # Another backend drains, with as many connections.
+    assert await count(5, 0) == 1
+    assert await count(6, 0) == 0
+    assert await count(7, 3) == 1

@@ -71,10 +71,14 @@ class RecordingEvents(Events):
 
     def __init__(self) -> None:
         self.reported: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        self.news: list[tuple[str, str, str]] = []
 
     def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
         found: list[tuple[str, str]] = [(finding.reason, finding.message) for finding in findings]
         self.reported[f"{subject.resource.kind} {subject.name}", about] = found
+
+    def report_resolved(self, subject: Subject, reason: str, message: str) -> None:
+        self.news.append((f"{subject.resource.kind} {subject.name}", reason, message))
 
 
 class Operator:
@@ -188,6 +192,37 @@ async def referring(operator: Operator) -> AsyncIterator[Operator]:
 def ready(*pods: str, version: int) -> Json:
     endpoints = (endpoint(f"10.244.0.{number}", pod, ready=pod in pods) for number, pod in enumerate("abcdef", 1))
     return raw_slice(*endpoints, version=version)
+
+
+async def test_a_service_hears_of_a_node_that_is_late_and_of_its_return(referring: Operator) -> None:
+    def told() -> list[str]:
+        return [reason for reason, _ in referring.events.reported["Service web", "web--http"]]
+
+    referring.take(ENDPOINT_SLICES, ready("a", "b", version=60))
+    referring.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="50", slice_watermark="60", version=60))
+    await asyncio.sleep(29)
+    assert told() == []
+    await asyncio.sleep(2)
+    assert told() == ["NotProgrammed"]
+    assert "on n2 for more than 30 s" in referring.events.reported["Service web", "web--http"][0][1]
+    referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
+    await asyncio.sleep(1)
+    assert told() == []
+    message = "its changes are programmed on all nodes again"
+    assert referring.events.news == [
+        ("NftlbFarm web--http", "Programmed", message),
+        ("Service web", "Programmed", f"farm web--http: {message}"),
+    ]
+
+
+async def test_a_service_hears_that_another_engine_serves_it(referring: Operator) -> None:
+    referring.take(SERVICES, raw_service(annotations={"engine": "nftables"}, version=2))
+    await asyncio.sleep(0.1)
+    message = "the engine nftables serves it instead of nftlb; open connections go on"
+    assert referring.events.news == [
+        ("NftlbFarm web--http", "EngineChanged", message),
+        ("Service web", "EngineChanged", f"farm web--http: {message}"),
+    ]
 
 
 async def test_a_status_follows_endpoints_once_they_are_at_rest(referring: Operator) -> None:

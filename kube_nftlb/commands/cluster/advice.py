@@ -1,0 +1,27 @@
+"""What to do about each reason, in a few words; docs/operations.md says more. No I/O."""
+
+from typing import Final
+
+from kube_nftlb.reasons import ConditionReason, FailureReason
+
+ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
+    "Invalid": "correct the field that the message names, or update the CustomResourceDefinitions",
+    "AddressConflict": "give one of the two another address or port, or delete one",
+    "NoNodes": "check the DaemonSet kube-nftlb-agent and its pods",
+    "Failed": "see status.failedFarms of the node's NftlbNode",
+    "Pending": "if it lasts, see whether the agents of these nodes run, and their logs",
+    "EndpointsPending": "if it lasts, see whether the agents of these nodes run, and their logs",
+    "NoReadyBackends": "check the readiness of the Pods, and the annotation state of Service and Pods",
+    "KernelFeatureMissing": "load the kernel module that the message names, or remove the field",
+    "Refused": "it is retried every minute; if it lasts, report it with `kubectl nftlb sysdump`",
+    "Unsupported": "change the fields that the message names, or the engine",
+    "NftlbDefect": "use the alternative that the message names",
+    "NftlbUnreachable": "check the container nftlb of the agent's pod on that node, and its log",
+    "PortsDiffer": "make targetPort and port of the Service the same",
+    "AddressInUse": "change or delete the farm or node port that the message names",
+    "NoLocalBackend": "run a pod of it on that node, or use the mode dnat",
+    "PolicyMissing": "create the NftlbPolicy in the farm's namespace, or remove the reference",
+    "PolicyInvalid": "correct the NftlbPolicy that the message names",
+    "NoEffect": "remove the part that has no effect, or correct it",
+}
+"""For every reason for which a farm can be unhealthy."""

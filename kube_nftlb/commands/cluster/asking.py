@@ -1,0 +1,105 @@
+"""Connect as kubectl would, and read what several commands need."""
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kubernetes.aio import config as kube_config
+
+from kube_nftlb import errors
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
+
+_USER_AGENT = "kubectl-nftlb"
+OPERATOR_LEASE = "kube-nftlb-operator"
+PROGRAMS = "app.kubernetes.io/name=kube-nftlb"
+"""The label selector of the pods of operator and agents."""
+COMPONENT = "app.kubernetes.io/component"
+_FORBIDDEN, _NOT_FOUND = 403, 404
+
+
+class Target(NamedTuple):
+    """The cluster and namespace that the options name. Without any: those of the current context."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+class Overview(NamedTuple):
+    """The objects that tell if all is well."""
+
+    nodes: list[JsonObject]
+    reports: list[JsonObject]
+    farms: list[JsonObject]
+    lease: JsonObject | None = None
+    pods: list[JsonObject] | None = None
+    """The pods of operator and agents; None if the user may not list them."""
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Kube]:
+    """Connect; KubeError with a sentence for users if kube-nftlb is not installed."""
+    with warnings.catch_warnings():
+        # The library warns before it fails, which says the same.
+        warnings.simplefilter("ignore")
+        kube = await Kube.connect(target.kubeconfig, _USER_AGENT, context=target.context)
+    async with kube:
+        yield kube
+
+
+def namespace_of(target: Target) -> str:
+    """Return the namespace that is meant: that of the option, of the context, or ``default``."""
+    if target.namespace:
+        return target.namespace
+    file = str(target.kubeconfig) if target.kubeconfig is not None else None
+    try:
+        contexts, active = kube_config.list_kube_config_contexts(file)
+    except kube_config.ConfigException:
+        return "default"
+    chosen = next((each for each in contexts if each["name"] == target.context), active)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+async def farms_and_reports(kube: Kube, namespace: str | None) -> Overview:
+    """Return the farms of one namespace, or of all, with the nodes' reports if the user may read them."""
+    farms, reports = await asyncio.gather(kube.list(FARMS, namespace, not_older_than="0"), _allowed(kube, NFTLB_NODES))
+    return Overview([], reports or [], farms.items)
+
+
+async def overview(kube: Kube, namespace: str | None) -> Overview:
+    """Return the state of the cluster, with the farms of one namespace, or of all."""
+    nodes, reports, farms, leases, pods = await asyncio.gather(
+        kube.list(NODES, metadata_only=True),
+        kube.list(NFTLB_NODES),
+        kube.list(FARMS, namespace, not_older_than="0"),
+        _allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
+        _allowed(kube, PODS, label_selector=PROGRAMS),
+    )
+    return Overview(nodes.items, reports.items, farms.items, leases[0] if leases else None, pods)
+
+
+async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:
+    """Return an object, or None if there is none, or if the user may not know."""
+    try:
+        return await kube.get(resource, name, namespace)
+    except errors.KubeError as error:
+        if error.status not in (_NOT_FOUND, _FORBIDDEN):
+            raise
+        return None
+
+
+async def _allowed(
+    kube: Kube, resource: Resource, *, label_selector: str | None = None, field_selector: str | None = None
+) -> list[JsonObject] | None:
+    """List objects of all namespaces, or return None if the user may not: they are not needed."""
+    try:
+        listing = await kube.list(resource, label_selector=label_selector, field_selector=field_selector)
+    except errors.KubeError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return None
+    return listing.items

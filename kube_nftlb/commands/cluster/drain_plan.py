@@ -1,0 +1,188 @@
+"""Which objects say that a backend drains, and what that leaves. No I/O.
+
+A backend of a Service drains by an annotation of its Pod: it lasts as long as the Pod, and needs no right on farms. A
+farm written by hand says it itself, in a field that the command owns, so that ``undrain`` gives it back.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kube_nftlb import names
+from kube_nftlb.api.backend import Backend
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import ENDPOINTS_MAX, Farm
+from kube_nftlb.endpointslices.backends import resolve
+from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.kube.resources import JsonObject
+
+ANNOTATION = f"{names.ANNOTATION_PREFIX}state"
+DRAIN = "drain"
+_MANAGER = "kubectl-nftlb-drain"
+
+
+class PodRef(NamedTuple):
+    """A Pod."""
+
+    namespace: str
+    name: str
+
+
+class FarmEdit(NamedTuple):
+    """The entry of a farm written by hand that says that a backend drains."""
+
+    farm: FarmKey
+    backend: str
+    entry: JsonObject
+    """The body of a server-side apply to drain it; without the entry it no longer drains."""
+
+    @property
+    def manager(self) -> str:
+        """The field manager, one for each backend: an apply removes what the same manager applied before."""
+        return f"{_MANAGER}-{names.digest(*self.farm, self.backend)}"
+
+
+class Member(NamedTuple):
+    """A backend in a farm."""
+
+    farm: FarmKey
+    backend: Backend
+    pod: str
+    """The Pod that the EndpointSlice names; empty if there is none, or the backend is written by hand."""
+    of_service: bool
+    """True if the operator made the farm."""
+    by_reference: bool
+
+    @property
+    def entry(self) -> str:
+        """The name of its entry in the farm: that of an override, or of the backend."""
+        return self.pod if self.by_reference else self.backend.name
+
+
+class Plan(NamedTuple):
+    """What to write, and what it leaves."""
+
+    pods: tuple[PodRef, ...]
+    edits: tuple[FarmEdit, ...]
+    members: tuple[Member, ...]
+    """The backends that it is about."""
+    emptied: tuple[FarmKey, ...]
+    """The farms that would have no other backend for new connections."""
+
+    @property
+    def addresses(self) -> frozenset[tuple[str, int]]:
+        """Their addresses; port 0 for all ports."""
+        return frozenset((each.backend.ip, each.backend.port or 0) for each in self.members)
+
+
+def members(farms: Iterable[Farm], slices: Mapping[ServiceKey, Sequence[Slice]]) -> list[Member]:
+    """Return all backends of all farms."""
+    return [each for farm in farms for each in _members(farm, slices)]
+
+
+def _members(farm: Farm, slices: Mapping[ServiceKey, Sequence[Slice]]) -> Iterator[Member]:
+    spec, metadata = farm.spec, farm.metadata
+    key = FarmKey(metadata.namespace, metadata.name)
+    if spec.backends_from is None:
+        yield from (Member(key, each, "", of_service=False, by_reference=False) for each in spec.backends)
+        return
+    made = metadata.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
+    service = ServiceKey(key.namespace, spec.backends_from.service)
+    resolved = resolve(
+        spec.backends_from, spec.family, spec.protocol, slices.get(service, ()), ENDPOINTS_MAX[spec.engine]
+    )
+    for each in resolved.endpoints:
+        yield Member(key, each.backend, each.endpoint.pod, of_service=made, by_reference=True)
+
+
+def of_backend(name: str, namespace: str, everything: Sequence[Member]) -> list[Member]:
+    """Return the backends of a namespace with a name, which is the Pod's, or an address."""
+    return [
+        each
+        for each in everything
+        if each.farm.namespace == namespace and name in (each.backend.name, each.backend.ip, each.pod)
+    ]
+
+
+def of_node(node: str, everything: Sequence[Member]) -> list[Member]:
+    """Return all backends on a node."""
+    return [each for each in everything if each.backend.node_name == node]
+
+
+def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, list[str]]:
+    """Return what to write for the chosen backends, and a sentence for each that cannot be drained."""
+    pods: dict[PodRef, None] = {}
+    edits: dict[tuple[FarmKey, str], FarmEdit] = {}
+    done, problems = [], []
+    for each in chosen:
+        farm, name = each.farm, each.entry
+        if each.by_reference and not each.pod:
+            sentence = f"{each.backend.name} of farm {'/'.join(farm)} has no Pod that could say that it drains"
+            problems.append(f"{sentence}: remove its address from the EndpointSlice instead")
+            continue
+        if each.of_service:
+            pods[PodRef(farm.namespace, each.pod)] = None
+        else:
+            edits[farm, name] = FarmEdit(farm, name, _entry(name, by_reference=each.by_reference))
+        done.append(each)
+    return Plan(tuple(pods), tuple(edits.values()), tuple(done), _emptied(done, everything)), problems
+
+
+def _entry(name: str, *, by_reference: bool) -> JsonObject:
+    if by_reference:
+        return {"backendsFrom": {"overrides": [{"pod": name, "state": DRAIN}]}}
+    return {"backends": [{"name": name, "state": DRAIN}]}
+
+
+def _emptied(done: Iterable[Member], everything: Iterable[Member]) -> tuple[FarmKey, ...]:
+    """Return the farms that lose their last backend for new connections."""
+    going = {(each.farm, each.backend.name) for each in done}
+
+    def serves(each: Member) -> bool:
+        return each.backend.state == "up" and each.backend.ready
+
+    concerned = {each.farm for each in done if serves(each)}
+    left = {each.farm for each in everything if serves(each) and (each.farm, each.backend.name) not in going}
+    return tuple(sorted(concerned - left))
+
+
+class Open(NamedTuple):
+    """The open connections to backends that drain."""
+
+    by_node: Mapping[str, int]
+    """Of the nodes that have any."""
+    silent: tuple[str, ...]
+    """The nodes that have not counted since the backends drain."""
+
+    @property
+    def total(self) -> int:
+        """On all nodes."""
+        return sum(self.by_node.values())
+
+
+def open_connections(
+    addresses: Iterable[tuple[str, int]], since: int, nodes: Iterable[str], reports: Iterable[JsonObject]
+) -> Open:
+    """Return what nodes report about addresses that have drained since a resourceVersion of farms."""
+    wanted = set(addresses)
+    counted: dict[str, int] = {}
+    reported: set[str] = set()
+    for report in reports:
+        name, told = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
+        if int(told.get("watermark") or 0) < since:
+            continue
+        reported.add(name)
+        here = sum(
+            each["connections"] for each in told.get("busiest") or () if (each["ip"], each.get("port") or 0) in wanted
+        )
+        if here:
+            counted[name] = here
+    return Open(counted, tuple(sorted(set(nodes) - reported)))
+
+
+def says_drain(raw: JsonObject | None, entry: str) -> bool:
+    """Return True if a farm says that a backend drains; also if the farm is gone."""
+    if raw is None:
+        return True
+    spec = raw.get("spec") or {}
+    entries = [*(spec.get("backends") or ()), *((spec.get("backendsFrom") or {}).get("overrides") or ())]
+    return any(each.get("state") == DRAIN and each.get("pod", each.get("name")) == entry for each in entries)

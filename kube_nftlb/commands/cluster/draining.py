@@ -1,0 +1,239 @@
+"""``kubectl nftlb drain`` and ``undrain``: ask, write, and wait for open connections to end."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from kube_nftlb import errors
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.commands.cluster import drain_plan, terminal
+from kube_nftlb.commands.cluster.asking import Target, connected, get_or_none, namespace_of
+from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
+from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.endpointslices.slices import SERVED_SLICES, ServiceKey, Slice, parse_slice
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
+
+_LOOK_EVERY_S = 1.0
+_COUNTED_S = 15.0
+"""How long nodes may take to count. They do every five seconds."""
+_TAKEN_OVER_S = 30.0
+"""How long the operator may take to tell the nodes what an annotation says."""
+
+
+_UNDONE = (None, "up", DRAIN)
+"""The states from which a Pod can be drained, and undrained without a loss."""
+
+
+class Wishes(NamedTuple):
+    """The options of ``drain``."""
+
+    force: bool = False
+    wait: bool = True
+    timeout_s: float | None = None
+    output: Format = Format.TEXT
+
+
+class _Found(NamedTuple):
+    what: str
+    plan: Plan
+    states: Mapping[PodRef, str | None]
+    """The state that the annotation of each Pod says."""
+    open_node: str
+    """The node that is meant if it takes new Pods, which do not drain; else empty."""
+
+
+async def drain(target: Target, name: str, wishes: Wishes) -> bool:
+    """Drain a backend or a node. Return True if connections are still open when the time is up.
+
+    Raises UsageError if there is no such backend, or if it is the last one of a farm.
+    """
+    async with connected(target) as kube:
+        found = await _find(kube, target, name)
+        plan = found.plan
+        _refuse_others(found)
+        if plan.emptied and not wishes.force:
+            farms = ", ".join("/".join(each) for each in plan.emptied)
+            raise errors.UsageError(
+                f"{found.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
+            )
+        await _write_annotations(kube, plan.pods, DRAIN)
+        for edit in plan.edits:
+            await _apply(kube, edit, edit.entry)
+        _tell(wishes, f"{found.what} drains: no new connections of {_counted(plan)}")
+        if found.open_node:
+            sentence = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
+            _tell(wishes, sentence)
+        _tell(wishes, f"undo: kubectl nftlb undrain {name}")
+        if not wishes.wait:
+            return False
+        since = await _taken_over(kube, plan)
+        left = await _count_down(kube, plan, since, wishes)
+    if wishes.output is Format.JSON:
+        terminal.show_json({"connections": left.total, "byNode": dict(left.by_node), "silentNodes": list(left.silent)})
+    return bool(left.total or left.silent)
+
+
+async def undrain(target: Target, name: str) -> None:
+    """Give a backend, or the backends of a node, connections again. Raises UsageError if there is no such."""
+    async with connected(target) as kube:
+        found = await _find(kube, target, name)
+        await _write_annotations(kube, [pod for pod, state in found.states.items() if state == DRAIN], None)
+        for edit in found.plan.edits:
+            await _apply(kube, edit, None)
+        terminal.note(f"{found.what} gets connections of {_counted(found.plan)} again")
+        for pod, state in found.states.items():
+            if state not in _UNDONE:
+                terminal.note(f"pod {'/'.join(pod)} has the state {state}, which undrain leaves")
+
+
+def _refuse_others(found: _Found) -> None:
+    """Raise UsageError for Pods in another state, which drain would replace and undrain not bring back."""
+    for pod, state in found.states.items():
+        if state not in _UNDONE:
+            raise errors.UsageError(f"pod {'/'.join(pod)} has the state {state}, by its annotation {ANNOTATION}")
+
+
+async def _find(kube: Kube, target: Target, name: str) -> _Found:
+    """Return what a name means: ``pod/NAME``, ``node/NAME``, or the one of them that there is."""
+    kind, _, plain = name.rpartition("/")
+    if kind not in ("", "pod", "node"):
+        raise errors.UsageError(f"{name!r} must be a pod, a backend, an address, or a node: pod/NAME or node/NAME")
+    namespace = namespace_of(target)
+    async with terminal.progress("asking the API server"):
+        node = await get_or_none(kube, NODES, plain) if kind != "pod" else None
+        # Who drains a backend need not see other namespaces.
+        where = namespace if node is None else None
+        farms, slices = await asyncio.gather(
+            kube.list(FARMS, where, not_older_than="0"),
+            kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
+        )
+    everything = drain_plan.members(_valid(farms.items), _by_service(slices.items))
+    backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
+    if node is not None:
+        if backends:
+            raise errors.UsageError(f"{plain!r} is a backend and a node: say pod/{plain} or node/{plain}")
+        chosen, what = drain_plan.of_node(plain, everything), f"node {plain}"
+        open_node = plain if not (node.get("spec") or {}).get("unschedulable") else ""
+    else:
+        chosen, what, open_node = backends, f"backend {namespace}/{plain}", ""
+    if not chosen:
+        hint = "no farm has a backend there" if node is not None else f"namespace {namespace}"
+        raise errors.UsageError(f"no backend or node {plain!r} ({hint})")
+    plan, problems = drain_plan.plan(chosen, everything)
+    for problem in problems:
+        terminal.note(problem)
+    if not plan.members:
+        raise errors.UsageError(f"nothing of {what} can be drained")
+    pods = await asyncio.gather(*(kube.get(PODS, pod.name, pod.namespace) for pod in plan.pods))
+    states = {
+        pod: (raw["metadata"].get("annotations") or {}).get(ANNOTATION)
+        for pod, raw in zip(plan.pods, pods, strict=True)
+    }
+    return _Found(what, plan, states, open_node)
+
+
+def _valid(raws: Iterable[JsonObject]) -> list[Farm]:
+    farms = []
+    for raw in raws:
+        try:
+            farms.append(Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")}))
+        except ValidationError:
+            # No node has programmed it as it is now.
+            continue
+    return farms
+
+
+def _by_service(raws: Iterable[JsonObject]) -> dict[ServiceKey, list[Slice]]:
+    found: dict[ServiceKey, list[Slice]] = defaultdict(list)
+    for raw in raws:
+        if (each := parse_slice(raw)) is not None:
+            found[ServiceKey(each.namespace, each.service)].append(each)
+    return found
+
+
+async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:
+    for pod in pods:
+        await kube.patch(PODS, pod.name, {"metadata": {"annotations": {ANNOTATION: state}}}, pod.namespace)
+
+
+async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None) -> None:
+    body: JsonObject = {"metadata": {"namespace": edit.farm.namespace, "name": edit.farm.name}}
+    if entry is not None:
+        body["spec"] = entry
+    await kube.apply(FARMS, body, field_manager=edit.manager)
+
+
+async def _taken_over(kube: Kube, plan: Plan) -> int:
+    """Wait until farms say that the backends drain; return the resourceVersion since which they do.
+
+    Raises UsageError if the operator does not take the annotations over.
+    """
+    deadline = time.monotonic() + _TAKEN_OVER_S
+    wanted = {(each.farm, each.entry) for each in plan.members}
+    while True:
+        farms = await _farms(kube, plan)
+        if all(drain_plan.says_drain(farms.get(farm), entry) for farm, entry in wanted):
+            return max((_version(farms[farm]) for farm, _ in wanted if farm in farms), default=0)
+        if time.monotonic() > deadline:
+            raise errors.UsageError("the operator does not take the annotation over: see kubectl nftlb status")
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _farms(kube: Kube, plan: Plan) -> dict[FarmKey, JsonObject]:
+    namespaces = sorted({each.farm.namespace for each in plan.members})
+    listings = await asyncio.gather(*(kube.list(FARMS, namespace) for namespace in namespaces))
+    raws = (raw for listing in listings for raw in listing.items)
+    return {FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"]): raw for raw in raws}
+
+
+def _version(raw: JsonObject) -> int:
+    """Return the resourceVersion from which on a node has a farm as it is now."""
+    status, metadata = raw.get("status") or {}, raw["metadata"]
+    if status.get("observedGeneration") == metadata["generation"] and status.get("resourceVersion"):
+        return int(status["resourceVersion"])
+    return int(metadata["resourceVersion"])
+
+
+async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Open:
+    """Show how many connections are open until there are none, or the time is up."""
+    deadline = time.monotonic() + wishes.timeout_s if wishes.timeout_s is not None else None
+    nodes = [raw["metadata"]["name"] for raw in (await kube.list(NFTLB_NODES)).items]
+    before, began = "", time.monotonic()
+    async with terminal.ticker() as show:
+        while True:
+            reports = (await kube.list(NFTLB_NODES)).items
+            left = drain_plan.open_connections(plan.addresses, since, nodes, reports)
+            sentence = _sentence(left)
+            patient = left.silent and time.monotonic() - began < _COUNTED_S
+            if sentence != before and not patient and wishes.output is Format.TEXT:
+                show(sentence)
+                before = sentence
+            over = deadline is not None and time.monotonic() > deadline
+            if over or not (left.total or left.silent):
+                return left
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _sentence(left: Open) -> str:
+    if left.silent:
+        more = f" and {len(left.silent) - 3} more" if len(left.silent) > 3 else ""
+        return f"waiting for the count of {', '.join(left.silent[:3])}{more}"
+    if not left.total:
+        return "0 connections are open"
+    return f"{left.total} connections are open, through {', '.join(sorted(left.by_node))}"
+
+
+def _counted(plan: Plan) -> str:
+    farms = sorted({"/".join(each.farm) for each in plan.members})
+    return farms[0] if len(farms) == 1 else f"{len(farms)} farms"
+
+
+def _tell(wishes: Wishes, sentence: str) -> None:
+    if wishes.output is Format.TEXT:
+        terminal.note(sentence)

@@ -1,0 +1,105 @@
+"""``kubectl nftlb status``, ``why`` and ``get``: ask the API server, and print."""
+
+import asyncio
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from kube_nftlb import errors, names
+from kube_nftlb.agent.node.info import NodeFacts, gather
+from kube_nftlb.api.base import first_error
+from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.commands.cluster import service_view, terminal
+from kube_nftlb.commands.cluster import status as pages
+from kube_nftlb.commands.cluster.asking import Target, connected, farms_and_reports, namespace_of, overview
+from kube_nftlb.commands.cluster.findings import failures
+from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.commands.cluster.service_tree import tree
+from kube_nftlb.commands.cluster.views import ServiceView
+from kube_nftlb.endpointslices.slices import parse_slice
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES
+
+
+async def status(target: Target, output: Format) -> bool:
+    """Print the status. Return True if something is wrong."""
+    async with terminal.progress("asking the API server"), connected(target) as kube:
+        seen = await overview(kube, None)
+    now = datetime.now(UTC)
+    told = pages.status_json(seen, now)
+    if output is Format.JSON:
+        terminal.show_json(told)
+    else:
+        terminal.show(*pages.status_text(seen, now))
+    return not told["healthy"]
+
+
+async def why(target: Target, name: str | None, output: Format) -> bool:
+    """Print what is wrong with one farm, those of one Service, or all. Return True if anything is.
+
+    Raises UsageError if there is no such farm.
+    """
+    wanted = target.namespace
+    if name is not None:
+        wanted = name.rpartition("/")[0] or namespace_of(target)
+    async with terminal.progress("asking the API server"), connected(target) as kube:
+        seen = await farms_and_reports(kube, wanted)
+    farms = seen.farms if name is None else pages.chosen(seen, name, wanted or "")
+    if name is not None and not farms:
+        raise errors.UsageError(f"no farm {name!r} in the namespace {wanted}, and no Service of that name has farms")
+    now = datetime.now(UTC)
+    found = pages.why(seen, farms, now)
+    if output is Format.JSON:
+        terminal.show_json([pages.as_json(each) for each in found])
+    elif found:
+        terminal.show(*(pages.line(each, now) for each in found))
+    elif name is None:
+        terminal.show(f"all {len(farms)} farms are healthy")
+    else:
+        terminal.show(*(terminal.plain(pages.well(raw)) for raw in farms))
+    return bool(found)
+
+
+async def get(target: Target, name: str, output: Format) -> None:
+    """Print a Service as a tree. Raises UsageError if there is none of that name."""
+    namespace, _, plain = name.rpartition("/")
+    namespace = namespace or namespace_of(target)
+    async with terminal.progress("asking the API server"), connected(target) as kube:
+        viewed = await _view(kube, namespace, plain)
+    if output is Format.JSON:
+        terminal.show_json(asdict(viewed))
+    else:
+        terminal.show(tree(viewed))
+
+
+async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
+    try:
+        service = await kube.get(SERVICES, name, namespace)
+    except errors.NotFoundError as error:
+        raise errors.UsageError(f"there is no Service {name!r} in the namespace {namespace}") from error
+    selector = f"{names.LABEL_SLICE_SERVICE}={name}"
+    slices, farms, nodes, reports, policies = await asyncio.gather(
+        kube.list(ENDPOINT_SLICES, namespace, label_selector=selector),
+        kube.list(FARMS, namespace),
+        kube.list(NODES),
+        kube.list(NFTLB_NODES),
+        kube.list(POLICIES, namespace),
+    )
+    try:
+        parsed = [each for raw in slices.items if (each := parse_slice(raw)) is not None]
+        model = Service.model_validate(service)
+    except ValidationError as error:
+        raise errors.UsageError(f"cannot read the Service or its EndpointSlices: {first_error(error)}") from error
+    cluster = service_view.Cluster(
+        tuple(parsed),
+        tuple(_facts(raw["metadata"]["name"], raw) for raw in nodes.items),
+        {raw["metadata"]["name"]: raw for raw in policies.items},
+        failures(reports.items),
+    )
+    return service_view.view(model, farms.items, cluster)
+
+
+def _facts(name: str, raw: dict[str, object]) -> NodeFacts:
+    return gather(name, CoreNode.model_validate(raw))

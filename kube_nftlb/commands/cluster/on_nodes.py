@@ -1,0 +1,87 @@
+"""Run commands on nodes: in the agent's pod by kubectl, or by a command that the user names, such as ssh."""
+
+import asyncio
+import shlex
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from kube_nftlb import errors
+from kube_nftlb.commands.cluster.asking import COMPONENT, Target
+from kube_nftlb.kube.resources import JsonObject
+
+_PATIENCE_S = 60.0
+_TOLD_MAX = 300
+_CONTAINER = "agent"
+_NODE = "{node}"
+
+
+class Ran(NamedTuple):
+    """The output of a command, or why there is none."""
+
+    output: str
+    problem: str = ""
+
+
+class OnNodes(Protocol):
+    """Runs commands on nodes."""
+
+    def prefix(self, node: str) -> list[str]:
+        """Return the beginning of the command line. Raises UsageError if the node cannot be reached."""
+
+
+class InPods:
+    """In the agents' pods."""
+
+    def __init__(self, target: Target, pods: Iterable[JsonObject]) -> None:
+        self._target = target
+        self._pods = {
+            pod["spec"].get("nodeName", ""): (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            for pod in pods
+            if (pod["metadata"].get("labels") or {}).get(COMPONENT) == "agent"
+        }
+
+    def prefix(self, node: str) -> list[str]:
+        """See ``OnNodes``."""
+        if node not in self._pods:
+            raise errors.UsageError("the agent has no pod there; --node-command says how to run a command on a node")
+        namespace, pod = self._pods[node]
+        options = [f"--kubeconfig={self._target.kubeconfig}"] if self._target.kubeconfig is not None else []
+        options += [f"--context={self._target.context}"] if self._target.context is not None else []
+        return ["kubectl", *options, "--namespace", namespace, "exec", pod, "--container", _CONTAINER, "--"]
+
+
+class ByCommand:
+    """By a command, in which ``{node}`` stands for the node's name."""
+
+    def __init__(self, template: str) -> None:
+        """Take a command. Raises UsageError if the node's name does not occur in it."""
+        if _NODE not in template:
+            raise errors.UsageError(f"--node-command {template!r} must contain {_NODE}, such as: ssh root@{_NODE}")
+        self._words = shlex.split(template)
+
+    def prefix(self, node: str) -> list[str]:
+        """See ``OnNodes``."""
+        return [word.replace(_NODE, node) for word in self._words]
+
+
+async def run(on_nodes: OnNodes, node: str, *command: str) -> Ran:
+    """Run a command on a node; it never raises."""
+    try:
+        argv = [*on_nodes.prefix(node), *command]
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except (errors.UsageError, OSError) as error:
+        return Ran("", str(error))
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), _PATIENCE_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return Ran("", f"no answer within {_PATIENCE_S:.0f} s")
+    told = " ".join(err.decode(errors="replace").split())[:_TOLD_MAX]
+    problem = f"exit status {process.returncode}: {told}" if process.returncode else ""
+    return Ran(out.decode(errors="replace"), problem)

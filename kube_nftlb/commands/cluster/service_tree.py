@@ -1,0 +1,49 @@
+"""The tree that ``kubectl nftlb get SERVICE`` prints. No I/O."""
+
+from rich.tree import Tree
+
+from kube_nftlb.commands.cluster.terminal import good_or_bad, plain
+from kube_nftlb.commands.cluster.views import BackendView, FarmView, NodesView, ServiceView
+
+_NODES_NAMED_MAX = 4
+_BACKENDS_SHOWN_MAX = 50
+
+
+def tree(service: ServiceView) -> Tree:
+    """Return a Service as a tree: farms, and in each its addresses, and what each node does."""
+    root = Tree(f"[bold]Service {plain(service.name)}[/]  {plain(service.summary)}")
+    if service.note:
+        root.add(good_or_bad(service.note, good=False))
+    for farm in service.farms:
+        _add_farm(root, farm)
+    return root
+
+
+def _add_farm(root: Tree, farm: FarmView) -> None:
+    state = good_or_bad(farm.state, good=farm.state.startswith("programmed"))
+    node = root.add(f"[bold]farm {plain(farm.name)}[/]  {state}")
+    if farm.summary:
+        node.add(plain(farm.summary))
+    for each in farm.addresses:
+        node.add(plain(f"{each.type} {each.address}: admits {each.admitted}; masquerades {each.masqueraded}"))
+    for nodes in farm.nodes:
+        _add_nodes(node, nodes)
+    if farm.unused:
+        _add_backends(node.add("not used by any node"), farm.unused)
+
+
+def _add_nodes(farm: Tree, nodes: NodesView) -> None:
+    named = ", ".join(nodes.nodes[:_NODES_NAMED_MAX])
+    if len(nodes.nodes) > _NODES_NAMED_MAX:
+        named += f" and {len(nodes.nodes) - _NODES_NAMED_MAX} more nodes"
+    here = farm.add(f"[bold]{plain(named)}[/]  {good_or_bad(nodes.does, good=nodes.does == 'serves')}")
+    _add_backends(here, nodes.backends)
+
+
+def _add_backends(parent: Tree, backends: tuple[BackendView, ...]) -> None:
+    for each in backends[:_BACKENDS_SHOWN_MAX]:
+        weight = f"  weight {each.weight}" if each.weight != 1 else ""
+        node = f" on {each.node}" if each.node else ""
+        parent.add(plain(f"{each.name} {each.address}{node}{weight}: {each.gets}"))
+    if len(backends) > _BACKENDS_SHOWN_MAX:
+        parent.add(f"... and {len(backends) - _BACKENDS_SHOWN_MAX} more; -o json has all")

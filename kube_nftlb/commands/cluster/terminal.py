@@ -1,0 +1,103 @@
+"""Print: colours and progress only on a terminal, ages as kubectl writes them, JSON for programs."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+_PROGRESS_AFTER_S = 1.0
+_PIPED_WIDTH = 200
+_DAY_S, _HOUR_S, _MINUTE_S = 86400, 3600, 60
+
+
+def console() -> Console:
+    """Return where results are printed. In a pipe lines are as long as they are, without colours."""
+    piped = not sys.stdout.isatty()
+    return Console(width=_PIPED_WIDTH if piped else None, highlight=False, soft_wrap=piped, no_color=piped or None)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print results, without spaces at the ends of lines in a pipe."""
+    out = console()
+    if sys.stdout.isatty():
+        out.print(*parts, sep="\n")
+        return
+    with out.capture() as captured:
+        out.print(*parts, sep="\n")
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
+
+
+def show_json(value: Any) -> None:
+    """Print a value for programs."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def note(sentence: str) -> None:
+    """Print a sentence beside the result."""
+    sys.stderr.write(f"{sentence}\n")
+
+
+def columns(*names: str) -> Table:
+    """Return a table like kubectl's."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def plain(text: str) -> str:
+    """Return a text of others, such as a message, so that nothing in it is taken for markup."""
+    return escape(text)
+
+
+def good_or_bad(text: str, *, good: bool) -> str:
+    """Return a text in the colour for good or bad."""
+    return f"[{'green' if good else 'bold red'}]{escape(text)}[/]"
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Return how long something lasts, as kubectl writes ages; ``-`` if unknown."""
+    if since is None:
+        return "-"
+    seconds = max(int((now - since).total_seconds()), 0)
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds}s"
+    if seconds < 2 * _HOUR_S:
+        return f"{seconds // _MINUTE_S}m"
+    return f"{seconds // _HOUR_S}h" if seconds < 2 * _DAY_S else f"{seconds // _DAY_S}d"
+
+
+@contextlib.asynccontextmanager
+async def progress(what: str) -> AsyncIterator[None]:
+    """Show on a terminal what takes longer than a second."""
+
+    async def later() -> None:
+        await asyncio.sleep(_PROGRESS_AFTER_S)
+        with Console(stderr=True).status(what):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(later()) if sys.stderr.isatty() else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@contextlib.asynccontextmanager
+async def ticker() -> AsyncIterator[Callable[[str], None]]:
+    """Yield what shows a sentence: in one line that changes on a terminal, else a line for each change."""
+    if not sys.stderr.isatty():
+        yield note
+        return
+    with Console(stderr=True).status("") as status:
+        yield lambda sentence: status.update(escape(sentence))

@@ -1,0 +1,95 @@
+"""What drain writes, what it refuses, and how it counts."""
+
+from typing import Any
+
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm
+from kube_nftlb.commands.cluster import drain_plan
+from kube_nftlb.commands.cluster.drain_plan import Member, Open, PodRef
+from kube_nftlb.endpointslices.slices import ServiceKey
+from tests.builders import endpoint, endpoint_slice, raw_backend, raw_farm, raw_service_farm
+
+Json = dict[str, Any]
+
+SLICES = {
+    ServiceKey("default", "web"): [
+        endpoint_slice(
+            endpoint("10.244.1.2", "a", node="n1"), endpoint("10.244.2.2", "b", node="n2"), endpoint("192.0.2.1")
+        )
+    ]
+}
+SERVICE = raw_service_farm()
+BY_HAND = raw_farm("hand", backends=[raw_backend("a", "10.244.1.2", None), raw_backend("x", "192.0.2.9", None)])
+REFERRING = raw_farm("front", backends=[], backendsFrom={"service": "web", "port": "http"})
+
+
+def members(*raws: Json) -> list[Member]:
+    return drain_plan.members([Farm.model_validate(raw) for raw in raws], SLICES)
+
+
+def plan(name: str, *raws: Json) -> tuple[drain_plan.Plan, list[str]]:
+    everything = members(*raws)
+    return drain_plan.plan(drain_plan.of_backend(name, "default", everything), everything)
+
+
+def test_a_backend_of_a_service_drains_by_its_pod() -> None:
+    todo, problems = plan("a", SERVICE)
+    assert (todo.pods, todo.edits, problems) == ((PodRef("default", "a"),), (), [])
+    assert todo.addresses == {("10.244.1.2", 8080)}
+
+
+def test_it_can_be_named_by_its_address() -> None:
+    assert plan("10.244.2.2", SERVICE)[0].pods == (PodRef("default", "b"),)
+
+
+def test_farms_written_by_hand_say_it_themselves() -> None:
+    todo, _ = plan("a", SERVICE, BY_HAND, REFERRING)
+    assert todo.pods == (PodRef("default", "a"),)
+    assert {edit.farm.name: edit.entry for edit in todo.edits} == {
+        "hand": {"backends": [{"name": "a", "state": "drain"}]},
+        "front": {"backendsFrom": {"overrides": [{"pod": "a", "state": "drain"}]}},
+    }
+    assert len({edit.manager for edit in todo.edits}) == 2, "an apply removes what its manager applied before"
+    assert plan("x", BY_HAND)[0].addresses == {("192.0.2.9", 0)}
+
+
+def test_an_endpoint_without_a_pod_cannot_be_drained() -> None:
+    todo, problems = plan("192.0.2.1", SERVICE)
+    assert todo.members == ()
+    assert "has no Pod that could say that it drains" in problems[0]
+
+
+def test_all_backends_on_a_node_are_those_of_the_node() -> None:
+    everything = members(SERVICE, REFERRING)
+    todo, _ = drain_plan.plan(drain_plan.of_node("n2", everything), everything)
+    assert {each.backend.name for each in todo.members} == {"b"}
+
+
+def test_the_last_backend_of_a_farm_is_noticed() -> None:
+    assert plan("a", SERVICE)[0].emptied == ()
+    alone = raw_farm("alone", backends=[raw_backend("a", "10.244.1.2"), raw_backend("y", "10.0.0.1", ready=False)])
+    assert plan("a", SERVICE, alone)[0].emptied == (FarmKey("default", "alone"),)
+
+
+def test_another_namespace_is_another_backend() -> None:
+    everything = members(SERVICE)
+    assert drain_plan.of_backend("a", "shop", everything) == []
+
+
+def report(name: str, watermark: str, *busiest: Json) -> Json:
+    return {"metadata": {"name": name}, "status": {"draining": {"watermark": watermark, "busiest": list(busiest)}}}
+
+
+def test_connections_count_once_a_node_has_counted_since_the_drain() -> None:
+    ours, other = {"ip": "10.244.1.2", "port": 8080, "connections": 3}, {"ip": "10.0.0.1", "connections": 9}
+    reports = [report("n1", "20", ours, other), report("n2", "19", ours), {"metadata": {"name": "n3"}}]
+    counted = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, ["n1", "n2", "n3"], reports)
+    assert counted == Open({"n1": 3}, ("n2", "n3"))
+    assert counted.total == 3
+
+
+def test_a_farm_says_that_a_backend_drains() -> None:
+    raw = raw_service_farm(backendsFrom={"service": "web", "overrides": [{"pod": "a", "state": "drain"}]})
+    assert drain_plan.says_drain(raw, "a")
+    assert not drain_plan.says_drain(raw, "b")
+    assert drain_plan.says_drain(None, "a"), "the farm is gone"

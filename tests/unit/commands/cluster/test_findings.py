@@ -1,0 +1,132 @@
+"""What counts as wrong, since when, and what is said about it."""
+
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pytest
+
+from kube_nftlb import reasons
+from kube_nftlb.commands.cluster.advice import ADVICE
+from kube_nftlb.commands.cluster.asking import Overview
+from kube_nftlb.commands.cluster.findings import Finding, find
+from tests.builders import raw_farm, raw_nftlb_node, raw_node
+
+NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
+BEFORE = "2026-01-01T00:55:00Z"
+JUST_NOW = "2026-01-01T00:59:58Z"
+
+Json = dict[str, Any]
+
+
+def told(kind: str, status: str, reason: str, message: str = "said so", at: str = BEFORE) -> Json:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
+
+
+GOOD = (
+    told("Accepted", "True", "Valid"),
+    told("Programmed", "True", "AllNodes"),
+    told("EndpointsProgrammed", "True", "AllNodes"),
+)
+
+
+def farm(*conditions: Json, ready: int = 1, total: int = 1, **fields: Any) -> Json:
+    """A farm with these conditions, the others good."""
+    own = {each["type"]: each for each in (*GOOD, *conditions)}
+    status = {"conditions": list(own.values()), "readyBackends": ready, "totalBackends": total, "nodes": "1/1"}
+    status["backendsReady"] = f"{ready}/{total}"
+    return raw_farm(status=status, **fields)
+
+
+def node(*conditions: Json, failed: list[Json] | None = None) -> Json:
+    own = {each["type"]: each for each in (told("Ready", "True", "AgentReady"), told("InSync", "True", "InSync"))}
+    own |= {each["type"]: each for each in conditions}
+    report = raw_nftlb_node(failed=failed)
+    report["status"]["conditions"] = list(own.values())
+    return report
+
+
+def found(*farms: Json, report: Json | None = None, **more: Any) -> list[Finding]:
+    return find(Overview([raw_node()], [report or node()], list(farms), **more), NOW)
+
+
+def test_nothing_is_wrong_where_all_is_well() -> None:
+    assert found(farm()) == []
+
+
+def test_a_farm_without_any_backend_is_as_its_owner_asked() -> None:
+    assert found(farm(ready=0, total=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason", "message"),
+    [
+        (told("Accepted", "False", "AddressConflict", "b has it"), "AddressConflict", "b has it"),
+        (told("Programmed", "False", "NoNodes", "none"), "NoNodes", "none"),
+        (told("EndpointsProgrammed", "False", "EndpointsPending", "n1 waits"), "EndpointsPending", "n1 waits"),
+    ],
+)
+def test_a_condition_says_what_is_wrong_and_since_when(broken: Json, reason: str, message: str) -> None:
+    (finding,) = found(farm(broken))
+    assert (finding.subject, finding.reason, finding.message) == ("farm default/web--http", reason, message)
+    assert finding.todo == ADVICE[reason]  # type: ignore[index]  # a reason, as the parameters say
+    assert finding.since == datetime(2026, 1, 1, 0, 55, tzinfo=UTC)
+
+
+def test_a_farm_that_failed_has_the_reason_and_the_message_of_the_node() -> None:
+    entry = {"namespace": "default", "name": "web--http", "reason": "Refused", "message": "nft says no"}
+    broken = farm(told("Programmed", "False", "Failed"))
+    (finding,) = found(broken, report=node(failed=[entry]))
+    assert (finding.reason, finding.message, finding.todo) == ("Refused", "on n1: nft says no", ADVICE["Refused"])
+
+
+def test_a_farm_whose_backends_are_not_ready_refuses_connections() -> None:
+    (finding,) = found(farm(ready=0, total=3))
+    assert (finding.reason, finding.since) == ("NoReadyBackends", None)
+    assert "none of 3 backends is ready" in finding.message
+
+
+def test_a_change_may_be_on_its_way_for_a_moment() -> None:
+    assert found(farm(told("Programmed", "False", "Pending", at=JUST_NOW))) == []
+    assert found(report=node(told("InSync", "False", "Pending", at=JUST_NOW))) == []
+    (finding,) = found(report=node(told("InSync", "False", "Pending")))
+    assert (finding.subject, finding.reason) == ("node n1", "Pending")
+
+
+def test_a_farm_that_the_operator_has_not_seen_points_to_the_operator() -> None:
+    (finding,) = found(raw_farm())
+    assert (finding.reason, finding.todo) == ("NoStatus", "check that the operator runs")
+    assert found(raw_farm(created=JUST_NOW)) == []
+
+
+def test_a_node_without_an_agent_is_wrong() -> None:
+    (finding,) = find(Overview([raw_node("bare")], [], []), NOW)
+    assert (finding.subject, finding.reason) == ("node bare", "NoAgent")
+
+
+def test_a_node_whose_nftlb_is_away_is_wrong() -> None:
+    (finding,) = found(report=node(told("Ready", "False", "NftlbUnreachable", "no answer")))
+    assert (finding.reason, finding.message) == ("NftlbUnreachable", "no answer")
+
+
+@pytest.mark.parametrize(
+    ("holder", "renewed", "wrong"),
+    [("a", "2026-01-01T00:59:50.000000Z", False), ("a", "2026-01-01T00:50:00.000000Z", True), ("", None, True)],
+)
+def test_an_operator_that_does_not_renew_its_lease_is_wrong(holder: str, renewed: str | None, wrong: bool) -> None:
+    lease = {"metadata": {}, "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
+    assert [each.reason for each in found(lease=lease)] == (["NoLeader"] if wrong else [])
+
+
+def test_a_pod_of_ours_that_is_not_ready_is_wrong_unless_it_ends() -> None:
+    metadata = {"name": "agent-x", "namespace": "kube-nftlb-system", "labels": {"app.kubernetes.io/component": "agent"}}
+    status = {"conditions": [told("Ready", "False", "ContainersNotReady", "nftlb crashes")]}
+    pod = {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
+    (finding,) = found(pods=[pod])
+    assert finding.subject == "agent kube-nftlb-system/agent-x"
+    assert finding.message == "nftlb crashes (on node n1)"
+    assert found(pods=[{**pod, "metadata": {**metadata, "deletionTimestamp": BEFORE}}]) == []
+
+
+def test_there_is_advice_for_every_reason_a_farm_can_have() -> None:
+    fine = {"Valid", "AllNodes", "NotAccepted"}
+    assert {*get_args(reasons.ConditionReason), *get_args(reasons.FailureReason)} - fine == set(ADVICE)

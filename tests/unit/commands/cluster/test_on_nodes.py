@@ -1,0 +1,73 @@
+"""How commands get to a node, and which cluster and namespace are meant."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.commands.cluster.asking import Target, connected, namespace_of
+from kube_nftlb.commands.cluster.on_nodes import ByCommand, InPods, run
+
+AGENT = {
+    "metadata": {"name": "agent-x", "namespace": "sys", "labels": {"app.kubernetes.io/component": "agent"}},
+    "spec": {"nodeName": "n1"},
+}
+
+
+def test_a_command_runs_in_the_pod_of_the_agent() -> None:
+    target = Target(Path("/config"), "here")
+    assert InPods(target, [AGENT]).prefix("n1") == [
+        *("kubectl", "--kubeconfig=/config", "--context=here", "--namespace", "sys"),
+        *("exec", "agent-x", "--container", "agent", "--"),
+    ]
+    with pytest.raises(errors.UsageError, match="--node-command"):
+        InPods(target, [AGENT]).prefix("n2")
+
+
+def test_a_command_may_name_the_node_anywhere() -> None:
+    assert ByCommand("ssh 'root@{node}' --").prefix("n1") == ["ssh", "root@n1", "--"]
+    with pytest.raises(errors.UsageError, match="must contain"):
+        ByCommand("ssh somewhere")
+
+
+async def test_what_goes_wrong_on_a_node_is_a_sentence() -> None:
+    python = ByCommand(f"{sys.executable} -c 'import sys; sys.exit(sys.argv[1])' {{node}}")
+    assert await run(python, "no such\ntable") == ("", "exit status 1: no such table")
+    assert "No such file" in (await run(ByCommand("/nowhere {node}"), "n1")).problem
+    assert await run(ByCommand("echo {node}"), "n1", "x y") == ("n1 x y\n", "")
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    contexts = [
+        {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "shop"}},
+        {"name": "two", "context": {"cluster": "c", "user": "u"}},
+    ]
+    config = {
+        "current-context": "one",
+        "contexts": contexts,
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def test_the_namespace_is_that_of_the_option_or_of_the_context(kubeconfig: Path) -> None:
+    assert namespace_of(Target(kubeconfig)) == "shop"
+    assert namespace_of(Target(kubeconfig, "two")) == "default"
+    assert namespace_of(Target(kubeconfig, "one", "mine")) == "mine"
+    assert namespace_of(Target(kubeconfig.parent / "none")) == "default"
+
+
+@pytest.mark.parametrize("target", [Target(Path("/nowhere/config")), Target(context="unknown")])
+async def test_a_cluster_that_is_not_known_is_a_sentence(
+    kubeconfig: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+    with pytest.raises(errors.UsageError, match="cannot tell which cluster is meant"):
+        async with connected(target):
+            pass

@@ -1,0 +1,143 @@
+"""What ``get SERVICE`` shows of each node: what its agent decides."""
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.commands.cluster.findings import FailedHere
+from kube_nftlb.commands.cluster.service_tree import tree
+from kube_nftlb.commands.cluster.service_view import Cluster, view
+from kube_nftlb.commands.cluster.views import FarmView, ServiceView
+from tests.builders import endpoint, endpoint_slice, raw_farm, raw_policy, raw_service_farm, service
+
+Json = dict[str, Any]
+
+NODES = tuple(NodeFacts(name, port_ips={"ipv4": (f"172.31.0.{i}",)}) for i, name in enumerate(("n1", "n2", "n3"), 1))
+SLICE = endpoint_slice(
+    endpoint("10.244.1.2", "a", node="n1"),
+    endpoint("10.244.2.2", "b", node="n2"),
+    endpoint("10.244.2.3", "c", node="n2", ready=False),
+)
+
+
+def shown(*farms: Json, failed: dict[FarmKey, list[FailedHere]] | None = None, **fields: Any) -> ServiceView:
+    policies = {"known": raw_policy("known")}
+    return view(service(**fields), farms, Cluster((SLICE,), NODES, policies, failed or {}))
+
+
+def farm(*, failed: dict[FarmKey, list[FailedHere]] | None = None, **spec: Any) -> FarmView:
+    (only,) = shown(raw_service_farm(**spec), failed=failed).farms
+    return only
+
+
+def nodes(seen: FarmView) -> dict[tuple[str, ...], tuple[str, dict[str, str]]]:
+    return {each.nodes: (each.does, {b.name: b.gets for b in each.backends}) for each in seen.nodes}
+
+
+def test_nodes_with_the_same_answer_are_shown_together() -> None:
+    seen = farm()
+    assert nodes(seen) == {("n1", "n2", "n3"): ("serves", {"a": "connections", "b": "connections"})}
+    assert [(each.name, each.gets) for each in seen.unused] == [("c", "not ready")]
+
+
+def test_with_the_policy_local_each_node_has_its_own_answer() -> None:
+    seen = farm(addresses=[{"ip": "10.96.0.10", "ports": "80"}], trafficPolicy="Local")
+    here, elsewhere = "connections", "only clients on this node"
+    assert nodes(seen) == {
+        ("n1",): ("serves", {"a": here, "b": elsewhere}),
+        ("n2",): ("serves", {"a": elsewhere, "b": here}),
+        ("n3",): ("drops connections from outside: no backend of its own", {"a": here, "b": here}),
+    }
+
+
+def test_a_backend_that_drains_gets_no_new_clients() -> None:
+    overrides = [{"pod": "a", "state": "drain"}, {"pod": "b", "state": "off"}]
+    seen = farm(backendsFrom={"service": "web", "port": "http", "overrides": overrides})
+    assert nodes(seen) == {("n1", "n2", "n3"): ("refuses connections: no backend", {"a": "drains: no new clients"})}
+    assert ("b", "state off") in [(each.name, each.gets) for each in seen.unused]
+
+
+def test_standby_backends_say_so() -> None:
+    overrides = [{"pod": "b", "priority": 5}]
+    seen = farm(backendsFrom={"service": "web", "port": "http", "overrides": overrides})
+    assert ("b", "on standby: priority 5") in [(each.name, each.gets) for each in seen.unused]
+
+
+def test_a_node_where_it_failed_says_why() -> None:
+    failed = {FarmKey("default", "web--http"): [FailedHere("n2", "Refused", "nft says no")]}
+    assert {names: does for names, (does, _) in nodes(farm(failed=failed)).items()} == {
+        ("n1", "n3"): "serves",
+        ("n2",): "Refused: nft says no",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "address", "who"),
+    [
+        ({}, {}, "all clients"),
+        ({"sourceAddress": "10.0.0.9"}, {}, "all clients, as 10.0.0.9"),
+        ({"mode": "dnat"}, {}, "nobody"),
+        (
+            {"mode": "dnat", "masquerade": "AsNeeded"},
+            {},
+            "all clients but the node's own pods, and pods that are their own backend",
+        ),
+        ({"mode": "dnat", "masquerade": "AsNeeded"}, {"type": "LoadBalancer"}, "all clients"),
+        ({"mode": "dnat", "masquerade": "AsNeeded"}, {"type": "NodePort", "ip": "", "ports": "30080"}, "all clients"),
+        (
+            {"mode": "dnat", "masquerade": "AsNeeded", "trafficPolicy": "Local"},
+            {"type": "ExternalIP"},
+            "only the node's own processes, and pods that are their own backend",
+        ),
+    ],
+)
+def test_it_says_who_is_masqueraded(spec: Json, address: Json, who: str) -> None:
+    seen = farm(**spec, addresses=[{"ip": "10.96.0.10", "ports": "80", **address}])
+    assert [each.masqueraded for each in seen.addresses] == [who]
+
+
+def test_it_says_who_is_admitted() -> None:
+    ranges = [f"10.{number}.0.0/16" for number in range(5)]
+    addresses = [{"ip": "10.96.0.10", "ports": "80", "sourceRanges": ranges, "policies": ["unknown"]}]
+    (address,) = farm(addresses=addresses, policies=["known"]).addresses
+    assert address.admitted == (
+        "only 10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16 and 2 more ranges; "
+        "policies known (deny 1 ranges), unknown (missing: nobody is admitted)"
+    )
+
+
+def test_farms_written_by_hand_that_refer_to_the_service_are_shown_too() -> None:
+    by_hand = raw_farm("front", backends=[], backendsFrom={"service": "web", "port": "http"})
+    assert [each.name for each in shown(raw_service_farm(), by_hand, raw_farm("other")).farms] == ["front", "web--http"]
+
+
+def test_without_farms_it_says_why() -> None:
+    assert "the operator has not made them" in shown().note
+    assert "headless" in shown(clusterIP="None", clusterIPs=["None"]).note
+
+
+def test_a_farm_of_another_version_does_not_hide_the_rest() -> None:
+    seen = shown(raw_service_farm(mode="quantum"), raw_service_farm("web--b"))
+    assert [each.state.startswith("invalid: spec.mode") for each in seen.farms] == [False, True]
+
+
+def test_the_tree_has_all_of_it() -> None:
+    console = Console(width=160, no_color=True)
+    with console.capture() as captured:
+        console.print(tree(shown(raw_service_farm(trafficPolicy="Local"))))
+    text = captured.get()
+    assert "Service default/web  ClusterIP 10.96.0.10 http:80/TCP" in text
+    assert "b 10.244.2.2:8080 on n2: connections" in text
+    assert "not used by any node" in text
+    assert "c 10.244.2.3:8080 on n2: not ready" in text
+
+
+def test_names_are_not_taken_for_markup() -> None:
+    console = Console(width=160, no_color=True)
+    with console.capture() as captured:
+        console.print(tree(ServiceView("a[red]b", "", "", (FarmView("f", "[bold]x", "no"),))))
+    assert "a[red]b" in captured.get()
+    assert "[bold]x" in captured.get()

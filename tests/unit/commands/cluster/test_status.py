@@ -1,0 +1,105 @@
+"""What ``status`` and ``why`` print."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kube_nftlb.commands.cluster import terminal
+from kube_nftlb.commands.cluster.asking import Overview
+from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well, why
+from kube_nftlb.commands.cluster.status import line as in_one_line
+from tests.builders import raw_node, raw_service_farm
+from tests.unit.commands.cluster.test_findings import NOW, farm, node, told
+
+Json = dict[str, Any]
+
+CONFLICT = told("Accepted", "False", "AddressConflict", "shop/a has\n10.0.0.1 [80]")
+
+
+def seen(*farms: Json) -> Overview:
+    report = node()
+    report["status"] |= {"farms": 3, "engines": {"nftlb": 2, "nftables": 1}, "versions": {"agent": "1.2.3"}}
+    return Overview([raw_node()], [report], list(farms))
+
+
+def text(overview: Overview) -> str:
+    console = Console(width=200, no_color=True)
+    with console.capture() as captured:
+        console.print(*status_text(overview, NOW), sep="\n")
+    return captured.get()
+
+
+def test_one_look_shows_nodes_engines_and_farms() -> None:
+    shown = text(seen(farm(), farm(name="empty", ready=0, total=0)))
+    assert "n1     ready   yes       3       2       1" in shown
+    assert "FARMS      2: 1 serving, 1 without backends" in shown
+    assert "PROBLEMS   none" in shown
+
+
+def test_what_is_wrong_is_one_line_with_its_age_and_what_to_do() -> None:
+    shown = text(seen(farm(CONFLICT)))
+    assert "PROBLEMS   1" in shown
+    told_line = next(line for line in shown.splitlines() if "web--http" in line)
+    assert told_line.strip().startswith(
+        "farm default/web--http for 5m: AddressConflict: shop/a has 10.0.0.1 [80] → give one of the two another"
+    )
+
+
+def test_what_a_message_says_itself_is_not_said_twice() -> None:
+    advice = "give one of the two another address or port, or delete one"
+    overview = seen(farm(told("Accepted", "False", "AddressConflict", f"b has it; {advice}")))
+    (line,) = [in_one_line(each, NOW) for each in why(overview, overview.farms, NOW)]
+    assert line.count(advice) == 1
+
+
+def test_a_screen_does_not_overflow() -> None:
+    shown = text(seen(*(farm(CONFLICT, name=f"f{number}") for number in range(50))))
+    assert "... and 30 more: kubectl nftlb why" in shown
+    assert len(shown.splitlines()) < 50
+
+
+def test_programs_get_everything() -> None:
+    said = status_json(seen(farm(CONFLICT)), NOW)
+    assert said["healthy"] is False
+    assert said["farms"] == {"total": 1, "with problems": 1}
+    assert said["problems"][0]["since"] == "2026-01-01T00:55:00+00:00"
+    assert status_json(seen(farm()), NOW)["healthy"] is True
+
+
+def test_a_change_on_its_way_counts_as_pending() -> None:
+    assert status_json(seen(farm(told("Programmed", "False", "Pending"))), NOW)["farms"] == {"total": 1, "pending": 1}
+
+
+@pytest.mark.parametrize(("name", "names"), [("web", ["web--a", "web--b"]), ("web--a", ["web--a"]), ("shop/x", ["x"])])
+def test_a_name_means_a_farm_or_the_farms_of_a_service(name: str, names: list[str]) -> None:
+    farms = [raw_service_farm("web--a"), raw_service_farm("web--b"), farm(name="x", namespace="shop"), farm(name="y")]
+    assert [raw["metadata"]["name"] for raw in chosen(seen(*farms), name, "default")] == names
+
+
+def test_why_has_one_line_for_each_unhealthy_farm() -> None:
+    overview = seen(farm(), farm(CONFLICT, name="b"), farm(ready=0, name="a"))
+    lines = [in_one_line(each, NOW) for each in why(overview, overview.farms, NOW)]
+    assert len(lines) == 2
+    assert "farm default/a" in lines[0]
+    assert "farm default/b" in lines[1]
+    assert "\n" not in "".join(lines)
+
+
+def test_a_healthy_farm_is_called_so() -> None:
+    assert well(farm()) == "farm default/web--http is healthy: programmed on 1/1 nodes, 1/1 backends ready"
+    assert "refuses connections: it has no backends" in well(farm(ready=0, total=0))
+    assert "has just changed" in well(farm(told("Programmed", "False", "Pending")))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age"), [(5, "5s"), (119, "119s"), (600, "10m"), (7200, "2h"), (86400 * 3, "3d"), (-4, "0s")]
+)
+def test_ages_are_as_kubectl_writes_them(seconds: int, age: str) -> None:
+    assert terminal.age(NOW - timedelta(seconds=seconds), NOW) == age
+    assert terminal.age(None, NOW) == "-"
+
+
+def test_an_old_status_is_no_reason_to_fail() -> None:
+    assert "n1" in text(Overview([raw_node()], [{"metadata": {"name": "n1"}}], []))
