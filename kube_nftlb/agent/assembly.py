@@ -24,6 +24,7 @@ from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
+from kube_nftlb.netfilter.tracing import tracer
 from kube_nftlb.nftlb import daemon, objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.readback import NftlbReader
@@ -52,7 +53,8 @@ async def assemble(settings: NftlbSettings, on_progress: Callable[[], None] = la
         on_progress()
 
     client = NftlbClient(settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence)
-    table, watch = AgentTable(nft), Notifications.open(daemon.PROGRAM)
+    # The table of a trace is its own, and goes with it.
+    table, watch = AgentTable(nft), Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)

@@ -31,6 +31,7 @@ class NftlbReader:
     def __init__(self, passage: Passage, rules: Rules) -> None:
         self._passage = passage
         self._rules = rules
+        self._had_session = False
 
     def read(self, event: Event) -> None:
         """Add what an event tells."""
@@ -41,20 +42,20 @@ class NftlbReader:
                 passage.engine = "nftlb"
         elif event.rule and (found := _FILTER.fullmatch(event.chain)):
             self._choice(event, found["farm"])
-        elif event.kind == "return" or (not event.rule and event.kind == "rule"):
-            if _NAT.fullmatch(event.chain) and not passage.established:
-                text = "its mark leads to no backend: the backend of its session is gone, or another program set the mark"
-                passage.step("backend", text, event.chain)
+        elif not event.rule and _NAT.fullmatch(event.chain) and not passage.established:
+            text = "its mark leads to no backend: that of its session is gone, or another program set the mark"
+            passage.step("backend", text, event.chain)
 
     def _choice(self, event: Event, farm: str) -> None:
         rule = self._rules.get((chain_of(event), event.rule), _NONE)
         if rule.looks_up(nftlb_layout.static_sessions_map(farm)):
             self._passage.step("choice", "the client has a fixed session", event.chain)
         elif rule.looks_up(nftlb_layout.sessions_map(farm)):
+            self._had_session = True
             self._passage.step("choice", "the client's session: the backend that it had", event.chain)
         elif scheduler := next((_SCHEDULERS[each] for each in rule.expressions if each in _SCHEDULERS), ""):
             self._passage.step("choice", f"the scheduler: {scheduler}", event.chain)
-        elif f"dynset {nftlb_layout.sessions_map(farm)}" in rule.expressions:
+        elif f"dynset {nftlb_layout.sessions_map(farm)}" in rule.expressions and not self._had_session:
             self._passage.step("session", "the choice is remembered for the client", event.chain)
 
 

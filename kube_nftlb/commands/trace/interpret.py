@@ -23,9 +23,7 @@ def passage(packet: Packet, rules: Rules, protocol: str = "TCP", farm: str = "")
     nftables has at the packet's destination, empty if there is none.
     """
     came = packet.addresses
-    made = Passage(
-        endpoint(came.source, came.source_port), endpoint(came.destination, came.destination_port), protocol
-    )
+    made = Passage(endpoint(came.source, came.source_port), endpoint(came.destination, came.destination_port), protocol)
     ends = _Ends(made, came)
     agent, nftlb = AgentTableReader(made, rules), NftlbReader(made, rules)
     nftables = NftablesReader(made, rules, farm)
@@ -112,8 +110,8 @@ class _Ends:
         if self._last is None:
             before = f"to {made.backend}" if moved else "to the destination"
             text = (
-                f"it was never sent on: there is no route {before} (ip route get), the kernel's reverse path filter or a "
-                "rule of iptables dropped it"
+                f"it was never sent on: there is no route {before} (see `ip route get`), or the kernel's reverse path "
+                "filter or a rule of iptables dropped it"
             )
             return Outcome("Lost", "NotRouted", text)
         if moved and made.established:

@@ -2,8 +2,8 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, NamedTuple
 
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.table import layout
@@ -16,7 +16,9 @@ from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.netfilter.tracing import replies, rules
+from kube_nftlb.netfilter.tracing.events import Event
 from kube_nftlb.netfilter.tracing.packets import Packet, Packets
+from kube_nftlb.netfilter.tracing.rules import Chain, Rule
 from kube_nftlb.netfilter.tracing.table import Flow
 from kube_nftlb.netfilter.tracing.tracer import PROGRAM, Tracer, tracing
 from kube_nftlb.nftlb import layout as nftlb_layout
@@ -30,7 +32,15 @@ _USERDATA: Final = 6
 _OURS: Final = (layout.TABLE, nftables_layout.TABLE, nftlb_layout.TABLE)
 
 
-async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable[[], None]) -> Passage:
+class Traced(NamedTuple):
+    """What happened, and the events and rules that tell it."""
+
+    passage: Passage
+    events: tuple[Event, ...] = ()
+    rules: Mapping[tuple[Chain, int], Rule] = {}
+
+
+async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable[[], None]) -> Traced:
     """Return what happened to the first connection that the client opens, within ``seconds``, or that ``probe`` opens.
 
     If it opens none, but sends packets of one that is open, these count. ``ready`` is called once packets are traced.
@@ -43,10 +53,10 @@ async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable
         async with tracing(flow) as tracer:
             ready()
             packet, sent = await _packet(tracer, flow, seconds, probe)
-            made = await _passage(netfilter, flow, packet) if packet is not None else _unseen(flow, seconds, sent)
+            traced = await _told(netfilter, flow, packet) if packet is not None else _unseen(flow, seconds, sent)
             if sent is not None:
-                made.step("probe", sent)
-            return made
+                traced.passage.step("probe", sent)
+            return traced
     finally:
         netfilter.close()
 
@@ -90,7 +100,7 @@ async def _is_quiet(tracer: Tracer, packets: Packets) -> bool:
     return any(each.opens and each.ended for each in packets.all)
 
 
-async def _passage(netfilter: NetfilterSocket, flow: Flow, packet: Packet) -> Passage:
+async def _told(netfilter: NetfilterSocket, flow: Flow, packet: Packet) -> Traced:
     chains = {rules.chain_of(event) for event in packet.events if event.table in _OURS}
     known = await rules.read(netfilter, sorted(chains))
     made = interpret.passage(packet, known, flow.protocol, await farm_of(netfilter, flow))
@@ -102,20 +112,20 @@ async def _passage(netfilter: NetfilterSocket, flow: Flow, packet: Packet) -> Pa
             "silent": f"no reply within {_REPLY_S:.0f} s",
         }[reply]
         made.step("reply", made.reply)
-    return made
+    return Traced(made, tuple(packet.events), known)
 
 
-def _unseen(flow: Flow, seconds: float, sent: str | None) -> Passage:
+def _unseen(flow: Flow, seconds: float, sent: str | None) -> Traced:
     made = Passage(flow.client, endpoint(flow.ip, flow.port), flow.protocol)
     if sent is not None:
         text = "the probe did not come as far as the first rule: is there a route to the address?"
     else:
         text = (
-            f"no packet came within {seconds:.0f} s: the client sent none, it came to another node, or it bypasses these "
-            "hooks (mode dsr)"
+            f"no packet came within {seconds:.0f} s: the client sent none, it came to another node, or it bypasses "
+            "these hooks (mode dsr)"
         )
     made.outcome = Outcome("Unseen", "NoPacket", text)
-    return made
+    return Traced(made)
 
 
 async def farm_of(netfilter: NetfilterSocket, flow: Flow) -> str:

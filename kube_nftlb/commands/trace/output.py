@@ -1,9 +1,31 @@
 """A passage as text for people, and as JSON. Pure: no I/O."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import Final
 
 from kube_nftlb.commands.trace.passage import Passage, object_name
+from kube_nftlb.netfilter.tracing.events import Event
+from kube_nftlb.netfilter.tracing.rules import Chain, Rule, chain_of
+
+_ORDER: Final = (
+    "connection",
+    "policy",
+    "source range",
+    "traffic policy",
+    "limit",
+    "queue",
+    "farm",
+    "session",
+    "choice",
+    "backend",
+    "hairpin",
+    "source",
+    "reply",
+    "probe",
+)
+"""What comes after what, for people: nearly the order in which it happens."""
 
 
 def text(made: Passage, node: str) -> str:
@@ -11,12 +33,11 @@ def text(made: Passage, node: str) -> str:
     where = f" on {node}" if node else ""
     lines = [f"{made.client} → {made.destination} {made.protocol}{where}"]
     rows = [(step.about, step.text) for step in made.steps]
-    if made.farm or made.engine:
-        place = next((at for at, row in enumerate(rows) if row[0] in ("choice", "session", "hairpin", "source")), len(rows))
-        rows.insert(place, ("farm", f"{_farm(made)}, engine {made.engine}" if made.engine else _farm(made)))
+    if made.farm:
+        rows.append(("farm", object_name(made.farm) + (f", engine {made.engine}" if made.engine else "")))
     if made.backend:
-        place = next((at for at, row in enumerate(rows) if row[0] in ("hairpin", "source", "reply", "probe")), len(rows))
-        rows.insert(place, ("backend", made.backend + (f" ({made.backend_name})" if made.backend_name else "")))
+        rows.append(("backend", made.backend + (f" ({made.backend_name})" if made.backend_name else "")))
+    rows.sort(key=lambda row: _ORDER.index(row[0]) if row[0] in _ORDER else -1)
     width = max((len(about) for about, _ in rows), default=0)
     lines.extend(f"  {about:<{width}}  {told}" for about, told in rows)
     if made.outcome is not None:
@@ -24,15 +45,23 @@ def text(made: Passage, node: str) -> str:
     return "\n".join(lines)
 
 
-def document(made: Passage, node: str) -> str:
-    """Return a passage as a JSON object."""
+def document(made: Passage, node: str, events: Iterable[Event], rules: Mapping[tuple[Chain, int], Rule]) -> str:
+    """Return a passage as a JSON object, with the rules that the packet matched."""
     told = {key: value for key, value in asdict(made).items() if value not in ("", None, [])}
-    outcome = made.outcome._asdict() if made.outcome is not None else {}
-    told |= {"node": node, "outcome": outcome, "steps": [step._asdict() for step in made.steps]}
+    told |= {"node": node, "steps": [step._asdict() for step in made.steps]}
+    if made.outcome is not None:
+        told["outcome"] = made.outcome._asdict()
     if made.farm:
         told["farm"] = object_name(made.farm)
+    told["events"] = [_event(each, rules) for each in events]
     return json.dumps(told, indent=2, ensure_ascii=False)
 
 
-def _farm(made: Passage) -> str:
-    return object_name(made.farm) if made.farm else "unknown"
+def _event(event: Event, rules: Mapping[tuple[Chain, int], Rule]) -> dict[str, object]:
+    """Return an event with what its rule consists of, without what is empty."""
+    told = event._asdict()
+    if event.addresses is not None:
+        told["addresses"] = event.addresses._asdict()
+    rule = rules.get((chain_of(event), event.rule))
+    told["expressions"] = list(rule.expressions) if rule is not None else []
+    return {key: value for key, value in told.items() if value not in ("", 0, None, [])}

@@ -25,7 +25,7 @@ def prober(client: str) -> Callable[[Flow], str]:
 
     Raises UsageError if the address is neither this node's nor that of a pod that can be entered.
     """
-    if client in _addresses():
+    if client in addresses():
         return send
     for path in namespaces.other_networks().values():
         with suppress(OSError):
@@ -59,6 +59,12 @@ def send(flow: Flow) -> str:
         return f"no reply within {TIMEOUT_S:.0f} s"
     except OSError as error:
         return f"failed: {error.strerror or error}"
+
+
+def addresses() -> set[str]:
+    """Return the addresses of this network namespace."""
+    # pyroute2 runs an event loop of its own.
+    return namespaces.in_thread(_addresses)
 
 
 def _addresses() -> set[str]:

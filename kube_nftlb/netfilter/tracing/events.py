@@ -48,8 +48,8 @@ class Addresses(NamedTuple):
 class Event(NamedTuple):
     """A rule that a packet matched, a chain that it returned from, or the policy of a base chain.
 
-    ``verdict`` is that of nft(8): accept, drop, queue, jump, goto, return, continue; ``to`` the chain of a jump or goto.
-    ``rule`` is the handle. Only the first event of each base chain has addresses.
+    ``verdict`` is that of nft(8): accept, drop, queue, jump, goto, return, continue. ``to`` is the chain of a jump or
+    goto, ``rule`` is the handle. Only the first event of each base chain has addresses.
     """
 
     id: int
@@ -108,6 +108,8 @@ def _number(value: bytes | None) -> int:
 def _addresses(network: bytes, transport: bytes) -> Addresses | None:
     if not network:
         return None
-    source, destination = (network[12:16], network[16:20]) if network[0] >> 4 == _IPV4 else (network[8:24], network[24:40])
+    source, destination = (
+        (network[12:16], network[16:20]) if network[0] >> 4 == _IPV4 else (network[8:24], network[24:40])
+    )
     ports = (int.from_bytes(transport[:2], "big"), int.from_bytes(transport[2:4], "big"))
     return Addresses(str(ipaddress.ip_address(source)), ports[0], str(ipaddress.ip_address(destination)), ports[1])

@@ -51,7 +51,7 @@ class Packets:
         self._by_id[event.id] = packet
 
     def _open(self, event: Event) -> Packet | None:
-        """Return the packet that an event with another id belongs to: one on its way, from the same port if possible."""
+        """Return the packet on its way that an event with a new id belongs to: from the same port, if possible."""
         on_the_way = [each for each in self.all if not each.ended]
         port = event.addresses.source_port if event.addresses is not None else 0
         same = [each for each in on_the_way if each.addresses.source_port == port]

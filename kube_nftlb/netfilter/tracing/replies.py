@@ -44,6 +44,8 @@ def _question(flow: Flow, source_port: int) -> bytes:
     _, source, destination = _ADDRESSES[ip.version]
     addresses = attribute(source, ipaddress.ip_address(flow.client).packed) + attribute(destination, ip.packed)
     protocol = attribute(_NUMBER, bytes((PROTOCOLS[flow.protocol],)))
-    protocol += attribute(_FROM_PORT, source_port.to_bytes(2, "big")) + attribute(_TO_PORT, flow.port.to_bytes(2, "big"))
+    protocol += attribute(_FROM_PORT, source_port.to_bytes(2, "big")) + attribute(
+        _TO_PORT, flow.port.to_bytes(2, "big")
+    )
     both = attribute(_TUPLE_IP, addresses, nested=True) + attribute(_TUPLE_PROTOCOL, protocol, nested=True)
     return attribute(_TUPLE_ORIGINAL, both, nested=True)
