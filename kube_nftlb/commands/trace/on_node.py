@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
@@ -28,6 +28,8 @@ Probe = Callable[[Flow], str]
 _QUIET_S: Final = 0.5
 """If nothing more comes of a packet for so long, it went astray."""
 _REPLY_S: Final = 1.0
+_PROBE_S: Final = 5.0
+"""How long the packet of a probe may take."""
 _USERDATA: Final = 6
 _OURS: Final = (layout.TABLE, nftables_layout.TABLE, nftlb_layout.TABLE)
 
@@ -64,40 +66,27 @@ async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable
 async def _packet(tracer: Tracer, flow: Flow, seconds: float, probe: Probe | None) -> tuple[Packet | None, str | None]:
     """Return the packet that tells most, and what came of the probe."""
     sending = asyncio.create_task(asyncio.to_thread(probe, flow)) if probe is not None else None
-    packets, found = Packets(), None
-    try:
-        async with asyncio.timeout(seconds):
-            async for _ in _reading(tracer, packets):
-                if found := next((each for each in packets.all if each.opens and each.ended), None):
-                    break
-                # Nothing more comes of a packet that went astray.
-                stuck = next((each for each in packets.all if each.opens), None)
-                if stuck is not None and await _is_quiet(tracer, packets):
-                    found = stuck
-                    break
-    except TimeoutError:
-        pass
-    found = found or next(iter(packets.all), None)
-    return found, (await sending if sending is not None else None)
+    packets = Packets()
+    found = await _first_of_connection(tracer, packets, min(seconds, _PROBE_S) if probe is not None else seconds)
+    return found or next(iter(packets.all), None), (await sending if sending is not None else None)
 
 
-async def _reading(tracer: Tracer, packets: Packets) -> AsyncIterator[None]:
-    while True:
-        for event in await tracer.read():
-            packets.add(event)
-        yield
-
-
-async def _is_quiet(tracer: Tracer, packets: Packets) -> bool:
-    """Return True if no more events come for a while; those that come are added."""
-    try:
-        async with asyncio.timeout(_QUIET_S):
-            events = await tracer.read()
-    except TimeoutError:
-        return True
-    for event in events:
-        packets.add(event)
-    return any(each.opens and each.ended for each in packets.all)
+async def _first_of_connection(tracer: Tracer, packets: Packets, seconds: float) -> Packet | None:
+    """Return the first packet that opens a connection, once nothing more comes of it; None if there is none."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while (left := deadline - loop.time()) > 0:
+        coming = next((each for each in packets.all if each.opens), None)
+        if coming is not None and coming.ended:
+            return coming
+        try:
+            async with asyncio.timeout(left if coming is None else min(left, _QUIET_S)):
+                for event in await tracer.read():
+                    packets.add(event)
+        except TimeoutError:
+            # It went astray between two hooks.
+            return coming
+    return None
 
 
 async def _told(netfilter: NetfilterSocket, flow: Flow, packet: Packet) -> Traced:

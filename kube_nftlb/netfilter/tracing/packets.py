@@ -22,8 +22,9 @@ class Packet:
 
     @property
     def opens(self) -> bool:
-        """True if it opens a connection."""
-        return any(table.is_ours(each.table) and each.to == table.STATE_NEW for each in self.events)
+        """True if it opens a connection, as far as is known: it may end before connection tracking."""
+        states = {each.to for each in self.events if table.is_ours(each.table) and each.to in table.STATE_CHAINS}
+        return states <= {table.STATE_NEW}
 
 
 class Packets:

@@ -11,9 +11,9 @@ from kubernetes.aio.client.configuration import Configuration
 from kube_nftlb import errors
 from kube_nftlb.kube import exec as remote
 
-SUCCESS = {"status": "Success"}
-FAILED = {"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}
-REFUSED = {"status": "Failure", "message": "container agent is not running"}
+SUCCESS: dict[str, object] = {"status": "Success"}
+FAILED: dict[str, object] = {"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}
+REFUSED: dict[str, object] = {"status": "Failure", "message": "container agent is not running"}
 
 
 class Pods:

@@ -79,7 +79,7 @@ def test_the_packets_of_a_trace_are_told_apart_though_the_kernel_uses_their_ids_
     assert [each.addresses.source_port for each in packets.all] == [1000, 2000, 3000]
     assert [len(each.events) for each in packets.all] == [3, 3, 1]
     assert [each.ended for each in packets.all] == [True, True, False]
-    assert [each.opens for each in packets.all] == [True, False, False]
+    assert [each.opens for each in packets.all] == [True, True, True]
 
 
 def test_what_is_no_packets_is_ignored() -> None:
