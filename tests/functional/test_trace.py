@@ -103,12 +103,12 @@ def test_a_connection_is_served(tracer: Tracer, front: Front, namespace: str, sc
     assert ending(told) == ("Served", "BackendChosen")
     assert (told["farm"], told["engine"]) == (f"{namespace}/front", ENGINE)
     assert word in step(told, "choice")
-    assert told["backend_name"] in front.pods
+    assert told["backendName"] in front.pods
     assert step(told, "probe") == "connected"
     assert step(told, "reply") == "the other side has replied"
     # In the mode snat, backends see the node.
     assert step(told, "source").startswith("masqueraded")
-    assert told["seen_as"] != told["client"].partition(":")[0]
+    assert told["seenAs"] != told["client"].partition(":")[0]
 
 
 @pytest.mark.parametrize(("family", "protocol"), [("ipv6", "TCP"), ("ipv4", "UDP")])
@@ -119,7 +119,7 @@ def test_other_families_and_protocols(
     front.apply(protocol=protocol)
     told = tracer.send(front.ip, "--protocol", protocol)
     assert ending(told) == ("Served", "BackendChosen")
-    assert told["backend_name"] == front.pods[0]
+    assert told["backendName"] == front.pods[0]
 
 
 def test_a_client_returns_to_its_backend(tracer: Tracer, front: Front) -> None:
@@ -138,7 +138,7 @@ def test_a_fixed_session(tracer: Tracer, front: Front) -> None:
     front.apply(persistence="srcip", sessions=[{"client": ip, "backend": front.pods[1]}])
     told = tracer.send(front.ip)
     assert step(told, "choice") == "the client has a fixed session"
-    assert told["backend_name"] == front.pods[1]
+    assert told["backendName"] == front.pods[1]
 
 
 def test_a_client_that_is_not_masqueraded_and_one_that_is_its_own_backend(
@@ -153,10 +153,10 @@ def test_a_client_that_is_not_masqueraded_and_one_that_is_its_own_backend(
     told = there.send(front.ip)
     assert "its own backend" in step(told, "hairpin")
     assert step(told, "source").startswith("masqueraded")
-    assert told["seen_as"] != pod["status"]["podIP"]
+    assert told["seenAs"] != pod["status"]["podIP"]
     told = tracer.send(front.ip)
     assert step(told, "source") == "not masqueraded: the backend sees the client"
-    assert told["seen_as"] == told["client"].partition(":")[0]
+    assert told["seenAs"] == told["client"].partition(":")[0]
 
 
 def test_policies(cluster: Cluster, tracer: Tracer, front: Front, namespace: str) -> None:
@@ -234,7 +234,7 @@ def test_a_farm_without_backends_refuses(tracer: Tracer, front: Front, namespace
     assert step(told, "probe") == "refused"
     # Another backend gets the connections then.
     front.apply(backends=[front.backend(front.pods[0], state=state), front.backend(front.pods[1])])
-    assert tracer.send(front.ip)["backend_name"] == front.pods[1]
+    assert tracer.send(front.ip)["backendName"] == front.pods[1]
 
 
 def test_traffic_policies(cluster: Cluster, tracer: Tracer, front: Front) -> None:
@@ -250,10 +250,10 @@ def test_traffic_policies(cluster: Cluster, tracer: Tracer, front: Front) -> Non
     told = tracer.ask(front.ip, "--dry-run", "--node", tracer.node, client=OUTSIDE)
     assert ending(told) == ("Dropped", "NoLocalBackend")
     # A client of this node may use it.
-    assert tracer.send(front.ip)["backend_name"] == far
+    assert tracer.send(front.ip)["backendName"] == far
     both = [front.backend(pod, nodeName=node_of(front, pod)) for pod in (near, far)]
     front.apply(trafficPolicy="Local", addresses=outside, backends=both)
-    assert {tracer.send(front.ip)["backend_name"] for _ in range(6)} == {near, far}
+    assert {tracer.send(front.ip)["backendName"] for _ in range(6)} == {near, far}
 
 
 def node_of(front: Front, pod: str) -> str:
@@ -279,7 +279,7 @@ def test_an_open_connection(cluster: Cluster, tracer: Tracer, front: Front) -> N
     with cluster.streams(1, tracer.client, front.ip), tracer.waiting(tracer.ip(), front.ip, "--seconds", "2") as told:
         pass
     assert ending(told) == ("Served", "EstablishedConnection")
-    assert told["backend_name"] == front.pods[0]
+    assert told["backendName"] == front.pods[0]
 
 
 def test_a_backend_without_a_route(cluster: Cluster, tracer: Tracer, front: Front) -> None:
@@ -360,6 +360,16 @@ def compared(cluster: Cluster) -> float:
     found = re.findall(r"^kube_nftlb_kernel_comparisons_total\{.*\} (.+)$", page, re.MULTILINE)
     assert found, page
     return sum(map(float, found))
+
+
+def test_a_trace_ends_when_nobody_listens_any_more(cluster: Cluster, tracer: Tracer, front: Front) -> None:
+    front.apply()
+    process = cluster.lab.popen(tracer.node, *COMMAND, tracer.ip(), f"{front.ip}:80", "--local", "--until-closed")
+    assert process.stderr
+    assert process.stderr.readline().startswith("waiting")
+    assert tables(cluster)
+    process.communicate(timeout=10)
+    assert process.returncode == 1
 
 
 def test_words_for_people(cluster: Cluster, tracer: Tracer, front: Front, namespace: str) -> None:

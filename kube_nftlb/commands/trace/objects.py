@@ -130,12 +130,10 @@ def _listens(farm: Farm, flow: Flow) -> bool:
 
 
 async def _named(kube: Kube, made: Passage) -> list[JsonObject]:
+    """Return the farm of a passage; none if it is gone, or its name on the node is shortened."""
     namespace, _, farm = object_name(made.farm).partition("/")
-    try:
-        return [await kube.get(FARMS, farm, namespace)]
-    except errors.NotFoundError:
-        # It is gone, or its name on the node is shortened.
-        return []
+    # An agent may list farms, but not get one.
+    return (await kube.list(FARMS, namespace, field_selector=f"metadata.name={farm}")).items
 
 
 async def _farms_at(kube: Kube, ip: str) -> list[JsonObject]:

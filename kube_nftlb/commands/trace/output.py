@@ -47,21 +47,25 @@ def text(made: Passage, node: str) -> str:
 
 def document(made: Passage, node: str, events: Iterable[Event], rules: Mapping[tuple[Chain, int], Rule]) -> str:
     """Return a passage as a JSON object, with the rules that the packet matched."""
-    told = {key: value for key, value in asdict(made).items() if value not in ("", None, [])}
-    told |= {"node": node, "steps": [step._asdict() for step in made.steps]}
-    if made.outcome is not None:
-        told["outcome"] = made.outcome._asdict()
-    if made.farm:
-        told["farm"] = object_name(made.farm)
+    told: dict[str, object] = {"node": node, "outcome": made.outcome._asdict() if made.outcome is not None else None}
+    told |= {_camel_case(key): value for key, value in asdict(made).items() if key not in ("farm", "steps", "outcome")}
+    told["farm"] = object_name(made.farm) if made.farm else ""
+    told["steps"] = [step._asdict() for step in made.steps]
     told["events"] = [_event(each, rules) for each in events]
     return json.dumps(told, indent=2, ensure_ascii=False)
 
 
 def _event(event: Event, rules: Mapping[tuple[Chain, int], Rule]) -> dict[str, object]:
     """Return an event with what its rule consists of, without what is empty."""
-    told = event._asdict()
+    told = {_camel_case(key): value for key, value in event._asdict().items()}
     if event.addresses is not None:
-        told["addresses"] = event.addresses._asdict()
+        told["addresses"] = {_camel_case(key): value for key, value in event.addresses._asdict().items()}
     rule = rules.get((chain_of(event), event.rule))
     told["expressions"] = list(rule.expressions) if rule is not None else []
     return {key: value for key, value in told.items() if value not in ("", 0, None, [])}
+
+
+def _camel_case(name: str) -> str:
+    """Return a name as the objects of Kubernetes have it."""
+    first, *others = name.split("_")
+    return first + "".join(each.title() for each in others)

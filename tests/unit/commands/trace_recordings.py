@@ -56,7 +56,7 @@ def _line(told: dict[str, Any]) -> str:
         told["verdict"],
         told.get("to"),
         " ".join(str(part) for part in told.get("addresses", {}).values()),
-        told.get("interface_out"),
+        told.get("interfaceOut"),
         "; ".join(told.get("expressions", ())),
     )
     return _BETWEEN.join(str(part or _NOTHING) for part in parts)
