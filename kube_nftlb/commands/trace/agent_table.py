@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from kube_nftlb.agent.table import layout
+from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.passage import LIMITS, Outcome, Passage, object_name
 from kube_nftlb.netfilter.tracing.events import Event
 from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
@@ -58,45 +59,41 @@ class AgentTableReader:
     def _refusing(self, event: Event) -> None:
         if event.chain == "refuse" and event.verdict == "drop":
             if self._from.startswith("unserved"):
-                text = "no Service has this port: the address is in the cluster's ranges for Services"
-                self._end(Outcome("Refused", "NoSuchService", text))
+                self._end(outcomes.NO_SUCH_SERVICE)
             else:
-                self._end(Outcome("Refused", "NoReadyBackends", "the farm has no backend that takes new connections"))
+                self._end(outcomes.NO_READY_BACKENDS)
         elif event.chain.startswith("unserved") and event.verdict == "drop":
             text = "nftlb has not programmed its rules, as after its start: the client is served when it tries again"
             self._end(Outcome("Dropped", "RulesIncomplete", text))
         elif event.chain.startswith("new-") and event.verdict == "drop":
-            self._end(_no_local_backend("internalTrafficPolicy"))
+            self._end(outcomes.NO_LOCAL_BACKEND)
 
     def _policy(self, event: Event) -> None:
         if _POLICY.fullmatch(event.chain) is None:
             return
         named = next((_policy_name(each) for each in self._rule(event).sets("policy-")), "")
         if event.verdict == "drop" and named:
-            self._end(Outcome("Dropped", "PolicyDenies", f"the deny list {named} has the client's address"))
+            self._end(outcomes.denied([named]))
         elif event.verdict == "drop":
             self._end(self._without_policy(event))
         elif event.verdict == "return":
-            self._passage.step("policy", f"the allow list {named} admits the client", event.chain)
+            self._passage.step("policy", outcomes.admitted([named]), event.chain)
         elif event.rule == 0:
-            self._passage.step("policy", "no deny list has the client's address", event.chain)
+            self._passage.step("policy", outcomes.admitted([]), event.chain)
 
     def _without_policy(self, event: Event) -> Outcome:
         """Return why a chain's last rule drops: the client is on none of its allow lists, or there are none."""
         chain = chain_of(event)
         lists = [name for (of, _), rule in self._rules.items() if of == chain for name in rule.sets("policy-")]
         if not lists:
-            text = "a policy of the farm is missing or invalid, and until it is there nobody is admitted"
-            return Outcome("Dropped", "PolicyMissing", text)
-        names = ", ".join(sorted({_policy_name(each) for each in lists}))
-        return Outcome("Dropped", "PolicyAdmitsOthers", f"no allow list among the policies {names} has the client")
+            return outcomes.POLICY_MISSING
+        return outcomes.not_admitted({_policy_name(each) for each in lists})
 
     def _source_range(self, event: Event) -> None:
         if _SOURCE_RANGES.fullmatch(event.chain) is None:
             return
         if event.verdict == "drop":
-            text = "the client is outside of the source ranges (loadBalancerSourceRanges)"
-            self._end(Outcome("Dropped", "OutsideSourceRanges", text))
+            self._end(outcomes.OUTSIDE_SOURCE_RANGES)
         elif event.verdict == "return":
             self._passage.step("source range", "the client is in a source range", event.chain)
 
@@ -104,7 +101,7 @@ class AgentTableReader:
         if _LOCAL_CLIENTS.fullmatch(event.chain) is None:
             return
         if event.verdict == "drop":
-            self._end(_no_local_backend("externalTrafficPolicy"))
+            self._end(outcomes.NO_LOCAL_BACKEND)
         elif event.verdict in ("return", "goto"):
             text = "a client of this node: any backend, in spite of the traffic policy Local"
             self._passage.step("traffic policy", text, event.chain)
@@ -131,11 +128,6 @@ class AgentTableReader:
 
     def _rule(self, event: Event) -> Rule:
         return self._rules.get((chain_of(event), event.rule), _NONE)
-
-
-def _no_local_backend(policy: str) -> Outcome:
-    text = f"the traffic policy is Local ({policy}), and this node has no backend of its own"
-    return Outcome("Dropped", "NoLocalBackend", text)
 
 
 def _policy_name(set_name: str) -> str:

@@ -6,7 +6,8 @@ from typing import Final
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.engine.nftables import scheduling
 from kube_nftlb.agent.engine.nftables.scheduling import Affinity, Choice, Remember, Schedule
-from kube_nftlb.commands.trace.passage import Outcome, Passage
+from kube_nftlb.commands.trace import outcomes
+from kube_nftlb.commands.trace.passage import Passage
 from kube_nftlb.netfilter.tracing.events import Event
 from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
 from kube_nftlb.nftlb import layout as nftlb_layout
@@ -79,13 +80,11 @@ class NftablesReader:
             self._passage.serve(self._farm, "nftables")
             self._passage.engine = "nftables"
             if event.verdict == "drop":
-                text = "the traffic policy is Local, and this node has no backend of its own"
-                self._passage.outcome = self._passage.outcome or Outcome("Dropped", "NoLocalBackend", text)
+                self._passage.outcome = self._passage.outcome or outcomes.NO_LOCAL_BACKEND
         if event.chain == "output" and event.verdict == "return":
             self._passage.step("farm", "it does not serve the node itself (intraConnect is false)", event.chain)
         if event.chain == nftables_layout.REFUSE and event.verdict == "drop":
-            text = "the farm has no backend that takes new connections"
-            self._passage.outcome = self._passage.outcome or Outcome("Refused", "NoReadyBackends", text)
+            self._passage.outcome = self._passage.outcome or outcomes.NO_READY_BACKENDS
         self._choice(event)
 
     def _choice(self, event: Event) -> None:

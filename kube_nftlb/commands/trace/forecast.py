@@ -17,6 +17,7 @@ from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.listeners import Listener, listeners_of
 from kube_nftlb.api.policy import PolicySpec, address_range
 from kube_nftlb.api.values import Protocol
+from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.passage import Outcome, Passage, endpoint
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.kube.resources import JsonObject
@@ -78,8 +79,7 @@ def _owner(objects: Objects, listener: Listener, facts: NodeFacts) -> tuple[Farm
 def _without_farm(flow: Flow, service_ranges: Iterable[str]) -> Outcome:
     ip = ipaddress.ip_address(flow.ip)
     if any(ip in ipaddress.ip_network(text) for text in service_ranges):
-        text = "no Service has this port: the address is in the cluster's ranges for Services"
-        return Outcome("Refused", "NoSuchService", text)
+        return outcomes.NO_SUCH_SERVICE
     return Outcome("NotServed", "NoListener", "no farm has the destination: it is routed as any other packet")
 
 
@@ -104,25 +104,21 @@ def _policies(made: Passage, farm: Farm, listener: Listener, flow: Flow, raws: I
     by_name = {raw["metadata"]["name"]: raw for raw in raws}
     enforced = {name: policy(by_name[name]) for name in sorted(refers.of(listener)) if name in by_name}
     if len(enforced) < len(refers.of(listener)) or any(each.invalid for each in enforced.values()):
-        text = "a policy of the farm is missing or invalid, and until it is there nobody is admitted"
-        return Outcome("Dropped", "PolicyMissing", text)
+        return outcomes.POLICY_MISSING
     on = {name for name in enforced if _contains(by_name[name], flow.client)}
-    denying = _named(farm, (name for name in on if not enforced[name].allows))
-    if denying:
-        return Outcome("Dropped", "PolicyDenies", f"the deny list {denying} has the client's address")
+    if denying := _named(farm, (name for name in on if not enforced[name].allows)):
+        return outcomes.denied(denying)
     admitting = _named(farm, (name for name in on if enforced[name].allows))
-    if admitting:
-        made.step("policy", f"the allow list {admitting} admits the client")
-    elif any(each.allows for each in enforced.values()):
-        text = f"no allow list among the policies {_named(farm, enforced)} has the client"
-        return Outcome("Dropped", "PolicyAdmitsOthers", text)
-    elif enforced:
-        made.step("policy", "no deny list has the client's address")
+    allowing = _named(farm, (name for name in enforced if enforced[name].allows))
+    if allowing and not admitting:
+        return outcomes.not_admitted(allowing)
+    if enforced:
+        made.step("policy", outcomes.admitted(admitting))
     return None
 
 
-def _named(farm: Farm, names: Iterable[str]) -> str:
-    return ", ".join(f"{farm.metadata.namespace}/{name}" for name in sorted(names))
+def _named(farm: Farm, names: Iterable[str]) -> list[str]:
+    return [f"{farm.metadata.namespace}/{name}" for name in names]
 
 
 def _contains(raw: JsonObject, client: str) -> bool:
@@ -137,8 +133,7 @@ def _source_ranges(made: Passage, served: NodeFarm, listener: Listener, flow: Fl
     for address in served.addresses:
         if address.source_ranges and listener in address.listeners():
             if not any(ip in ipaddress.ip_network(cidr) for cidr in address.source_ranges):
-                text = "the client is outside of the source ranges (loadBalancerSourceRanges)"
-                return Outcome("Dropped", "OutsideSourceRanges", text)
+                return outcomes.OUTSIDE_SOURCE_RANGES
             made.step("source range", "the client is in a source range")
     return None
 
@@ -147,11 +142,10 @@ def _endpoints(made: Passage, served: NodeFarm, listener: Listener, flow: Flow, 
     """Return what the farm does with a client that may connect."""
     spec, inside = served.spec, _is_of_node(flow.client, facts)
     if served.refuses:
-        return Outcome("Refused", "NoReadyBackends", "the farm has no backend that takes new connections")
+        return outcomes.NO_READY_BACKENDS
     verdicts = _values(served, layout.NO_ENDPOINTS, listener)
     if any(value == layout.DROP or not inside for value in verdicts):
-        text = "the traffic policy is Local, and this node has no backend of its own"
-        return Outcome("Dropped", "NoLocalBackend", text)
+        return outcomes.NO_LOCAL_BACKEND
     if limits := [name for name in ("new", "established") if getattr(spec.limits, name) is not None]:
         made.step("limit", f"connections above {' and '.join(f'limits.{name}' for name in limits)} are dropped")
     scheduled = [each.backend for each in served.endpoints if each.schedulable]
@@ -160,7 +154,7 @@ def _endpoints(made: Passage, served: NodeFarm, listener: Listener, flow: Flow, 
     if spec.persistence != "none":
         made.step("session", f"a client keeps its backend for {spec.persist_ttl} s (persistence {spec.persistence})")
     if spec.mode == "local":
-        return Outcome("Served", "NodeItself", "the node itself answers (mode local)")
+        return outcomes.NODE_ITSELF
     made.step("choice", f"the scheduler: {spec.scheduler}, among {len(scheduled)}")
     for backend in scheduled:
         made.step("backend", f"{endpoint(backend.ip, backend.port or flow.port)} ({backend.name})")

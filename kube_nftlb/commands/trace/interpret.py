@@ -4,6 +4,7 @@ from typing import Final
 
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.table import layout
+from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.agent_table import AgentTableReader
 from kube_nftlb.commands.trace.engine_rules import NftablesReader, NftlbReader
 from kube_nftlb.commands.trace.passage import Outcome, Passage, endpoint
@@ -121,7 +122,7 @@ class _Ends:
         if moved:
             return Outcome("NotServed", "OtherProgram", f"another program translated it, to {made.backend}")
         if made.engine and self._delivered:
-            return Outcome("Served", "NodeItself", "the node itself answers (mode local)")
+            return outcomes.NODE_ITSELF
         if made.engine:
             text = "the farm has the destination, but has not translated it: no backend is where its mark leads"
             return Outcome("NotServed", "NotTranslated", text)

@@ -74,7 +74,6 @@ class Passage:
     backend_name: str = ""
     seen_as: str = ""
     """The client's address as the backend sees it."""
-    interface: str = ""
     reply: str = ""
     steps: list[Step] = field(default_factory=list)
     outcome: Outcome | None = None

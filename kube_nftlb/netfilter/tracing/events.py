@@ -12,7 +12,7 @@ NEW_TRACE: Final = 10 << 8 | 17
 _HEADERS: Final = 20
 """Of a netlink message, and of the nfnetlink message in it."""
 
-_TABLE, _CHAIN, _RULE, _TYPE, _VERDICT, _ID, _NETWORK, _TRANSPORT, _OUT, _POLICY = 1, 2, 3, 4, 5, 6, 8, 9, 12, 16
+_TABLE, _CHAIN, _RULE, _TYPE, _VERDICT, _ID, _NETWORK, _TRANSPORT, _POLICY = 1, 2, 3, 4, 5, 6, 8, 9, 16
 _VERDICT_CODE, _VERDICT_CHAIN = 1, 2
 _FAMILIES: Final = {number: family for family, number in netlink.FAMILIES.items()}
 
@@ -61,7 +61,6 @@ class Event(NamedTuple):
     to: str = ""
     rule: int = 0
     addresses: Addresses | None = None
-    interface_out: int = 0
 
 
 def parse(data: bytes) -> Iterator[Event]:
@@ -89,7 +88,6 @@ def _event(family: int, attributes: bytes) -> Event:
         to,
         _number(told.get(_RULE)),
         _addresses(told.get(_NETWORK, b""), told.get(_TRANSPORT, b"")),
-        _number(told.get(_OUT)),
     )
 
 

@@ -26,9 +26,66 @@ class Told(NamedTuple):
     other: tuple[str, str] = ("", "")
 
 
-SERVED = ("Served", "BackendChosen")
-SEEN, MASQUERADED = "not masqueraded: the backend sees the client", "masqueraded: the backend sees 10.244.1.1"
-EXPECTED: dict[str, Told] = {}
+SERVED, NO_LOCAL = ("Served", "BackendChosen"), ("Dropped", "NoLocalBackend")
+SEEN, MASQUERADED = "not masqueraded: the backend sees the client", "masqueraded: the backend sees "
+RR, WEIGHT, SYMHASH = "the scheduler: rr, in turn", "the scheduler: weight, at random", "the scheduler: symhash"
+ONE = "the scheduler: there is one backend"
+FIXED, SESSION = "the client has a fixed session", "the client's session: the backend that it had"
+REMEMBERED = "the choice is remembered for the client"
+OWN = ("hairpin", "the client is its own backend")
+
+EXPECTED = {
+    # Each way to choose, of each engine.
+    "nftlb-rr": Told(*SERVED, RR, source=MASQUERADED),
+    "nftlb-weight": Told(*SERVED, WEIGHT, source=MASQUERADED),
+    "nftlb-hash": Told(*SERVED, "the scheduler: hash", source=MASQUERADED),
+    "nftlb-symhash": Told(*SERVED, SYMHASH, source=MASQUERADED),
+    "nftlb-ipv6": Told(*SERVED, RR, source=MASQUERADED),
+    "nftlb-session-begins": Told(*SERVED, RR, REMEMBERED),
+    "nftlb-session": Told(*SERVED, SESSION),
+    "nftlb-fixed-session": Told(*SERVED, FIXED),
+    "nftables-rr": Told(*SERVED, RR, source=MASQUERADED),
+    "nftables-weight": Told(*SERVED, WEIGHT, source=MASQUERADED),
+    "nftables-hash": Told(*SERVED, "the scheduler: hash of srcip", source=MASQUERADED),
+    "nftables-symhash": Told(*SERVED, SYMHASH, source=MASQUERADED),
+    "nftables-session-begins": Told(*SERVED, RR, f"{REMEMBERED}, for 60 s"),
+    "nftables-session": Told(*SERVED, SESSION),
+    "nftables-fixed-session": Told(*SERVED, FIXED),
+    # Who the backend sees.
+    "nftlb-not-masqueraded": Told(*SERVED, RR, source=SEEN),
+    "nftlb-hairpin": Told(*SERVED, RR, source=MASQUERADED, other=OWN),
+    "nftables-not-masqueraded": Told(*SERVED, ONE, source=SEEN),
+    "nftables-hairpin": Told(*SERVED, ONE, source=MASQUERADED, other=OWN),
+    # Who may connect.
+    "policy-missing": Told("Dropped", "PolicyMissing"),
+    "policy-denies": Told("Dropped", "PolicyDenies", other=("message", "the deny list test/bad")),
+    "policy-does-not-deny": Told(*SERVED, RR, other=("policy", "no deny list has the client's address")),
+    "policy-allows": Told(*SERVED, RR, other=("policy", "the allow list test/office admits the client")),
+    "policy-allows-others": Told("Dropped", "PolicyAdmitsOthers", other=("message", "test/office")),
+    "source-range-outside": Told("Dropped", "OutsideSourceRanges"),
+    "source-range-inside": Told(*SERVED, RR, other=("source range", "the client is in a source range")),
+    "limit-new": Told("Dropped", "LimitReached", other=("message", "limits.new")),
+    "limit-established": Told("Dropped", "LimitReached", other=("message", "limits.established")),
+    "limit-of-backend": Told("Dropped", "LimitReached", RR, other=("message", "the backend's established")),
+    # Without backends, or without backends here.
+    "nftlb-no-backends": Told("Refused", "NoReadyBackends"),
+    "nftables-no-backends": Told("Refused", "NoReadyBackends"),
+    "nftlb-local-inside": Told(*NO_LOCAL),
+    "nftlb-local-outside": Told(*NO_LOCAL),
+    "nftlb-local-client": Told(*SERVED, RR, other=("traffic policy", "a client of this node: any backend")),
+    "nftlb-local-steered": Told(*SERVED, "the agent's rules chose", other=("traffic policy", "a client of this node")),
+    "nftables-local-inside": Told(*NO_LOCAL),
+    "nftables-local-outside": Told(*NO_LOCAL),
+    "nftables-local-client": Told(*SERVED, ONE),
+    # What is no farm's, or did not get as far.
+    "no-such-service": Told("Refused", "NoSuchService"),
+    "no-listener": Told("NotServed", "NoListener"),
+    "not-routed": Told("Lost", "NotRouted", RR),
+    "other-program": Told("Dropped", "OtherProgram", other=("message", "the table inet foreign")),
+    "rules-incomplete": Told("Dropped", "RulesIncomplete"),
+    "nftlb-established": Told("Served", "EstablishedConnection", source=MASQUERADED),
+    "nftables-established": Told("Served", "EstablishedConnection", source=MASQUERADED),
+}
 
 
 def steps(made: Passage, about: str) -> str:

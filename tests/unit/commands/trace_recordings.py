@@ -34,7 +34,7 @@ def load(name: str) -> tuple[Packet, Rules]:
 
 
 def _read(line: str) -> tuple[Event, tuple[str, ...]]:
-    number, where, kind, rule, verdict, to, addresses, out, told = (
+    number, where, kind, rule, verdict, to, addresses, told = (
         "" if part == _NOTHING else part for part in line.split(_BETWEEN)
     )
     family, table, chain = where.split(" ")
@@ -43,7 +43,7 @@ def _read(line: str) -> tuple[Event, tuple[str, ...]]:
     if addresses:
         source, source_port, destination, port = addresses.split(" ")
         at = Addresses(source, int(source_port), destination, int(port))
-    event = Event(int(number), family, table, chain, kind, verdict, to, int(rule or 0), at, int(out or 0))  # type: ignore[arg-type]  # asserted above
+    event = Event(int(number), family, table, chain, kind, verdict, to, int(rule or 0), at)  # type: ignore[arg-type]  # asserted above
     return event, tuple(part for part in told.split("; ") if part)
 
 
@@ -56,7 +56,6 @@ def _line(told: dict[str, Any]) -> str:
         told["verdict"],
         told.get("to"),
         " ".join(str(part) for part in told.get("addresses", {}).values()),
-        told.get("interfaceOut"),
         "; ".join(told.get("expressions", ())),
     )
     return _BETWEEN.join(str(part or _NOTHING) for part in parts)
