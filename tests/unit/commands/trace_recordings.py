@@ -1,6 +1,7 @@
 """What the kernel told of packets, recorded in the lab: the events of ``kube-nftlb trace -o json``, a line each.
 
-``python -m tests.unit.commands.trace_recordings < answer.json > recorded/NAME.txt`` makes one.
+``python -m tests.unit.commands.trace_recordings < answer.json > trace/NAME.txt`` makes one. A line with the id 0 is added
+by hand: a rule that the packet did not match, from the same chain.
 """
 
 import json
@@ -26,7 +27,8 @@ def load(name: str) -> tuple[Packet, Rules]:
     packets, rules = Packets(), Rules()
     for line in (_FOLDER / f"{name}.txt").read_text().splitlines():
         event, expressions = _read(line)
-        packets.add(event)
+        if event.id:
+            packets.add(event)
         if expressions:
             rules[chain_of(event), event.rule] = Rule(expressions)
     (packet,) = packets.all
