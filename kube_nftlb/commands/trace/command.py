@@ -90,7 +90,9 @@ async def _here(question: Question, flow: Flow, node: str) -> int:
 
 
 async def _there(kube: Kube, question: Question, flow: Flow, node: str) -> int:
-    pods = (await kube.list(PODS, label_selector=_AGENTS, field_selector=f"spec.nodeName={node}")).items
+    pods = (
+        await kube.list(PODS, label_selector=_AGENTS, field_selector=f"spec.nodeName={node},status.phase=Running")
+    ).items
     if not pods:
         raise errors.UsageError(
             f"the node {node} has no pod of an agent to trace in; on the node itself, as root, use --local"

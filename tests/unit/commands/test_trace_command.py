@@ -1,12 +1,23 @@
 import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from kube_nftlb import errors
+from kube_nftlb.cli import app
 from kube_nftlb.commands.trace import command, output
 from kube_nftlb.commands.trace.passage import Outcome, Passage, object_name
+from kube_nftlb.kube.client import Listing
+from kube_nftlb.kube.resources import NODES, PODS, Resource
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
 from kube_nftlb.netfilter.tracing.rules import Rule, chain_of
+from tests.builders import raw_node
+from tests.builders.pods import raw_pod
+from tests.fakes.kube import FakeKube
 
 
 @pytest.mark.parametrize(
@@ -47,3 +58,109 @@ def test_an_answer_for_programs_has_each_rule() -> None:
     assert told["events"][0]["rule"] == 4
     assert told["events"][0]["expressions"] == ["numgen 0"]
     assert told["events"][0]["addresses"]["destination"] == "10.96.0.10"
+
+
+POD = raw_pod("checkout", namespace="shop", spec={"nodeName": "n1"}, status={"podIPs": [{"ip": "10.244.1.9"}]})
+NODE = raw_node("n1", addresses={"InternalIP": "192.0.2.11"}, podCIDRs=["10.244.1.0/24"])
+AGENT = raw_pod("kube-nftlb-agent-x7k2p", namespace="system", spec={"nodeName": "n1"})
+
+
+class Cluster(FakeKube):
+    """Two nodes; ``asked`` are the selectors of lists of pods, ``run`` the commands in containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str | None] = []
+        self.run: list[tuple[tuple[str, str], str, list[str]]] = []
+        self.agents = [AGENT]
+        self.put(PODS, POD)
+        self.put(NODES, NODE)
+        self.put(NODES, raw_node("n2", addresses={"InternalIP": "192.0.2.12"}))
+
+    @property
+    def configuration(self) -> Any:
+        return self
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        if resource != PODS:
+            return await super().list(resource, namespace, **options)
+        self.asked = [options["label_selector"], options["field_selector"]]
+        return Listing(self.agents, "1")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Cluster]:
+        yield cluster
+
+    async def run(
+        configuration: object,
+        pod: tuple[str, str],
+        container: str,
+        words: list[str],
+        show: Callable[[bytes, bool], None],
+    ) -> int:
+        assert configuration is cluster
+        cluster.run.append((pod, container, words))
+        show(b"Served\n", False)
+        return 0
+
+    monkeypatch.setattr("kube_nftlb.commands.trace.objects.connected", connected)
+    monkeypatch.setattr("kube_nftlb.kube.exec.run", run)
+    return cluster
+
+
+def ask(client: str, **more: Any) -> int:
+    return command.run(command.Question(client, "10.96.0.10:80", **more))
+
+
+def test_a_trace_runs_in_the_agents_pod_of_the_clients_node(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ask("shop/checkout", send=True, format="json", seconds=9) == 0
+    assert cluster.asked == [
+        "app.kubernetes.io/component=agent,app.kubernetes.io/name=kube-nftlb",
+        "spec.nodeName=n1,status.phase=Running",
+    ]
+    ((pod, container, words),) = cluster.run
+    assert (pod, container) == (("system", "kube-nftlb-agent-x7k2p"), "agent")
+    # What it is asked there, it understands: the pod's address, and to end with the connection.
+    told = " ".join(words)
+    assert told.startswith("kube-nftlb trace 10.244.1.9 10.96.0.10:80 --local --node n1 --until-closed")
+    assert told.endswith("--protocol TCP --seconds 9 --output json --send")
+    assert capfd.readouterr().out == "Served\n"
+    done = CliRunner().invoke(app, [*words[1:], "--help"])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_node_of_a_client_is_found_by_its_address(cluster: Cluster) -> None:
+    ask("192.0.2.12")
+    assert "spec.nodeName=n2,status.phase=Running" in cluster.asked
+    ask("10.244.1.200")
+    assert "spec.nodeName=n1,status.phase=Running" in cluster.asked
+    ask("198.51.100.7", node="n2")
+    assert "spec.nodeName=n2,status.phase=Running" in cluster.asked
+
+
+@pytest.mark.parametrize(
+    ("client", "more", "sentence"),
+    [
+        ("198.51.100.7", {}, "say with --node where it connects"),
+        ("198.51.100.7", {"node": "n3"}, "there is no node n3; there are n1, n2"),
+        ("shop/nobody", {}, "there is no pod nobody in the namespace shop"),
+        ("nobody", {}, "neither an address nor a pod given as NAMESPACE/POD"),
+    ],
+)
+def test_what_cannot_be_asked(cluster: Cluster, client: str, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(errors.UsageError, match=re.escape(sentence)):
+        ask(client, **more)
+    assert cluster.run == []
+
+
+def test_a_node_without_an_agent(cluster: Cluster) -> None:
+    cluster.agents = []
+    with pytest.raises(errors.UsageError, match="n1 has no pod of an agent to trace in"):
+        ask("shop/checkout")
