@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kubernetes.aio.config import ConfigException
 
@@ -26,6 +26,9 @@ from kube_nftlb.kube.resources import (
     JsonObject,
 )
 from kube_nftlb.netfilter.tracing.table import Flow
+
+_NO_FARM: Final = ("NoSuchService", "NoListener", "NoPacket")
+"""Reasons of outcomes that are no farm's, though one may have the port at the addresses of nodes."""
 
 
 class Client(NamedTuple):
@@ -106,12 +109,15 @@ async def gathered(kube: Kube, node: str, flow: Flow) -> Objects:
 
 async def name(kube: Kube, made: Passage, flow: Flow) -> None:
     """Name the farm of a passage, if its rules did not, and its backend. What cannot be read stays without a name."""
+    if made.outcome is not None and made.outcome.reason in _NO_FARM:
+        return
     raws = await _named(kube, made) if made.farm else await _farms_at(kube, flow.ip)
     for raw in raws:
         farm = parse(raw)
         if not isinstance(farm, Farm) or (not made.farm and not _listens(farm, flow)):
             continue
         made.serve(names.node_farm_name(farm.metadata.namespace, farm.metadata.name), farm.spec.engine)
+        made.engine = made.engine or farm.spec.engine
         slices = [found for each in await _slices(kube, raw) if (found := parsed_slice(each)) is not None]
         for backend in resolved_spec(farm.spec, slices).backends:
             if endpoint(backend.ip, backend.port or flow.port) == made.backend:

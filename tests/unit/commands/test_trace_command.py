@@ -9,13 +9,14 @@ from typer.testing import CliRunner
 
 from kube_nftlb import errors
 from kube_nftlb.cli import app
-from kube_nftlb.commands.trace import command, output
-from kube_nftlb.commands.trace.passage import Outcome, Passage, object_name
+from kube_nftlb.commands.trace import command, objects, output
+from kube_nftlb.commands.trace.passage import Outcome, Passage, Reason, object_name
 from kube_nftlb.kube.client import Listing
-from kube_nftlb.kube.resources import NODES, PODS, Resource
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, Resource
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
 from kube_nftlb.netfilter.tracing.rules import Rule, chain_of
-from tests.builders import raw_node
+from kube_nftlb.netfilter.tracing.table import Flow
+from tests.builders import raw_farm, raw_node
 from tests.builders.pods import raw_pod
 from tests.fakes.kube import FakeKube
 
@@ -164,3 +165,32 @@ def test_a_node_without_an_agent(cluster: Cluster) -> None:
     cluster.agents = []
     with pytest.raises(errors.UsageError, match="n1 has no pod of an agent to trace in"):
         ask("shop/checkout")
+
+
+NODE_PORT = [{"type": "NodePort", "ports": "80"}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "addresses", "farm"),
+    [
+        ("NoReadyBackends", [{"ip": "10.96.0.10", "ports": "80"}], "web--http"),
+        ("NoReadyBackends", [{"ip": "10.96.0.10", "ports": "81"}], ""),
+        ("NoReadyBackends", [{"ip": "10.96.0.11", "ports": "80"}], ""),
+        ("NoReadyBackends", NODE_PORT, "web--http"),
+        ("NoSuchService", NODE_PORT, ""),
+    ],
+)
+async def test_a_farm_that_the_rules_do_not_name_is_named(
+    reason: Reason, addresses: list[dict[str, str]], farm: str
+) -> None:
+    kube, made = FakeKube(), Passage(outcome=Outcome("Refused", reason, ""))
+    kube.put(FARMS, raw_farm(addresses=addresses))
+    await objects.name(kube, made, Flow("10.244.1.9", "10.96.0.10", "TCP", 80))
+    assert made.farm == farm
+
+
+async def test_backends_are_named() -> None:
+    kube, made = FakeKube(), Passage(farm="web--http", backend="10.244.1.2:8080")
+    kube.put(FARMS, raw_farm())
+    await objects.name(kube, made, Flow("10.244.1.9", "10.96.0.10", "TCP", 80))
+    assert (made.backend_name, made.engine) == ("pod-a", "nftlb")
