@@ -8,7 +8,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, Ope
 _REJECTED = 3
 _NO_FILES = ":4"
 """Tells kubectl not to complete the names of files."""
+
+L4Protocol = Literal["TCP", "UDP", "SCTP"]
+TraceOutput = Literal["text", "json"]
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="Load balance Kubernetes Services with nftlb."
@@ -134,6 +137,37 @@ def nftlb(
     from kube_nftlb.commands import nftlb as command
 
     typer.echo(asyncio.run(command.send(NftlbSettings.from_environment(os.environ), method, path, data)))
+
+
+@app.command(epilog="Exit status: 0 if it was found out what happens, 1 if no packet came, or on errors.")
+def trace(
+    client: Annotated[str, typer.Argument(help="The client's address, or NAMESPACE/POD.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="VIP:PORT", help="Such as 10.96.0.10:80; an IPv6 address goes in brackets.")
+    ],
+    node: Annotated[
+        str, typer.Option(help="The node that the connection comes to. Default: the client's own node.")
+    ] = "",
+    protocol: Annotated[L4Protocol, typer.Option(help="TCP, UDP or SCTP.")] = "TCP",
+    send: Annotated[
+        bool, typer.Option("--send", help="Send a probe, if the client is the node or a pod on it.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Trace nothing: tell from the API server's objects what should happen.")
+    ] = False,
+    local: Annotated[bool, typer.Option("--local", help="Trace here, not in the pod of the node's agent.")] = False,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long to wait for the client.")] = 30,
+    output: Annotated[TraceOutput, typer.Option("--output", "-o", help="text or json.")] = "text",
+    until_closed: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Tell what happens to a connection on a node, and why: who lets it pass, who chooses its backend, who drops it."""
+    from kube_nftlb.commands.trace import command
+
+    question = command.Question(
+        client, destination, protocol, node, send, local, dry_run, seconds, output, until_closed
+    )
+    if status := command.run(question):
+        raise typer.Exit(status)
 
 
 _Check = Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")]

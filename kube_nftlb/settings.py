@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.environment import (
     IpNetwork,
     ListenAddress,
@@ -20,6 +19,7 @@ from kube_nftlb.environment import (
     server_addresses,
     words,
 )
+from kube_nftlb.limits import NamespaceLimits
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["json", "console"]
@@ -61,18 +61,18 @@ class CommonSettings:
     """KUBE_NFTLB_LOG_FORMAT: json, one object per line, or console, for reading (json)."""
 
 
-def limits(environ: Mapping[str, str]) -> Limits:
+def limits(environ: Mapping[str, str]) -> NamespaceLimits:
     """Read what a namespace may have; operator and agents must agree on it.
 
     KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024).
     KUBE_NFTLB_NAMESPACE_FARMS_MAX: how many farms a namespace may have, 1 to 1000000 (10000).
     KUBE_NFTLB_NAMESPACE_POLICIES_MAX: how many NftlbPolicies a namespace may have, 1 to 100000 (256).
     KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX: how many address ranges these may have, 1 to 10000000 (65536).
-    KUBE_NFTLB_FARM_ELEMENTS_MAX: how many elements a farm may have in the nftables of a node, 1 to 100000000 (131072).
+    KUBE_NFTLB_FARM_ELEMENTS_MAX: how many elements a farm may have in the nftables of a node, 1 to 100000000 (262144).
     KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX: the same of a namespace, 1 to 100000000 (1000000).
     """
-    defaults = Limits()
-    return Limits(
+    defaults = NamespaceLimits()
+    return NamespaceLimits(
         number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", defaults.service_ports, low=1, high=32768),
         number(environ, "KUBE_NFTLB_NAMESPACE_FARMS_MAX", defaults.farms, low=1, high=1_000_000),
         number(environ, "KUBE_NFTLB_NAMESPACE_POLICIES_MAX", defaults.policies, low=1, high=100_000),
@@ -119,7 +119,7 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_ANNOTATION_QUEUES: netfilter queues that annotations may ask for, such as 0-3, or all (none)."""
     annotation_helpers: frozenset[str]
     """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
-    limits: Limits
+    limits: NamespaceLimits
     leader_election: bool
     """KUBE_NFTLB_LEADER_ELECTION: on or off. If on, only the replica that holds a Lease writes (off)."""
     namespace: str
@@ -273,7 +273,7 @@ class AgentSettings(CommonSettings):
 
     When it is deleted, the agent removes its rules before it exits. Without one, they always stay.
     """
-    limits: Limits
+    limits: NamespaceLimits
     sysctl_dir: Path
     """KUBE_NFTLB_SYSCTL_DIR: writable mount of /proc/sys (/proc/sys)."""
 

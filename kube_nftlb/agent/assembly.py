@@ -20,12 +20,13 @@ from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.table.base import nftlb_port
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.api.budgets import Limits
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.netfilter.conntrack import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
+from kube_nftlb.netfilter.tracing import tracer
 from kube_nftlb.nftlb import daemon, objects
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.readback import NftlbReader
@@ -47,7 +48,7 @@ class Assembly(NamedTuple):
 async def assemble(
     settings: NftlbSettings,
     on_progress: Callable[[], None] = lambda: None,
-    limits: Limits = Limits(),  # noqa: B008 - immutable
+    limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
 ) -> AsyncIterator[Assembly]:
     """Open everything that the loop needs in this network namespace, and close it on exit."""
     reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
@@ -64,7 +65,9 @@ async def assemble(
     client = NftlbClient(
         settings.url, settings.key_file, on_request=_on_request, on_silence=on_silence, on_version=on_version
     )
-    table, watch = AgentTable(nft, nftlb_port(settings.port)), Notifications.open(daemon.PROGRAM)
+    # The table of a trace is its own, and goes with it.
+    table = AgentTable(nft, nftlb_port(settings.port))
+    watch = Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)

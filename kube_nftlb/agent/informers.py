@@ -16,7 +16,7 @@ from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import raw_references
 from kube_nftlb.api.base import first_error
-from kube_nftlb.api.budgets import Budget, Limits, farm_rank, farm_size, policy_rank, policy_size
+from kube_nftlb.api.budgets import Budget, farm_rank, farm_size, policy_rank, policy_size
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.policy import PolicyKey
@@ -27,13 +27,14 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
+from kube_nftlb.limits import NamespaceLimits
 
 Json = dict[str, Any]
 
 _log = structlog.get_logger()
 
 
-async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts, limits: Limits) -> None:
+async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
     """Pass all farms and each change to the loop and the health checks, until cancelled.
 
     Farms beyond the limit of their namespace are passed as if there were none. While the API server is unreachable
@@ -46,7 +47,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
 
 
 class _Farms:
-    def __init__(self, inputs: Inputs, health_checks: HealthCheckPorts, limits: Limits) -> None:
+    def __init__(self, inputs: Inputs, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
         budget: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
         self.admission = Admission(budget, FARMS, farm_rank, farm_size, self._leave_out)
         self._inputs = inputs
@@ -148,7 +149,7 @@ def parsed_slice(raw: Json) -> Slice | None:
         return None
 
 
-async def watch_policies(kube: Kube, inputs: Inputs, limits: Limits) -> None:
+async def watch_policies(kube: Kube, inputs: Inputs, limits: NamespaceLimits) -> None:
     """Pass all policies and each change to the loop, until cancelled; none beyond the limits of their namespaces."""
 
     def leave_out(key: PolicyKey) -> None:

@@ -8,7 +8,7 @@ import bisect
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 Rank = tuple[bool, float]
 """Those of Services first, then older ones."""
@@ -17,20 +17,6 @@ ENTRIES_PER_SHARE = 50
 """A farm counts once for each so many ports, backends and other entries of its spec."""
 _NUMBER = re.compile(r"[0-9]{1,5}")
 _SPEC_LISTS = ("backends", "sessions", "addresses")
-
-
-class Limits(NamedTuple):
-    """What one namespace may have."""
-
-    service_ports: int = 1024
-    """Of each Service."""
-    farms: int = 10_000
-    policies: int = 256
-    policy_ranges: int = 65_536
-    farm_elements: int = 131_072
-    """Of each farm, in the nftables of a node."""
-    elements: int = 1_000_000
-    """In the nftables of a node."""
 
 
 class Key(Protocol):

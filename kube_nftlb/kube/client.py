@@ -101,6 +101,11 @@ class Kube:
         api.user_agent = user_agent
         return cls(api, servers)
 
+    @property
+    def configuration(self) -> Configuration:
+        """Where the API server is, and the credentials."""
+        return self._api.configuration
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -14,10 +14,10 @@ from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.slices import Slice
+from kube_nftlb.limits import NamespaceLimits
 from tests.fakes.clock import FakeClock
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
@@ -35,8 +35,8 @@ class FakeNode(Generic[E]):
     loop: Reconciler
     task: "asyncio.Task[None]"
 
-    def __init__(self, timing: Timing | None = None, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, timing: Timing | None = None, limits: NamespaceLimits | None = None) -> None:
+        self.limits = limits or NamespaceLimits()
         self.timing = timing or Timing()
         self.nft, self.clock = FakeNft(), FakeClock()
         self.reports: list[tuple[int, int]] = []

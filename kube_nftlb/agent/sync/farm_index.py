@@ -14,12 +14,13 @@ from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api import budgets
-from kube_nftlb.api.budgets import Budget, Limits
+from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
 
 _RESOLVED_MAX = 64
@@ -32,7 +33,7 @@ class FarmIndex:
         self,
         policies: Policies,
         features: FeatureProbe,
-        limits: Limits = Limits(),  # noqa: B008 - immutable
+        limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
     ) -> None:
         self._policies = policies
         self._features = features

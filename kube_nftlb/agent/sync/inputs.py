@@ -23,12 +23,12 @@ from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import Json
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey, farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
+from kube_nftlb.limits import NamespaceLimits
 
 _log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class Inputs:
         features: FeatureProbe,
         latency: ProgrammingLatency,
         clock: Clock,
-        limits: Limits = Limits(),  # noqa: B008 - immutable
+        limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
     ) -> None:
         self._engine = engine
         self.latency = latency

@@ -19,9 +19,11 @@ _VALUE, _VERDICT = 1, 2
 _VERDICT_CODE, _VERDICT_CHAIN = 1, 2
 _NUMBER = struct.Struct(">I")
 _HOST_NUMBER = struct.Struct("=I")
-_TIMEOUT = struct.Struct(">Q")
+_LONG = struct.Struct(">Q")
 
-_META_PRIORITY, _META_FAMILY, _META_PROTOCOL = 2, 15, 16
+_META_PRIORITY, _META_TRACE, _META_FAMILY, _META_PROTOCOL = 2, 12, 15, 16
+_CT_STATE = 0
+_TCP_FLAGS_OFFSET = 13
 _INCREMENTAL, _RANDOM = 0, 1
 _JENKINS, _SYMMETRIC = 0, 1
 _DESTINATION = 1
@@ -58,10 +60,52 @@ class Header(IntEnum):
     TRANSPORT = 2
 
 
+class State(IntEnum):
+    """A packet's state in connection tracking (NF_CT_STATE_BIT); it has one of them."""
+
+    INVALID = 1
+    ESTABLISHED = 2
+    RELATED = 4
+    NEW = 8
+    UNTRACKED = 64
+
+
 def is_family(family: Family) -> bytes:
     """Match packets of a family; uses register 0."""
-    value = attribute(_VALUE, bytes((family,)))
-    return _meta(0, _META_FAMILY) + _expression("cmp", _register(0), _number(_EQUAL), value)
+    return _meta(0, _META_FAMILY) + is_equal(0, bytes((family,)))
+
+
+def is_equal(source: int, value: bytes) -> bytes:
+    """Match if the registers have this value."""
+    return _expression("cmp", _register(source), _number(_EQUAL), attribute(_VALUE, value))
+
+
+def has_state(state: State) -> bytes:
+    """Match packets in a state of connection tracking; uses register 0."""
+    return _expression("ct", _register(0), _number(_CT_STATE)) + is_equal(0, _HOST_NUMBER.pack(state))
+
+
+def has_flags(mask: int, flags: int) -> bytes:
+    """Match TCP packets with these flags among those of the mask; uses register 0."""
+    load = payload(0, Header.TRANSPORT, _TCP_FLAGS_OFFSET, 1)
+    masked = (attribute(_VALUE, bytes((mask,))), attribute(_VALUE, b"\0"))
+    return load + _expression("bitwise", _register(0), _register(0), _number(1), *masked) + is_equal(0, bytes((flags,)))
+
+
+def go_to(chain: str) -> bytes:
+    """Continue in another chain, for good."""
+    return _expression("immediate", _number(_VERDICT_REGISTER), verdict_data(Verdict.GOTO, chain))
+
+
+def limited(packets: int, burst: int) -> bytes:
+    """Match so many packets a second, after a first burst."""
+    return _expression("limit", _LONG.pack(packets), _LONG.pack(1), _number(burst))
+
+
+def trace() -> bytes:
+    """Have the kernel tell what becomes of the packet; uses register 0."""
+    load = _expression("immediate", _register(0), attribute(_VALUE, bytes((1,))))
+    return load + _expression("meta", None, _number(_META_TRACE), _register(0))
 
 
 def protocol(to: int) -> bytes:
@@ -130,7 +174,7 @@ def verdict_of(name: str, key: int) -> bytes:
 
 def change(name: str, operation: Operation, key: int, data: int, timeout_s: int | None = None) -> bytes:
     """Change the element with the key in these registers; no match if the map is full."""
-    timeout = _TIMEOUT.pack(timeout_s * 1000) if timeout_s is not None else None
+    timeout = _LONG.pack(timeout_s * 1000) if timeout_s is not None else None
     return _expression("dynset", _name(name), None, _number(operation), _register(key), _register(data), timeout)
 
 

@@ -1,14 +1,17 @@
 """The messages of a transaction: what to add to a table, and what to delete. No I/O."""
 
+import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.netfilter.netlink import attribute, text
 from kube_nftlb.netfilter.nftables.expressions import Verdict, verdict_data
 
-_NEW_CHAIN, _DELETE_CHAIN, _NEW_RULE, _NEW_ELEMENTS, _DELETE_ELEMENTS = 3, 5, 6, 12, 14
+_NEW_TABLE, _NEW_CHAIN, _DELETE_CHAIN, _NEW_RULE, _NEW_ELEMENTS, _DELETE_ELEMENTS = 0, 3, 5, 6, 12, 14
 _CREATE, _APPEND = 0x400, 0x800
-_CHAIN_TABLE, _CHAIN_NAME = 1, 3
+_TABLE_NAME, _TABLE_FLAGS, _OWNED = 1, 2, 2
+_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
+_HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
 _ELEMENTS_TABLE, _ELEMENTS_SET, _ELEMENTS_LIST = 1, 2, 3
 _LIST_ELEMENT = 1
@@ -28,9 +31,34 @@ class Message(NamedTuple):
     attributes: bytes
 
 
+class Hook(NamedTuple):
+    """Where a base chain is: the number of the hook (linux/netfilter.h), and the priority there."""
+
+    number: int
+    priority: int
+
+
+def new_owned_table(table: str) -> Message:
+    """Return what adds a table that nobody else can change, and that goes with the socket that adds it."""
+    return Message(_NEW_TABLE, _CREATE, text(_TABLE_NAME, table) + attribute(_TABLE_FLAGS, struct.pack(">I", _OWNED)))
+
+
+def new_base_chain(table: str, name: str, hook: Hook, rules: Iterable[bytes]) -> Iterator[Message]:
+    """Yield what adds a chain of the type filter that lets packets pass, at a hook."""
+    numbers = ((_HOOK_NUMBER, hook.number), (_HOOK_PRIORITY, hook.priority))
+    at = b"".join(attribute(kind, struct.pack(">i", number)) for kind, number in numbers)
+    hooked = attribute(_CHAIN_HOOK, at, nested=True) + text(_CHAIN_TYPE, "filter")
+    yield Message(_NEW_CHAIN, _CREATE, chain_names(table, name) + hooked)
+    yield from _rules(table, name, rules)
+
+
 def new_chain(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message]:
     """Yield what adds a chain with these rules, each given as its expressions."""
     yield Message(_NEW_CHAIN, _CREATE, chain_names(table, name))
+    yield from _rules(table, name, rules)
+
+
+def _rules(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message]:
     for rule in rules:
         attributes = text(_RULE_TABLE, table) + text(_RULE_CHAIN, name) + attribute(_RULE_EXPRESSIONS, rule)
         yield Message(_NEW_RULE, _CREATE | _APPEND, attributes)

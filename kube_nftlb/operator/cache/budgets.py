@@ -2,16 +2,17 @@
 
 import sys
 
-from kube_nftlb.api.budgets import ENTRIES_PER_SHARE, Budget, Limits
+from kube_nftlb.api.budgets import ENTRIES_PER_SHARE, Budget
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.limits import NamespaceLimits
 
 
 class Budgets:
     """What namespaces have of each kind. The methods return why an object does not fit, or "" if it does."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: NamespaceLimits) -> None:
         self.limits = limits
         self.services: Budget[ServiceKey] = Budget(sys.maxsize, limits.farms)
         """The Services, by the number of farms that they need: one that does not fit gets none."""

@@ -3,12 +3,11 @@
 Each change returns what it makes out of date. Only ``ingest.CacheWriter`` makes changes.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kube_nftlb.api.budgets import Limits, rank
+from kube_nftlb.api.budgets import rank
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.service import Service
@@ -16,6 +15,7 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.farm_record import FarmRecord
@@ -56,12 +56,13 @@ class Cache:
         self,
         reserved: Reserved | None = None,
         endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX,
-        limits: Limits = Limits(),  # noqa: B008 - immutable
-        clock: Callable[[], float] = time.monotonic,
+        limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """``reserved`` has what settings say of the cluster.
 
-        ``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds.
+        ``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds; by default no time
+        passes, so that no node settles.
         """
         self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
         self.slices = SliceCache(endpoints_max)

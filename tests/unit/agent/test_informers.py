@@ -13,13 +13,13 @@ from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table.policy_references import References
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
+from kube_nftlb.limits import NamespaceLimits
 from tests.builders import endpoint, raw_farm, raw_policy, raw_slice
 from tests.fakes.kube import FakeKube
 
@@ -98,7 +98,7 @@ async def watch() -> AsyncIterator[Watch]:
     """A watch of a farm at version 12."""
     kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
     kube.put(FARMS, raw_farm(version=12))
-    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, Limits(farms=4)))
+    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, NamespaceLimits(farms=4)))
     await kube.delivered()
     assert inputs.calls == [("all", ["web--http"])]
     inputs.calls.clear()
@@ -235,7 +235,7 @@ async def test_what_a_list_shows_to_be_beyond_the_limit_is_left_out() -> None:
     kube, inputs, health_checks = FakeKube(), RecordingInputs(), RecordingHealthChecks()
     for number in range(9):
         kube.put(FARMS, raw_farm(f"f{number}", created=f"2026-01-{20 - number}T00:00:00Z", version=number + 1))
-    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, Limits(farms=4)))
+    task = asyncio.create_task(watch_farms(kube, inputs, health_checks, NamespaceLimits(farms=4)))
     await kube.delivered()
     task.cancel()
     assert inputs.calls[-1] == ("all", ["f5", "f6", "f7", "f8"])
@@ -249,7 +249,7 @@ async def test_policies_beyond_the_limits_are_left_out_until_there_is_room() -> 
 
     for name in ("c", "b", "a"):
         put(name, 5)
-    task = asyncio.create_task(watch_policies(kube, inputs, Limits(policies=2, policy_ranges=20)))
+    task = asyncio.create_task(watch_policies(kube, inputs, NamespaceLimits(policies=2, policy_ranges=20)))
     await kube.delivered()
     assert inputs.calls == [("refuse", "c"), ("all", ["a", "b"]), ("refuse", "c")]
     inputs.calls.clear()

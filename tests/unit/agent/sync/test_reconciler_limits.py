@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.limits import NamespaceLimits
 from tests.builders import farm, raw_policy
 from tests.fakes.node import until
 from tests.unit.agent.sync.conftest import Node
@@ -17,7 +17,7 @@ from tests.unit.agent.sync.conftest import Node
 @pytest.fixture
 async def small() -> AsyncIterator[Node]:
     """A node that allows a farm 100 elements, and a namespace 200."""
-    node = Node(limits=Limits(farm_elements=100, elements=200))
+    node = Node(limits=NamespaceLimits(farm_elements=100, elements=200))
     node.start([])
     yield node
     await node.stop()

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
@@ -38,7 +38,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def cache(clock: FakeClock) -> Cache:
-    return Cache(limits=Limits(service_ports=3, farms=4, policies=2), clock=clock.now)
+    return Cache(limits=NamespaceLimits(service_ports=3, farms=4, policies=2), clock=clock.now)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.budgets import Limits
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import POLICIES
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
@@ -70,7 +70,7 @@ class RecordingEvents(Events):
 
 
 async def test_namespaces_take_turns_and_what_does_not_fit_is_told(virtual_time: VirtualTime) -> None:
-    kube, writer, events = FakeKube(), CacheWriter(Cache(limits=Limits(policies=2))), RecordingEvents()
+    kube, writer, events = FakeKube(), CacheWriter(Cache(limits=NamespaceLimits(policies=2))), RecordingEvents()
     kube.delay_s = 0.01
     statuses = PolicyStatuses(kube, writer, events, virtual_time.now)
     for raw in (*(raw_policy(f"p{number:03}", namespace="crowd") for number in range(300)), raw_policy("one")):

@@ -1,0 +1,1 @@
+"""``kube-nftlb trace``: what happens to a connection on a node, and why."""

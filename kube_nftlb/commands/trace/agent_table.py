@@ -1,0 +1,135 @@
+"""The rules of the agent table in words. Pure: no I/O."""
+
+import re
+from typing import Final
+
+from kube_nftlb.agent.table import layout
+from kube_nftlb.commands.trace import outcomes
+from kube_nftlb.commands.trace.passage import LIMITS, Outcome, Passage, object_name
+from kube_nftlb.netfilter.tracing.events import Event
+from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
+
+_POLICY = re.compile(r"policy-(?P<farm>.+)-[0-9a-f]{10}")
+_POLICY_SET = re.compile(r"policy-(?P<key>.+)-ip6?")
+_SOURCE_RANGES = re.compile(rf"{layout.SOURCE_RANGES}-\d+-(?P<farm>.+)")
+_LOCAL_CLIENTS = re.compile(r"local-clients-(?P<farm>.+)")
+_SCHEDULE = re.compile(r"schedule-(?P<farm>.+)")
+_OVER = re.compile(rf"over-(?P<kind>{'|'.join(LIMITS)})-(?P<farm>.+)")
+_BACKEND_LIMIT = re.compile(r"[0-9a-f]{8}-(?P<farm>.+)")
+_OPTION_CHAINS: Final = (layout.CONNECTIONS, layout.RESETS, layout.INVALIDS, layout.FORWARDED, layout.LEAVING)
+_NONE = Rule(())
+
+
+class AgentTableReader:
+    """Reads the events of one packet in the agent table."""
+
+    def __init__(self, passage: Passage, rules: Rules) -> None:
+        self._passage = passage
+        self._rules = rules
+        self._from = ""
+        """The chain that the packet came from to ``refuse`` or to the limit of a backend."""
+
+    def read(self, event: Event) -> None:
+        """Add what an event tells."""
+        if event.kind != "rule":
+            return
+        if event.verdict in ("jump", "goto"):
+            if event.chain.startswith(("new-", "unserved", layout.LEAVING)):
+                self._from = event.chain
+            self._name_farm(event.to)
+        self._refusing(event)
+        self._policy(event)
+        self._source_range(event)
+        self._local_client(event)
+        self._limit(event)
+        self._options(event)
+
+    def _name_farm(self, chain: str) -> None:
+        for pattern in (_POLICY, _SOURCE_RANGES, _LOCAL_CLIENTS, _SCHEDULE):
+            if found := pattern.fullmatch(chain):
+                self._passage.serve(found["farm"], "")
+        for prefix in _OPTION_CHAINS:
+            if chain.startswith(f"{prefix}-"):
+                self._passage.serve(chain.removeprefix(f"{prefix}-"), "")
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._passage.outcome is None:
+            self._passage.outcome = outcome
+
+    def _refusing(self, event: Event) -> None:
+        if event.chain == "refuse" and event.verdict == "drop":
+            if self._from.startswith("unserved"):
+                self._end(outcomes.NO_SUCH_SERVICE)
+            else:
+                self._end(outcomes.NO_READY_BACKENDS)
+        elif event.chain.startswith("unserved") and event.verdict == "drop":
+            text = "nftlb has not programmed its rules, as after its start: the client is served when it tries again"
+            self._end(Outcome("Dropped", "RulesIncomplete", text))
+        elif event.chain.startswith("new-") and event.verdict == "drop":
+            self._end(outcomes.NO_LOCAL_BACKEND)
+
+    def _policy(self, event: Event) -> None:
+        if _POLICY.fullmatch(event.chain) is None:
+            return
+        named = next((_policy_name(each) for each in self._rule(event).sets("policy-")), "")
+        if event.verdict == "drop" and named:
+            self._end(outcomes.denied([named]))
+        elif event.verdict == "drop":
+            self._end(self._without_policy(event))
+        elif event.verdict == "return":
+            self._passage.step("policy", outcomes.admitted([named]), event.chain)
+        elif event.rule == 0:
+            self._passage.step("policy", outcomes.admitted([]), event.chain)
+
+    def _without_policy(self, event: Event) -> Outcome:
+        """Return why a chain's last rule drops: the client is on none of its allow lists, or there are none."""
+        chain = chain_of(event)
+        lists = [name for (of, _), rule in self._rules.items() if of == chain for name in rule.sets("policy-")]
+        if not lists:
+            return outcomes.POLICY_MISSING
+        return outcomes.not_admitted({_policy_name(each) for each in lists})
+
+    def _source_range(self, event: Event) -> None:
+        if _SOURCE_RANGES.fullmatch(event.chain) is None:
+            return
+        if event.verdict == "drop":
+            self._end(outcomes.OUTSIDE_SOURCE_RANGES)
+        elif event.verdict == "return":
+            self._passage.step("source range", "the client is in a source range", event.chain)
+
+    def _local_client(self, event: Event) -> None:
+        if _LOCAL_CLIENTS.fullmatch(event.chain) is None:
+            return
+        if event.verdict == "drop":
+            self._end(outcomes.NO_LOCAL_BACKEND)
+        elif event.verdict in ("return", "goto"):
+            text = "a client of this node: any backend, in spite of the traffic policy Local"
+            self._passage.step("traffic policy", text, event.chain)
+        if event.verdict == "goto":
+            self._passage.step("choice", "the agent's rules chose, as the scheduler would", event.to)
+
+    def _limit(self, event: Event) -> None:
+        if (found := _OVER.fullmatch(event.chain)) is None:
+            return
+        kind, farm = found["kind"], found["farm"]
+        of_backend = _BACKEND_LIMIT.fullmatch(farm) if self._from.startswith(layout.LEAVING) else None
+        name = "the backend's established" if of_backend else LIMITS[kind]
+        self._passage.serve(of_backend["farm"] if of_backend else farm, "")
+        if event.verdict == "drop":
+            self._end(Outcome("Dropped", "LimitReached", f"above the limit: {name}"))
+        elif event.rule:
+            self._passage.step("limit", f"above the limit, and logged: {name}", event.chain)
+
+    def _options(self, event: Event) -> None:
+        if event.verdict == "queue":
+            self._passage.step("queue", "a program inspects the packet, and may drop it", event.chain)
+        if event.chain == "source" and event.verdict == "accept":
+            self._passage.step("source", "the farm's own source address", event.chain)
+
+    def _rule(self, event: Event) -> Rule:
+        return self._rules.get((chain_of(event), event.rule), _NONE)
+
+
+def _policy_name(set_name: str) -> str:
+    found = _POLICY_SET.fullmatch(set_name)
+    return object_name(found["key"]) if found else set_name

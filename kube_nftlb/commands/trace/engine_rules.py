@@ -1,0 +1,119 @@
+"""The rules of both engines in words. Pure: no I/O."""
+
+import re
+from typing import Final
+
+from kube_nftlb.agent.engine.nftables import layout as nftables_layout
+from kube_nftlb.agent.engine.nftables import scheduling
+from kube_nftlb.agent.engine.nftables.scheduling import Affinity, Choice, Remember, Schedule
+from kube_nftlb.commands.trace import outcomes
+from kube_nftlb.commands.trace.passage import Passage
+from kube_nftlb.netfilter.tracing.events import Event
+from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
+from kube_nftlb.nftlb import layout as nftlb_layout
+
+_NONE = Rule(())
+_FILTER = re.compile(r"filter-(?P<farm>.+)")
+_NAT = re.compile(r"nat-(?P<farm>.+)")
+_BASE_CHAINS: Final = frozenset(nftlb_layout.BASE_CHAINS.values())
+_SCHEDULERS: Final = {
+    "numgen 0": "rr, in turn",
+    "numgen 1": "weight, at random",
+    "hash 0": "hash",
+    "hash 1": "symhash",
+}
+"""What nftlb's rules choose by."""
+_KINDS: Final = {"rr": "rr, in turn", "random": "weight, at random", "symhash": "symhash"}
+
+
+class NftlbReader:
+    """Reads the events of one packet in nftlb's table of its family."""
+
+    def __init__(self, passage: Passage, rules: Rules) -> None:
+        self._passage = passage
+        self._rules = rules
+        self._had_session = False
+
+    def read(self, event: Event) -> None:
+        """Add what an event tells."""
+        passage = self._passage
+        if event.verdict == "goto" and event.chain in _BASE_CHAINS:
+            if found := _FILTER.fullmatch(event.to) or _NAT.fullmatch(event.to):
+                passage.serve(found["farm"], "nftlb")
+                passage.engine = "nftlb"
+        elif event.rule and (found := _FILTER.fullmatch(event.chain)):
+            self._choice(event, found["farm"])
+        elif not event.rule and _NAT.fullmatch(event.chain) and not passage.established:
+            text = "its mark leads to no backend: that of its session is gone, or another program set the mark"
+            passage.step("backend", text, event.chain)
+
+    def _choice(self, event: Event, farm: str) -> None:
+        rule = self._rules.get((chain_of(event), event.rule), _NONE)
+        if rule.looks_up(nftlb_layout.static_sessions_map(farm)):
+            self._passage.step("choice", "the client has a fixed session", event.chain)
+        elif rule.looks_up(nftlb_layout.sessions_map(farm)):
+            self._had_session = True
+            self._passage.step("choice", "the client's session: the backend that it had", event.chain)
+        elif scheduler := next((_SCHEDULERS[each] for each in rule.expressions if each in _SCHEDULERS), ""):
+            self._passage.step("choice", f"the scheduler: {scheduler}", event.chain)
+        elif f"dynset {nftlb_layout.sessions_map(farm)}" in rule.expressions and not self._had_session:
+            self._passage.step("session", "the choice is remembered for the client", event.chain)
+
+
+class NftablesReader:
+    """Reads the events of one packet in the table of the engine nftables."""
+
+    def __init__(self, passage: Passage, rules: Rules, farm: str) -> None:
+        """``farm`` is the name on the node of the farm at the packet's destination; empty if there is none."""
+        self._passage = passage
+        self._rules = rules
+        self._farm = farm
+        self._known = ""
+
+    def read(self, event: Event) -> None:
+        """Add what an event tells."""
+        if event.kind != "rule" or not event.rule:
+            return
+        first = event.chain in ("prerouting", "output")
+        chooses = first or event.chain.startswith(nftables_layout.BY_CLIENT)
+        if chooses and (event.verdict in ("goto", "drop")):
+            self._passage.serve(self._farm, "nftables")
+            self._passage.engine = "nftables"
+            if event.verdict == "drop":
+                self._passage.outcome = self._passage.outcome or outcomes.NO_LOCAL_BACKEND
+        if event.chain == "output" and event.verdict == "return":
+            self._passage.step("farm", "it does not serve the node itself (intraConnect is false)", event.chain)
+        if event.chain == nftables_layout.REFUSE and event.verdict == "drop":
+            self._passage.outcome = self._passage.outcome or outcomes.NO_READY_BACKENDS
+        self._choice(event)
+
+    def _choice(self, event: Event) -> None:
+        try:
+            chain = scheduling.parse(event.chain)
+        except ValueError:
+            return
+        if isinstance(chain, Schedule) and event.verdict == "accept":
+            self._passage.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
+        elif isinstance(chain, Affinity):
+            self._sticky(event, chain)
+        elif isinstance(chain, Remember) and event.verdict == "accept":
+            text = f"the choice is remembered for the client, for {chain.ttl_s} s"
+            self._passage.step("session", text, event.chain)
+
+    def _sticky(self, event: Event, chain: Affinity) -> None:
+        rule = self._rules.get((chain_of(event), event.rule), _NONE)
+        for known in (nftables_layout.SESSIONS, nftables_layout.AFFINITY):
+            if rule.looks_up(f"{known}-{chain.family}"):
+                self._known = known
+        if event.verdict == "accept":
+            fixed = self._known == nftables_layout.SESSIONS
+            text = "the client has a fixed session" if fixed else "the client's session: the backend that it had"
+            self._passage.step("choice", text, event.chain)
+        elif event.verdict == "goto":
+            self._passage.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
+
+
+def _words(choice: Choice) -> str:
+    if choice.modulus == 1:
+        return "there is one backend"
+    return f"hash of {choice.fields}" if choice.kind == "hash" else _KINDS[choice.kind]

@@ -1,0 +1,131 @@
+"""Trace a flow in this network namespace, and tell what happened to its connections."""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from kube_nftlb.agent.engine.nftables import layout as nftables_layout
+from kube_nftlb.agent.table import layout
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
+from kube_nftlb.api.values import Protocol
+from kube_nftlb.commands.trace import interpret
+from kube_nftlb.commands.trace.passage import Outcome, Passage, endpoint
+from kube_nftlb.netfilter import netlink, readback
+from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.notifications import set_own_name
+from kube_nftlb.netfilter.tracing import replies, rules
+from kube_nftlb.netfilter.tracing.events import Event
+from kube_nftlb.netfilter.tracing.packets import Packet, Packets
+from kube_nftlb.netfilter.tracing.rules import Chain, Rule
+from kube_nftlb.netfilter.tracing.table import Flow
+from kube_nftlb.netfilter.tracing.tracer import PROGRAM, Tracer, tracing
+from kube_nftlb.nftlb import layout as nftlb_layout
+
+Probe = Callable[[Flow], str]
+
+_QUIET_S: Final = 0.5
+"""If nothing more comes of a packet for so long, it went astray."""
+_REPLY_S: Final = 1.0
+_PROBE_S: Final = 5.0
+"""How long the packet of a probe may take."""
+_USERDATA: Final = 6
+_OURS: Final = (layout.TABLE, nftables_layout.TABLE, nftlb_layout.TABLE)
+
+
+class Traced(NamedTuple):
+    """What happened, and the events and rules that tell it."""
+
+    passage: Passage
+    events: tuple[Event, ...] = ()
+    rules: Mapping[tuple[Chain, int], Rule] = {}
+
+
+async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable[[], None]) -> Traced:
+    """Return what happened to the first connection that the client opens, within ``seconds``, or that ``probe`` opens.
+
+    If it opens none, but sends packets of one that is open, these count. ``ready`` is called once packets are traced.
+    Raises KernelError if the kernel refuses to trace.
+    """
+    # The agent knows this program by its name: the table of a trace is no change of its rules.
+    set_own_name(PROGRAM)
+    netfilter = NetfilterSocket.open()
+    try:
+        async with tracing(flow) as tracer:
+            ready()
+            packet, sent = await _packet(tracer, flow, seconds, probe)
+            traced = await _told(netfilter, flow, packet) if packet is not None else _unseen(flow, seconds, sent)
+            if sent is not None:
+                traced.passage.step("probe", sent)
+            return traced
+    finally:
+        netfilter.close()
+
+
+async def _packet(tracer: Tracer, flow: Flow, seconds: float, probe: Probe | None) -> tuple[Packet | None, str | None]:
+    """Return the packet that tells most, and what came of the probe."""
+    sending = asyncio.create_task(asyncio.to_thread(probe, flow)) if probe is not None else None
+    packets = Packets()
+    found = await _first_of_connection(tracer, packets, min(seconds, _PROBE_S) if probe is not None else seconds)
+    return found or next(iter(packets.all), None), (await sending if sending is not None else None)
+
+
+async def _first_of_connection(tracer: Tracer, packets: Packets, seconds: float) -> Packet | None:
+    """Return the first packet that opens a connection, once nothing more comes of it; None if there is none."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while (left := deadline - loop.time()) > 0:
+        coming = next((each for each in packets.all if each.opens), None)
+        if coming is not None and coming.ended:
+            return coming
+        try:
+            async with asyncio.timeout(left if coming is None else min(left, _QUIET_S)):
+                for event in await tracer.read():
+                    packets.add(event)
+        except TimeoutError:
+            # It went astray between two hooks.
+            return coming
+    return None
+
+
+async def _told(netfilter: NetfilterSocket, flow: Flow, packet: Packet) -> Traced:
+    chains = {rules.chain_of(event) for event in packet.events if event.table in _OURS}
+    known = await rules.read(netfilter, sorted(chains))
+    made = interpret.passage(packet, known, flow.protocol, await farm_of(netfilter, flow))
+    if packet.opens and made.outcome is not None and made.outcome.verdict in ("Served", "NotServed"):
+        reply = await replies.wait_for_reply(netfilter, flow, packet.addresses.source_port, _REPLY_S)
+        made.reply = {
+            "replied": "the other side has replied",
+            "reset": "the other side has refused the connection: nothing listens there, or it was reset",
+            "silent": f"no reply within {_REPLY_S:.0f} s",
+        }[reply]
+        made.step("reply", made.reply)
+    return Traced(made, tuple(packet.events), known)
+
+
+def _unseen(flow: Flow, seconds: float, sent: str | None) -> Traced:
+    made = Passage(flow.client, endpoint(flow.ip, flow.port), flow.protocol)
+    if sent is not None:
+        text = "the probe did not come as far as the first rule: is there a route to the address?"
+    else:
+        text = (
+            f"no packet came within {seconds:.0f} s: the client sent none, it came to another node, or it bypasses "
+            "these hooks (mode dsr)"
+        )
+    made.outcome = Outcome("Unseen", "NoPacket", text)
+    return Traced(made)
+
+
+async def farm_of(netfilter: NetfilterSocket, flow: Flow) -> str:
+    """Return the name on the node of the farm that the engine nftables has at a destination, empty if none."""
+    family: nftables_layout.TableFamily = "ip6" if ipaddress.ip_address(flow.ip).version == 6 else "ip"
+    protocol: Protocol = "UDP" if flow.protocol == "UDP" else "SCTP" if flow.protocol == "SCTP" else "TCP"
+    for listener in (Listener(flow.ip, protocol, flow.port), Listener(flow.ip, "All", ALL_PORTS)):
+        name = nftables_layout.name(nftables_layout.SERVICES, family, all_ports=listener.protocol == "All")
+        key = messages.element(nftables_layout.listener_key(listener))
+        payload = messages.element_list(nftables_layout.TABLE, name, [key])
+        for answer in await netfilter.ask("inet", netlink.GET_ELEMENTS, payload):
+            for element in readback.elements_of(answer):
+                return netlink.name((netlink.find(element, _USERDATA) or b"\0\0")[2:])
+    return ""

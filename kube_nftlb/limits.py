@@ -1,0 +1,17 @@
+"""How many objects, and how large ones, one namespace may have."""
+
+from typing import NamedTuple
+
+
+class NamespaceLimits(NamedTuple):
+    """What one namespace may have."""
+
+    service_ports: int = 1024
+    """Of each Service."""
+    farms: int = 10_000
+    policies: int = 256
+    policy_ranges: int = 65_536
+    farm_elements: int = 262_144
+    """Of each farm, in the nftables of a node."""
+    elements: int = 1_000_000
+    """In the nftables of a node."""

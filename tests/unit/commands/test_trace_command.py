@@ -1,0 +1,196 @@
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kube_nftlb import errors
+from kube_nftlb.cli import app
+from kube_nftlb.commands.trace import command, objects, output
+from kube_nftlb.commands.trace.passage import Outcome, Passage, Reason, object_name
+from kube_nftlb.kube.client import Listing
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, Resource
+from kube_nftlb.netfilter.tracing.events import Addresses, Event
+from kube_nftlb.netfilter.tracing.rules import Rule, chain_of
+from kube_nftlb.netfilter.tracing.table import Flow
+from tests.builders import raw_farm, raw_node
+from tests.builders.pods import raw_pod
+from tests.fakes.kube import FakeKube
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("10.96.0.10:80", ("10.96.0.10", 80)),
+        ("[fd00:0::10]:443", ("fd00::10", 443)),
+        ("10.96.0.10:65535", ("10.96.0.10", 65535)),
+    ],
+)
+def test_destinations(text: str, parsed: tuple[str, int]) -> None:
+    assert command.destination(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.96.0.10", "10.96.0.10:0", "10.96.0.10:65536", "10.96.0.300:80", "fd00::10:80", "web:80"]
+)
+def test_what_is_no_destination(text: str) -> None:
+    with pytest.raises(errors.UsageError, match="is not an address with a port, such as"):
+        command.destination(text)
+
+
+def test_farms_have_the_names_that_people_know() -> None:
+    assert object_name("web--http") == "default/web--http"
+    assert object_name("shop.web--http") == "shop/web--http"
+
+
+def test_an_answer_for_programs_has_each_rule() -> None:
+    event = Event(
+        1, "ip", "nftlb", "filter-web", "rule", "continue", "", 4, Addresses("10.244.1.9", 4711, "10.96.0.10", 80)
+    )
+    made = Passage("10.244.1.9:4711", "10.96.0.10:80", farm="shop.web", engine="nftlb")
+    made.step("choice", "the scheduler: rr, in turn", "filter-web")
+    made.outcome = Outcome("Served", "BackendChosen", "sent to 10.244.1.2:80")
+    told = json.loads(output.document(made, "n1", [event], {(chain_of(event), 4): Rule(("numgen 0",))}))
+    assert (told["node"], told["farm"], told["outcome"]["verdict"]) == ("n1", "shop/web", "Served")
+    assert told["steps"] == [{"about": "choice", "text": "the scheduler: rr, in turn", "chain": "filter-web"}]
+    assert told["events"][0]["rule"] == 4
+    assert told["events"][0]["expressions"] == ["numgen 0"]
+    assert told["events"][0]["addresses"]["destination"] == "10.96.0.10"
+
+
+POD = raw_pod("checkout", namespace="shop", spec={"nodeName": "n1"}, status={"podIPs": [{"ip": "10.244.1.9"}]})
+NODE = raw_node("n1", addresses={"InternalIP": "192.0.2.11"}, podCIDRs=["10.244.1.0/24"])
+AGENT = raw_pod("kube-nftlb-agent-x7k2p", namespace="system", spec={"nodeName": "n1"})
+
+
+class Cluster(FakeKube):
+    """Two nodes; ``asked`` are the selectors of lists of pods, ``run`` the commands in containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str | None] = []
+        self.run: list[tuple[tuple[str, str], str, list[str]]] = []
+        self.agents = [AGENT]
+        self.put(PODS, POD)
+        self.put(NODES, NODE)
+        self.put(NODES, raw_node("n2", addresses={"InternalIP": "192.0.2.12"}))
+
+    @property
+    def configuration(self) -> Any:
+        return self
+
+    async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Listing:
+        if resource != PODS:
+            return await super().list(resource, namespace, **options)
+        self.asked = [options["label_selector"], options["field_selector"]]
+        return Listing(self.agents, "1")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Cluster]:
+        yield cluster
+
+    async def run(
+        configuration: object,
+        pod: tuple[str, str],
+        container: str,
+        words: list[str],
+        show: Callable[[bytes, bool], None],
+    ) -> int:
+        assert configuration is cluster
+        cluster.run.append((pod, container, words))
+        show(b"Served\n", False)
+        return 0
+
+    monkeypatch.setattr("kube_nftlb.commands.trace.objects.connected", connected)
+    monkeypatch.setattr("kube_nftlb.kube.exec.run", run)
+    return cluster
+
+
+def ask(client: str, **more: Any) -> int:
+    return command.run(command.Question(client, "10.96.0.10:80", **more))
+
+
+def test_a_trace_runs_in_the_agents_pod_of_the_clients_node(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ask("shop/checkout", send=True, format="json", seconds=9) == 0
+    assert cluster.asked == [
+        "app.kubernetes.io/component=agent,app.kubernetes.io/name=kube-nftlb",
+        "spec.nodeName=n1,status.phase=Running",
+    ]
+    ((pod, container, words),) = cluster.run
+    assert (pod, container) == (("system", "kube-nftlb-agent-x7k2p"), "agent")
+    # What it is asked there, it understands: the pod's address, and to end with the connection.
+    told = " ".join(words)
+    assert told.startswith("kube-nftlb trace 10.244.1.9 10.96.0.10:80 --local --node n1 --until-closed")
+    assert told.endswith("--protocol TCP --seconds 9 --output json --send")
+    assert capfd.readouterr().out == "Served\n"
+    done = CliRunner().invoke(app, [*words[1:], "--help"])
+    assert done.exit_code == 0, done.output
+
+
+def test_the_node_of_a_client_is_found_by_its_address(cluster: Cluster) -> None:
+    ask("192.0.2.12")
+    assert "spec.nodeName=n2,status.phase=Running" in cluster.asked
+    ask("10.244.1.200")
+    assert "spec.nodeName=n1,status.phase=Running" in cluster.asked
+    ask("198.51.100.7", node="n2")
+    assert "spec.nodeName=n2,status.phase=Running" in cluster.asked
+
+
+@pytest.mark.parametrize(
+    ("client", "more", "sentence"),
+    [
+        ("198.51.100.7", {}, "say with --node where it connects"),
+        ("198.51.100.7", {"node": "n3"}, "there is no node n3; there are n1, n2"),
+        ("shop/nobody", {}, "there is no pod nobody in the namespace shop"),
+        ("nobody", {}, "neither an address nor a pod given as NAMESPACE/POD"),
+    ],
+)
+def test_what_cannot_be_asked(cluster: Cluster, client: str, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(errors.UsageError, match=re.escape(sentence)):
+        ask(client, **more)
+    assert cluster.run == []
+
+
+def test_a_node_without_an_agent(cluster: Cluster) -> None:
+    cluster.agents = []
+    with pytest.raises(errors.UsageError, match="n1 has no pod of an agent to trace in"):
+        ask("shop/checkout")
+
+
+NODE_PORT = [{"type": "NodePort", "ports": "80"}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "addresses", "farm"),
+    [
+        ("NoReadyBackends", [{"ip": "10.96.0.10", "ports": "80"}], "web--http"),
+        ("NoReadyBackends", [{"ip": "10.96.0.10", "ports": "81"}], ""),
+        ("NoReadyBackends", [{"ip": "10.96.0.11", "ports": "80"}], ""),
+        ("NoReadyBackends", NODE_PORT, "web--http"),
+        ("NoSuchService", NODE_PORT, ""),
+    ],
+)
+async def test_a_farm_that_the_rules_do_not_name_is_named(
+    reason: Reason, addresses: list[dict[str, str]], farm: str
+) -> None:
+    kube, made = FakeKube(), Passage(outcome=Outcome("Refused", reason, ""))
+    kube.put(FARMS, raw_farm(addresses=addresses))
+    await objects.name(kube, made, Flow("10.244.1.9", "10.96.0.10", "TCP", 80))
+    assert made.farm == farm
+
+
+async def test_backends_are_named() -> None:
+    kube, made = FakeKube(), Passage(farm="web--http", backend="10.244.1.2:8080")
+    kube.put(FARMS, raw_farm())
+    await objects.name(kube, made, Flow("10.244.1.9", "10.96.0.10", "TCP", 80))
+    assert (made.backend_name, made.engine) == ("pod-a", "nftlb")
