@@ -25,6 +25,11 @@ def begin(startup_file: Path) -> Path | None:
         return startup_file if startup_file.exists() else None
 
 
+def begun(startup_file: Path) -> bool:
+    """Return True if nftlb has begun to load the file, and has not answered since."""
+    return startup_file.with_suffix(_LOADING).exists()
+
+
 def done(startup_file: Path) -> None:
     """Note that nftlb answers, so that it has loaded the file. A newer file stays."""
     loading = startup_file.with_suffix(_LOADING)

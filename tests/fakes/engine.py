@@ -97,6 +97,9 @@ class FakeEngine:
     def restarted(self) -> bool:
         return self.was_restarted
 
+    async def blank(self) -> bool:
+        return not self.farms
+
     async def load(self) -> bool:
         self._answer()
         self.was_restarted = False

@@ -194,3 +194,24 @@ def test_the_other_engine_s_farms_go_on_while_nftlb_is_away(cluster: Cluster, na
 def test_the_field_of_a_farm_is_validated(cluster: Cluster, namespace: str) -> None:
     with pytest.raises(AssertionError, match=r"spec\.engine: Unsupported value"):
         cluster.apply(farm("wrong", namespace, addresses=[{"ip": VIP, "ports": "80"}], engine="ipvs"))
+
+
+def test_a_new_node_on_which_nftlb_never_starts_serves_the_farms_of_the_other_engine(
+    cluster: Cluster, namespace: str
+) -> None:
+    node = cluster.nodes[0]
+    cluster.apply(service("web", namespace, {"engine": "nftables"}))
+    cluster.run("web", 2, namespace)
+    cluster.farm_has("web--http", namespace, 2)
+    vip = cluster.vip("web", namespace)
+    cluster.lab.stop("agent", node)
+    cluster.lab.stop("nftlb", node)
+    try:
+        cleaned = cluster.lab.exec(node, "kube-nftlb", "clean")
+        assert cleaned.returncode == 0, cleaned.stderr
+        cluster.lab.start("agent", node)
+        eventually(lambda: served_by(cluster, vip, node) == {"nftables"}, "served without nftlb", 30)
+        cluster.reaches(node, cluster.pods("web", namespace), vip)
+    finally:
+        cluster.lab.start("nftlb", node)
+    eventually(lambda: cluster.get("nftlbnode", node)["status"]["failed"] == 0, "nothing is left of it", 60)

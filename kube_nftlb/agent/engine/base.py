@@ -88,6 +88,9 @@ class Engine(Protocol):
     async def set_node(self, node: NodeFacts) -> None:
         """Take facts about the node."""
 
+    async def blank(self) -> bool:
+        """Return True if the kernel has nothing of this engine, and will not get it. The data plane may be away."""
+
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 

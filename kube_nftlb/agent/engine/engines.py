@@ -100,12 +100,18 @@ class Engines:
         for engine in self._all:
             await engine.set_node(node)
 
+    async def blank(self) -> bool:
+        """See ``Engine``."""
+        return all([await engine.blank() for engine in self._all])
+
     async def load(self) -> bool:
         """See ``Engine``."""
         lost = await self._nftables.load()
         try:
             lost = await self._nftlb.load() or lost
         except errors.EngineUnreachableError as error:
+            # On a new node there is nothing to wait for.
+            self._is_nftlb_known = self._is_nftlb_known or await self._nftlb.blank()
             self._leave(error)
         else:
             self._is_nftlb_known = True

@@ -124,6 +124,10 @@ class NftlbEngine:
     async def set_node(self, node: NodeFacts) -> None:
         """See ``Engine``. It is the agent table that depends on the node."""
 
+    async def blank(self) -> bool:
+        """See ``Engine``. nftlb may load what is in its start-up file at any time."""
+        return not self._startup_file.has_farms() and not await self.verifier.has_rules()
+
     async def load(self) -> bool:
         """See ``Engine``."""
         restarted = self.mirror.restarted()

@@ -35,6 +35,15 @@ class StartupFile:
             _log.warning("cannot rename nftlb's start-up file", error=str(error))
         self._changed = self._changed or (bool(self._farms) and not self._path.exists())
 
+    def has_farms(self) -> bool:
+        """Return True if nftlb has farms to load, or may be loading them."""
+        try:
+            return loading.begun(self._path) or bool(json.loads(self._path.read_text())["farms"])
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError):
+            return True
+
     def verified(self, farm: objects.Farm) -> None:
         """Save this farm: it is in the kernel."""
         known = self._farms.get(farm.name)

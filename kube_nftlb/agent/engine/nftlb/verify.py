@@ -49,6 +49,11 @@ class Verifier:
         """Return how the kernel deviates in the rules that all farms share, or in the set of listeners, or None."""
         return await confirmed(self._reader, self._base)
 
+    async def has_rules(self) -> bool:
+        """Return True if the kernel has rules of nftlb."""
+        families: tuple[layout.TableFamily, ...] = ("ip", "ip6")
+        return any([await self._reader.base_rules(family) for family in families])
+
     async def _farm(self, name: str) -> str | None:
         farm = self._present.get(name)
         if farm is None:

@@ -150,10 +150,21 @@ async def test_an_nftlb_that_hangs_is_left_at_once_and_one_that_is_away_after_a_
 
 
 async def test_an_nftlb_whose_farms_were_never_read_is_waited_for(both: Both) -> None:
+    both.nftlb.farms["web--http"] = served("nftlb")
     both.nftlb.reachable, both.nftlb.hangs = False, True
     both.clock.time += AWAY_AFTER_S
     with pytest.raises(errors.NftlbHangsError):
         await both.engines.load()
+
+
+async def test_on_a_node_where_nftlb_never_had_farms_the_others_are_not_kept_waiting(both: Both) -> None:
+    both.nftlb.reachable = False
+    with pytest.raises(errors.EngineUnreachableError):
+        await both.engines.load()
+    both.clock.time += AWAY_AFTER_S
+    await both.engines.load()
+    await both.put(served("nftables"))
+    assert both.engines.programmed.keys() == {"web--http"}
 
 
 async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both) -> None:

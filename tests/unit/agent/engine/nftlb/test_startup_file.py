@@ -34,6 +34,22 @@ def test_only_verified_farms_are_saved(path: Path) -> None:
     assert not path.with_suffix(".new").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "has"),
+    [
+        ("nftlb.json", '{"farms": [{"name": "a"}]}', True),
+        ("nftlb.json", '{"farms": []}', False),
+        ("nftlb.json", "garbage", True),
+        ("nftlb.loading", '{"farms": []}', True),
+        ("nftlb.failed", '{"farms": [{"name": "a"}]}', False),
+    ],
+)
+def test_it_tells_whether_nftlb_has_farms_to_load(path: Path, name: str, text: str, has: object) -> None:
+    assert not StartupFile(path).has_farms()
+    path.with_name(name).write_text(text)
+    assert StartupFile(path).has_farms() is has
+
+
 def test_it_is_written_only_if_a_farm_has_changed(path: Path) -> None:
     file = StartupFile(path)
     file.verified(farm("a"))
