@@ -304,7 +304,7 @@ def test_a_farm_that_would_make_nftlb_reload_everything_is_never_sent(
     backend = [{"name": "a", "ip": "10.244.1.200", "port": 80}]
     with cluster.hammer(client, web) as hammered:
         # The same address and port as the Service's farm.
-        cluster.apply(farm("thief", namespace, addresses=[{"ip": web, "ports": "79-81"}], backends=backend))
+        cluster.apply(farm("thief", namespace, addresses=[{"ip": web, "ports": "80"}], backends=backend))
         eventually(lambda: _condition(cluster, "thief", namespace, "Accepted") == "False", "it is not accepted")
         time.sleep(1)
     assert hammered["failures"] == []

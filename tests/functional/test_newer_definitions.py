@@ -47,9 +47,9 @@ def test_a_field_that_the_agents_do_not_know_is_named(cluster: Cluster, namespac
             return False
         return "colour" in str(cluster.farm(name, namespace)["spec"])
 
-    def failure(name: str) -> str:
-        failed = cluster.get("nftlbnode", node)["status"].get("failedFarms", [])
-        return next((f"{each['reason']} {each['message']}" for each in failed if each["name"] == name), "")
+    def reported(name: str, where: str) -> str:
+        listed = cluster.get("nftlbnode", node)["status"].get(where, [])
+        return next((f"{each['reason']} {each['message']}" for each in listed if each["name"] == name), "")
 
     with newer(cluster):
         address = {"ip": VIP, "ports": "80"}
@@ -59,13 +59,13 @@ def test_a_field_that_the_agents_do_not_know_is_named(cluster: Cluster, namespac
 
         def is_named() -> bool:
             put("served", addresses=[address], colour=f"green {next(numbers)}")
-            return failure("served").startswith("NoEffect spec.colour: this agent")
+            return reported("served", "warnings").startswith("NoEffect spec.colour: this agent")
 
         eventually(is_named, "it is named", 30)
         cluster.reaches(client, [pod], VIP)
         assert put("waits", addresses=[{"ip": "10.99.21.2", "ports": "80", "colour": "green"}])
         eventually(
-            lambda: failure("waits").startswith("Invalid spec.addresses[0].colour: this agent"),
+            lambda: reported("waits", "failedFarms").startswith("Invalid spec.addresses[0].colour: this agent"),
             "this one is not served",
         )
         assert not cluster.answers(client, "10.99.21.2", 80, "--timeout", "0.3", number=2)

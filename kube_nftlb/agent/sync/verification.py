@@ -1,5 +1,7 @@
 """Verify what was applied: only the kernel's state counts as success."""
 
+from collections.abc import Iterator
+
 import structlog
 
 from kube_nftlb import __version__, names
@@ -15,6 +17,7 @@ from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.repair import Repair
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.unknown import listed
 
 _log = structlog.get_logger()
@@ -106,16 +109,20 @@ class Verification:
         if (problem := self._inputs.policies.problem(key)) is not None:
             problems.report(key, Problem(*problem, farm.metadata.generation), farm)
             return
-        if farm.unknown:
-            message = f"{listed(farm.unknown)}: this agent ({__version__}) does not know the field, so it has no effect"
-            ignored = Problem("NoEffect", f"{message} on this node; upgrade the agents", farm.metadata.generation)
-            problems.report(key, ignored, farm)
-            return
-        if (warning := selection.warning(decision.farm.spec)) is not None:
-            problems.current[key] = Problem("NoEffect", warning, farm.metadata.generation)
+        if warnings := list(_warnings(farm, decision.farm.spec)):
+            problems.current[key] = Problem("NoEffect", "; ".join(warnings), farm.metadata.generation)
         if problems.solved(key) or name in self._programmer.changed:
             self._programmer.changed.discard(name)
             endpoints = self._engine.programmed[name].endpoints
             _log.info(
                 "farm programmed", **log_fields(key, farm), generation=farm.metadata.generation, backends=endpoints
             )
+
+
+def _warnings(farm: Farm, served: FarmSpec) -> Iterator[str]:
+    """Say what of a farm has no effect on this node."""
+    if farm.unknown:
+        sentence = f"{listed(farm.unknown)}: this agent ({__version__}) does not know the field, so it has no effect"
+        yield f"{sentence} on this node; upgrade the agents"
+    if (warning := selection.warning(served)) is not None:
+        yield warning
