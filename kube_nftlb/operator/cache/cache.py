@@ -206,7 +206,8 @@ class Cache:
         before = self.settled_nodes.get(node.name)
         if not self.nodes.put(node.name, node):
             return NOTHING
-        return self._moved_node(before, node) if self.settled_nodes.put(node.name, node) else NOTHING
+        self.settled_nodes.put(node.name, node)
+        return self._moved_node(before, self.settled_nodes.get(node.name))
 
     def settle_nodes(self) -> Dirty:
         """Have those nodes count as gone, or as back, that have been so for a while."""
@@ -216,6 +217,8 @@ class Cache:
         return dirty
 
     def _moved_node(self, before: NodeRecord | None, node: NodeRecord | None) -> Dirty:
+        if before is node:
+            return NOTHING
         if before is None or node is None or turns(before, node):
             return Dirty(farms=frozenset(self.farms.keys()), policies=frozenset(self.policies.keys()))
         farms = set(self.unfinished.within(before.watermark, node.watermark))
@@ -245,9 +248,10 @@ class Cache:
     def remove_node(self, name: str, version: int) -> Dirty:
         """Remove a node."""
         before = self.settled_nodes.get(name)
-        if self.nodes.remove(name, version) is None or not self.settled_nodes.put(name, None):
+        if self.nodes.remove(name, version) is None:
             return NOTHING
-        return self._moved_node(before, None)
+        self.settled_nodes.put(name, None)
+        return self._moved_node(before, self.settled_nodes.get(name))
 
     def put_core_node(self, name: str, version: int, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Dirty:
         """Add or replace a Node."""

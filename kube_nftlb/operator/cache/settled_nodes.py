@@ -44,17 +44,18 @@ class SettledNodes:
         """Return a node as it is shown, or None."""
         return self._shown.get(name)
 
-    def put(self, name: str, state: NodeRecord | None) -> bool:
-        """Take the state of a node; None: it is gone. Return True if it is shown from now on."""
+    def put(self, name: str, state: NodeRecord | None) -> None:
+        """Take the state of a node; None: it is gone. How far it has come is shown at once."""
         now, shown = self._clock(), self._shown.get(name)
         if not turns(shown, state):
             self._pending.pop(name, None)
             self._show(name, state)
-            return True
+            return
         pending = self._pending.get(name)
         due = pending.due if pending is not None else now + self._hold_s(name, now, back=not _is_worse(shown, state))
         self._pending[name] = _Pending(state, due)
-        return name in self._settle(now, [name])
+        if not self._settle(now, [name]) and shown is not None and state is not None:
+            self._show(name, _advanced(shown, state))
 
     def settle(self) -> list[tuple[str, NodeRecord | None]]:
         """Show the states that have lasted. Return these nodes with what was shown of them before."""
@@ -94,6 +95,16 @@ def turns(before: NodeRecord | None, after: NodeRecord | None) -> bool:
     if before is None or after is None:
         return before is not after
     return before.ready != after.ready or _is_worse(before, after)
+
+
+def _advanced(shown: NodeRecord, state: NodeRecord) -> NodeRecord:
+    """Return a node as it is shown, with the news of a state that has to last before it counts."""
+    return state._replace(
+        ready=shown.ready,
+        watermark=max(shown.watermark, state.watermark),
+        slice_watermark=max(shown.slice_watermark, state.slice_watermark),
+        policy_watermark=max(shown.policy_watermark, state.policy_watermark),
+    )
 
 
 def _is_worse(before: NodeRecord | None, after: NodeRecord | None) -> bool:

@@ -84,3 +84,17 @@ def test_a_report_that_falls_back_is_awaited_but_news_is_not() -> None:
     shown = node.nodes.get("n1")
     assert shown is not None
     assert shown.watermark == 0
+
+
+def test_how_far_a_node_has_come_is_shown_while_its_state_has_to_last() -> None:
+    node = Nodes()
+    node.put(state(watermark="10"))
+    for _ in range(5):
+        node.put(state("False", watermark="10"), 2 * HOLD_S)
+        node.put(state(watermark="10"), 2 * HOLD_S)
+    held = node.ready
+    fallen = state("False" if held else "True", watermark="9")._replace(slice_watermark=50)
+    node.put(fallen)
+    shown = node.nodes.get("n1")
+    assert shown is not None
+    assert (shown.ready, shown.watermark, shown.slice_watermark) == (held, 10, 50)
