@@ -104,7 +104,11 @@ class _Operator:
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        cache = Cache(Reserved(settings.pod_cidrs, [settings.api_server]), limits=settings.limits, clock=clock)
+        cache = Cache(
+            Reserved(settings.pod_cidrs, [settings.api_server, *(each.host for each in settings.api_servers)]),
+            limits=settings.limits,
+            clock=clock,
+        )
         self._stop = stop
         self._servers = kube.servers
         self._identity = new_identity()
@@ -136,6 +140,7 @@ class _Operator:
             clock,
             profile,
             lateness=Lateness(settings.not_programmed_s),
+            on_policies=self._policies.mark,
         )
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)

@@ -228,6 +228,9 @@ def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluste
     stolen = {"addresses": [{"ip": CLAIMED, "ports": "80"}]}
     assert "only kube-nftlb's operator may change its spec; change the Service" in patched({"spec": stolen})
     assert "only kube-nftlb's operator may add finalizers" in patched({"metadata": {"finalizers": ["a.b/c"]}})
+    assert "only kube-nftlb's operator may change that" in patched({"metadata": {"ownerReferences": None}})
+    unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
+    assert "only kube-nftlb's operator may remove the label" in patched(unlabelled)
     assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
 
 

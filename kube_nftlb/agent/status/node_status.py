@@ -39,6 +39,7 @@ def node_status(
     reachable, failed = not progress.engine_error, progress.failed
     listed = _in_turns(failed)[:FAILED_FARMS_MAX]
     unlisted = sorted({key.namespace for key in failed.keys() - set(listed)})
+    warned = sorted(_in_turns(progress.warnings)[:FAILED_FARMS_MAX])
     ready: _Said
     nftlb: _Said
     in_sync: _Said
@@ -68,7 +69,7 @@ def node_status(
         failed=len(failed),
         failed_farms=tuple(_problem(key, failed[key]) for key in sorted(listed)),
         failed_namespaces=tuple(unlisted[:FAILED_NAMESPACES_MAX]),
-        warnings=tuple(_problem(*each) for each in sorted(progress.warnings.items())[:FAILED_FARMS_MAX]),
+        warnings=tuple(_problem(key, progress.warnings[key]) for key in warned),
         draining=progress.draining,
         drift_repaired=progress.drift_repaired,
         last_error=progress.last_error[:_ERROR_MAX],

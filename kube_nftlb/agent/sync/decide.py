@@ -4,7 +4,7 @@ One decision per farm: serve it, keep it as it is, or withdraw it. Everything el
 changes for the engine, and the node's status.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,8 +21,8 @@ from kube_nftlb.reasons import FailureReason
 
 Unsupported = Callable[[NodeFarm], Blocker | None]
 """Returns why the engine cannot serve a farm (``Engine.unsupported``)."""
-StuckOwner = Callable[[Iterable[Listener]], str | None]
-"""Returns the name of a farm that is on one of these listeners, and cannot be changed to leave it; or None."""
+StuckOwners = Callable[[Iterable[Listener]], Mapping[Listener, str]]
+"""Returns which of these listeners a farm has that stays as it is, and its name."""
 
 _SEE_OWNER = "that farm stays as it is because this agent cannot apply its spec; fix or delete it"
 
@@ -81,14 +81,14 @@ class Withdraw:
 Decision = Serve | Keep | Withdraw
 
 
-def decide(facts: Facts, unsupported: Unsupported, stuck_owner: StuckOwner) -> Decision:
+def decide(facts: Facts, unsupported: Unsupported, stuck_owners: StuckOwners) -> Decision:
     """Decide what to do about a farm."""
     decision = _alone(facts, unsupported)
-    if not isinstance(decision, Serve) or (owner := stuck_owner(decision.farm.listeners)) is None:
+    if not isinstance(decision, Serve) or not (taken := stuck_owners(decision.farm.listeners)):
         return decision
-    taken = {listener for listener in decision.farm.listeners if stuck_owner([listener]) is not None}
-    rest = replace(decision.farm, addresses=tuple(without(decision.farm.addresses, taken)))
-    message = f"{owner} still has {_shown(min(taken))}: {_SEE_OWNER}"
+    rest = replace(decision.farm, addresses=tuple(without(decision.farm.addresses, taken.keys())))
+    first = min(taken)
+    message = f"{taken[first]} still has {_shown(first)}: {_SEE_OWNER}"
     problem = Problem("AddressInUse", message, decision.farm.version.generation)
     return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 

@@ -180,7 +180,7 @@ class Programmer:
 
     def _decide(self, key: FarmKey) -> Decision:
         try:
-            return decide(self._facts(key), self._engine.unsupported, partial(self._stuck_owner, _name(key)))
+            return decide(self._facts(key), self._engine.unsupported, partial(self._stuck_owners, _name(key)))
         except Exception as error:
             # One unexpected farm must not end the service of all others.
             farm = self._index.get(key)
@@ -188,12 +188,13 @@ class Programmer:
             generation = farm.metadata.generation if farm is not None else 0
             return Keep(Problem("Unsupported", f"unexpected error: {error!r}", generation))
 
-    def _stuck_owner(self, name: str, listeners: Iterable[Listener]) -> str | None:
-        for owner in sorted(self._engine.owners(list(listeners)) - {name}):
-            key = self._index.key(owner)
-            if key is not None and self._is_stuck(key):
-                return owner
-        return None
+    def _stuck_owners(self, name: str, listeners: Iterable[Listener]) -> dict[Listener, str]:
+        wanted = list(listeners)
+        owners = {owner: self._index.key(owner) for owner in self._engine.owners(wanted) - {name}}
+        stuck = {owner for owner, key in owners.items() if key is not None and self._is_stuck(key)}
+        if not stuck:
+            return {}
+        return {each: min(found) for each in wanted if (found := self._engine.owners([each]) & stuck)}
 
     def _is_stuck(self, key: FarmKey) -> bool:
         try:

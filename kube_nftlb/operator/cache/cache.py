@@ -138,7 +138,7 @@ class Cache:
         ports = port_keys(service, self.budgets.limits.service_ports)
         self._contend(key, service, ports)
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
-        turned = self.budgets.services.put(key, created, len(ports))
+        turned = self.budgets.services.put(key, created, len(ports)) if ports else self.budgets.services.remove(key)
         return Dirty(services=frozenset({key, *turned}) | self._move_ips(key, before, service))
 
     def remove_service(self, key: ServiceKey, version: int) -> Dirty:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.api.base import Family
+from kube_nftlb.endpointslices.slices import ServiceKey, canonical_ip
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.multimap import Multimap
 
@@ -47,7 +48,7 @@ class Reserved:
     def __init__(self, pod_cidrs: Iterable[IpNetwork] = (), api_hosts: Iterable[str] = ()) -> None:
         """``pod_cidrs`` and ``api_hosts``, the addresses of the API server, are those of the settings."""
         self._pod_cidrs = tuple(pod_cidrs)
-        self._api_hosts = frozenset(api_hosts)
+        self._api_hosts = frozenset(canonical_ip(host, _family(host)) or host for host in api_hosts)
         self._pod_cidrs_of: dict[str, tuple[IpNetwork, ...]] = {}
         self._ips_of: dict[str, frozenset[str]] = {}
         self._nodes_at: Multimap[str, str] = Multimap()
@@ -124,6 +125,10 @@ class Reserved:
             for network in networks:
                 ranges.add(network, "cluster IPs")
         return ranges
+
+
+def _family(host: str) -> Family:
+    return "ipv6" if ":" in host else "ipv4"
 
 
 def ranges_of(texts: Iterable[object]) -> tuple[IpNetwork, ...]:

@@ -1,7 +1,9 @@
 """Workers that reconcile Services and the statuses of farms."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -11,6 +13,7 @@ import structlog
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.events import Events, Subject
@@ -49,6 +52,30 @@ _WRITES_MAX = 128
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _Turn:
+    """What has come of the writes of a Service."""
+
+    refused: set[PortKey | None]
+    """The ports whose farms the API server refused."""
+    awaited: set[PortKey | None] = field(default_factory=set)
+    """The ports with a write that has to be repeated."""
+    problems: list[Rejection] = field(default_factory=list)
+    retry: bool = False
+    obsolete: bool = False
+    more: bool = False
+    """True if there are writes that were not tried."""
+
+    def waits(self, write: Apply | Delete) -> bool:
+        """Return True for a write that must wait for others, which failed.
+
+        Addresses of a farm that goes move to one that does not exist yet: if that is rejected, the old farm stays.
+        """
+        if isinstance(write, Delete):
+            return self.retry or _whole(write.farm.port) in self.refused
+        return write.reason != "Created" and _whole(write.wanted.port) in self.awaited
+
+
 class Reconciler:
     """Both queues and their workers. ``clock`` returns seconds, ``now`` the date."""
 
@@ -62,7 +89,9 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
         lateness: Lateness | None = None,
+        on_policies: Callable[[Collection[PolicyKey]], None] = lambda _: None,
     ) -> None:
+        """``on_policies`` gets the policies to which the farms that are written refer, or did."""
         self.cache = writer.cache
         self.changes = writer.changes
         self._writer = writer
@@ -71,12 +100,15 @@ class Reconciler:
         self._farm_writer = farm_writer
         self._events = events
         self._farm_events = FarmEvents(events, self.cache)
+        self._on_policies = on_policies
         self._clock = clock
         self._profile = profile
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._pacing = StatusPacing(timing)
         self._lateness = lateness or Lateness(_NOT_PROGRAMMED_S)
+        self._refused: dict[ServiceKey, set[PortKey | None]] = {}
+        """The ports of Services in the middle of their turns whose farms the API server refused."""
         self._late: set[FarmKey] = set()
         """The farms of which an Event says that nodes are late."""
         self._deciding = asyncio.Lock()
@@ -141,43 +173,52 @@ class Reconciler:
         if service is not None and len(service.spec.ports) > _LARGE_PORTS and self._building.locked():
             # Not to wait here: there are only so many workers.
             return _BUILDING_RETRY_S
-        service, todo = await self._todo(key)
-        problems = list(todo.problems)
-        self._refuse_ips(key, tuple(each for each in problems if each.reason == "ExternalIPRefused"))
-        retry = obsolete = False
-        refused: set[PortKey | None] = set()
-        awaited: set[PortKey | None] = set()
-        writes: list[Apply | Delete] = [*todo.applies, *todo.deletes]
-        written = 0
-        for write in writes:
-            if written == _WRITES_MAX:
-                return 0
-            # Its addresses move to a farm that does not exist yet. If that is rejected, the old farm stays.
-            if isinstance(write, Delete) and (retry or _whole(write.farm.port) in refused):
-                continue
-            if isinstance(write, Apply) and write.reason != "Created" and _whole(write.wanted.port) in awaited:
-                continue
-            try:
-                outcome = await self._write(write)
-                written += outcome is Outcome.DONE
-                retry = retry or outcome is Outcome.RETRY
-                if isinstance(write, Apply) and outcome is Outcome.RETRY:
-                    awaited.add(_whole(write.wanted.port))
-                obsolete = obsolete or outcome is Outcome.OBSOLETE
-            except FarmRefusedError as error:
-                refused.add(_whole(write.wanted.port) if isinstance(write, Apply) else None)
-                metrics.FARMS_REFUSED.inc()
-                problems.append(Rejection("FarmRefused", str(error)))
+        if (found := await self._todo(key)) is None:
+            return 0
+        service, todo = found
+        self._refuse_ips(key, tuple(each for each in todo.problems if each.reason == "ExternalIPRefused"))
+        turn = await self._write_some(todo, self._refused.pop(key, set()))
+        if turn.more:
+            self._refused[key] = turn.refused
+            return 0
         if service is not None:
-            self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
-        if retry:
+            self._events.report(Subject(SERVICES, *key, service.metadata.uid), [*todo.problems, *turn.problems])
+        if turn.retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
         self.changes.done(key)
         self._failures.pop(key, None)
         # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
-        waits = obsolete and self.cache.services.get(key) is not None
-        return _REFUSED_RETRY_S if refused or waits else None
+        waits = turn.obsolete and self.cache.services.get(key) is not None
+        return _REFUSED_RETRY_S if turn.refused or waits else None
+
+    async def _write_some(self, todo: Writes, refused: AbstractSet[PortKey | None]) -> _Turn:
+        """Write until another Service has its turn. Ports that were ``refused`` in earlier turns come last."""
+        turn = _Turn(set(refused))
+        applies = sorted(todo.applies, key=lambda each: _whole(each.wanted.port) in refused)
+        writes: list[Apply | Delete] = [*applies, *todo.deletes]
+        for attempts, write in enumerate(writes):
+            if attempts >= _WRITES_MAX:
+                again = isinstance(write, Apply) and _whole(write.wanted.port) in refused
+                turn.more = not turn.retry and not again
+                break
+            if not turn.waits(write):
+                await self._try(write, turn)
+        return turn
+
+    async def _try(self, write: Apply | Delete, turn: _Turn) -> None:
+        port = _whole(write.wanted.port) if isinstance(write, Apply) else None
+        try:
+            outcome = await self._write(write)
+        except FarmRefusedError as error:
+            turn.refused.add(port)
+            metrics.FARMS_REFUSED.inc()
+            turn.problems.append(Rejection("FarmRefused", str(error)))
+            return
+        turn.retry = turn.retry or outcome is Outcome.RETRY
+        turn.obsolete = turn.obsolete or outcome is Outcome.OBSOLETE
+        if isinstance(write, Apply) and outcome is Outcome.RETRY:
+            turn.awaited.add(port)
 
     def _refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> None:
         """Note which external IPs a Service does not get, for the status of its farms."""
@@ -185,14 +226,16 @@ class Reconciler:
             self.cache.refused_ips[key] = refused
             self._mark_statuses(Dirty(farms=frozenset(farm.key for farm in self.cache.farms_of(key))))
 
-    async def _todo(self, key: ServiceKey) -> tuple[Service | None, Writes]:
-        """Return a Service, None for one that is gone, and the writes that it needs."""
+    async def _todo(self, key: ServiceKey) -> tuple[Service | None, Writes] | None:
+        """Return a Service, None for one that is gone, and the writes that it needs; None if it changed meanwhile."""
         service, built = self.cache.services.get(key), None
         self.changes.begin(key)
         if service is not None and len(service.spec.ports) > _LARGE_PORTS:
             async with self._building:
                 objection = self._objections(key, service).get
                 built = await asyncio.to_thread(self._build, key, service, self.cache.annotated_pods(key), objection)
+            if self.cache.services.get(key) is not service:
+                return None
         async with self._deciding:
             # Many may wait: let events and probes in between.
             await asyncio.sleep(0)
@@ -229,6 +272,7 @@ class Reconciler:
                 self._farm_events.written(before, write.wanted.spec, self._profile.engine)
         # The Service is being reconciled: the answer for its farm is no reason to do it again.
         self._mark_statuses(dirty)
+        self._on_policies(dirty.policies)
         return outcome
 
     async def _report(self, key: FarmKey) -> float | None:

@@ -1,5 +1,6 @@
 """What becomes of a farm on a node, for everything that may be known of it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -34,7 +35,10 @@ REFUSES_CLIENTS = Blocker("NftlbDefect", "not in this mode", refuse_clients=True
 
 
 def decided(facts: Facts, blocker: Blocker | None = None, stuck_owner: str | None = None) -> Decision:
-    return decide(facts._replace(node=NODE), lambda _: blocker, lambda _: stuck_owner)
+    def stuck(wanted: Iterable[Listener]) -> dict[Listener, str]:
+        return dict.fromkeys(wanted, stuck_owner) if stuck_owner else {}
+
+    return decide(facts._replace(node=NODE), lambda _: blocker, stuck)
 
 
 CASES: dict[str, tuple[Facts, dict[str, Any], type[Decision], str | None]] = {
@@ -122,11 +126,11 @@ def test_a_lost_address_of_the_node_is_named(loss: Loss, message: str) -> None:
 def test_the_stuck_owner_is_looked_for_on_the_farms_listeners() -> None:
     asked: list[Listener] = []
 
-    def stuck_owner(listeners: Any) -> str | None:
+    def stuck_owners(listeners: Iterable[Listener]) -> dict[Listener, str]:
         asked.extend(listeners)
-        return "old"
+        return dict.fromkeys(asked, "old")
 
-    problem = decide(Facts(WEB), lambda _: None, stuck_owner).problem
+    problem = decide(Facts(WEB), lambda _: None, stuck_owners).problem
     assert set(asked) == {MINE}
     assert problem is not None
     assert problem.message.startswith("old still has 10.96.0.10 port 80 TCP: ")
@@ -146,7 +150,7 @@ def test_a_farm_serves_the_listeners_that_no_other_has() -> None:
 
 def test_a_farm_serves_the_listeners_on_which_nobody_is_stuck() -> None:
     external = Listener("203.0.113.9", "TCP", 80)
-    decision = decide(Facts(TWO), lambda _: None, lambda asked: "old" if external in asked else None)
+    decision = decide(Facts(TWO), lambda _: None, lambda _: {external: "old"})
     assert isinstance(decision, Serve)
     assert {each.ip for each in decision.farm.addresses} == {"10.96.0.10"}
     assert decision.look_again
@@ -161,7 +165,7 @@ def test_the_engine_is_asked_for_the_farm_as_the_node_sees_it() -> None:
         asked.append(each)
         return None
 
-    decision = decide(Facts(WEB), unsupported, lambda _: None)
+    decision = decide(Facts(WEB), unsupported, lambda _: {})
     assert isinstance(decision, Serve)
     assert asked == [decision.farm]
 

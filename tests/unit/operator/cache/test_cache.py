@@ -2,12 +2,13 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import FarmKey, rank
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
+from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.settled_nodes import HOLD_S
@@ -447,3 +448,19 @@ def test_a_list_shows_what_is_gone_but_not_what_is_younger_than_itself(writer: C
     writer.put(SERVICES, raw_service("old", version=3))
     writer.put(SERVICES, raw_service("young", version=9))
     assert writer.unlisted(SERVICES, set(), 5) == [ServiceKey("default", "old")]
+
+
+def test_a_farm_that_fits_again_has_the_rank_that_it_had() -> None:
+    raw = raw_service_farm(serviceCreationTimestamp="2020-01-01T00:00:00Z", created="2026-01-01T00:00:00Z")
+    record, parsed = parse_farm(raw, None)
+    assert parsed is not None
+    assert rank(record.farm_with_claims()) == rank(parsed)
+
+
+def test_a_service_that_needs_no_farm_fits_into_a_full_namespace() -> None:
+    cache = Cache(limits=NamespaceLimits(farms=1))
+    writer = CacheWriter(cache)
+    writer.put(SERVICES, raw_service("web", ports=[{"name": "a", "port": 1}, {"name": "b", "port": 2}]))
+    writer.put(SERVICES, raw_service("headless", clusterIP="None", clusterIPs=["None"]))
+    assert cache.budgets.refusal_of_service(ServiceKey("default", "web"))
+    assert not cache.budgets.refusal_of_service(ServiceKey("default", "headless"))

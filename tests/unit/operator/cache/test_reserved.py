@@ -143,3 +143,8 @@ def test_an_address_is_reserved_if_a_range_has_it(
         reserved.put_node(f"n{number}")
     left = any(ipaddress.ip_address(ip) in network for network in (*settings, *services))
     assert (reserved.why(ip, WEB) is not None) == left
+
+
+def test_the_addresses_of_the_api_server_are_reserved_however_they_are_written() -> None:
+    reserved = Reserved((), ["FD00:0::1", "api.example.com"])
+    assert reserved.why("fd00::1", ServiceKey("default", "web")) == "it is an address of the API server"

@@ -52,7 +52,7 @@ class _FarmWriter(FarmWriter):
     async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
         self.writes.append(f"apply {apply.key.name}")
         self.bodies.append(apply.body)
-        if apply.key.name == self.refuses:
+        if self.refuses and apply.key.name.startswith(self.refuses):
             raise FarmRefusedError("no")
         return self.outcome, Dirty()
 
@@ -336,6 +336,26 @@ async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
         worker.cancel()
     assert writer.writes.index("apply small--http") - before <= 5 * 128, "some turns, and not whole Services"
     assert len(set(writer.writes)) == len(writer.writes) == 2401
+
+
+async def test_what_the_api_server_refuses_counts_and_comes_last() -> None:
+    # Not in virtual time: there are threads.
+    cache = CacheWriter(Cache())
+    writer = _FarmWriter(cache)
+    writer.refuses = "large"
+    loop = Reconciler(cache, writer, RecordingEvents(), asyncio.get_running_loop().time, timing=TIMING)
+    ports = [{"name": f"p{port}", "port": port} for port in range(1, 201)]
+    loop.mark(cache.put(SERVICES, raw_service("large", ports=ports)))
+    worker = asyncio.create_task(loop.work_on_services())
+    while not writer.writes:
+        await asyncio.sleep(0.001)
+    loop.mark(cache.put(SERVICES, raw_service("small", ports=[{"name": "http", "port": 81}])))
+    async with asyncio.timeout(60):
+        while len(set(writer.writes)) < 201:
+            await asyncio.sleep(0.001)
+    worker.cancel()
+    assert writer.writes.index("apply small--http") in (128, 256), "after a turn of the other"
+    assert len(writer.writes) < 128 + 1 + 128 + 1, "a turn for each, and no third one at once"
 
 
 @pytest.mark.parametrize(
