@@ -39,7 +39,7 @@ async def run(
     headers = {"sec-websocket-protocol": _PROTOCOL}
     if (auth := (await configuration.auth_settings()).get("BearerToken")) is not None and auth["value"]:
         headers[auth["key"]] = auth["value"]
-    status = 1
+    status: int | None = None
     try:
         async with WsApiClient(configuration, heartbeat=_HEARTBEAT_S) as api:
             opened = await api.request(
@@ -47,6 +47,8 @@ async def run(
             )
             async with opened as socket:
                 async for message in socket:
+                    if message.type != aiohttp.WSMsgType.BINARY:
+                        break
                     channel, data = message.data[0], message.data[1:]
                     if channel == ERROR_CHANNEL:
                         status = _status(json.loads(data))
@@ -54,6 +56,8 @@ async def run(
                         on_output(data, channel == STDERR_CHANNEL)
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         raise errors.KubeUnreachableError(f"cannot run a command in the pod {'/'.join(pod)}: {error}") from error
+    if status is None:
+        raise errors.KubeUnreachableError(f"the connection to a command in the pod {'/'.join(pod)} broke")
     return status
 
 

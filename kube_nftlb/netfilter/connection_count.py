@@ -1,5 +1,6 @@
 """Count the open connections that the kernel translates to given backends (see conntrack(8))."""
 
+import asyncio
 import ipaddress
 import socket
 import struct
@@ -24,6 +25,8 @@ _TCP_OPEN: Final = range(1, 7)
 """The states SYN_SENT, SYN_RECV, ESTABLISHED, FIN_WAIT, CLOSE_WAIT and LAST_ACK (nf_conntrack_tcp.h)."""
 _ASKED_ONE_BY_ONE_MAX = 8
 """For more backends the whole table is read once; for fewer the kernel picks out what concerns each."""
+
+_AT_ONCE = 500
 
 _TRANSLATED = netlink.attribute(_STATUS, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)) + netlink.attribute(
     _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
@@ -60,9 +63,11 @@ class ConnectionCounter:
             }
             for question in _questions(family, {ip for ip, _ in packed}):
                 answers = await self._netfilter.ask(family, netlink.GET_CONNECTIONS, question, dump=True)
-                counted.update(
-                    packed[found] for answer in answers if (found := _counts(family, answer, packed)) is not None
-                )
+                for first in range(0, len(answers), _AT_ONCE):
+                    some = answers[first : first + _AT_ONCE]
+                    counted.update(packed[found] for each in some if (found := _counts(family, each, packed)))
+                    # A node has hundreds of thousands: let other tasks run.
+                    await asyncio.sleep(0)
         return counted
 
 

@@ -222,6 +222,7 @@ def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
     eventually(lambda: "AddressConflict" in cluster.reason("thief", namespace), "it says why")
 
 
+@pytest.mark.engine("nftlb", "the engine nftables has room for them")
 def test_a_service_with_too_many_endpoints_has_as_many_as_a_farm_can(cluster: Cluster, namespace: str) -> None:
     long = "a-deployment-with-quite-a-long-name-as-generated-by-some-tool-7d9f8b6c5d"
     for number in range(5):

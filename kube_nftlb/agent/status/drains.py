@@ -51,6 +51,9 @@ class Drains:
                 await self.look()
             except errors.KernelError as error:
                 _log.warning("cannot count connections to draining backends, retrying", error=str(error))
+            except Exception:
+                # Whatever it is: without the count the agent serves as well.
+                _log.exception("cannot count connections to draining backends, retrying")
             await asyncio.sleep(max(INTERVAL_S, _REST * (time.monotonic() - began)))
 
     async def look(self) -> None:
