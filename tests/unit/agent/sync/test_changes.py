@@ -159,3 +159,7 @@ def test_source_ranges_are_replaced_at_the_listeners_of_the_farm_alone() -> None
         farm(addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]), NodeFacts(), None
     )
     assert source_ranges.renewed(here, narrow) == contents(NEW.ip, "10.0.0.0/8")
+    both = source_ranges.renewed(there, narrow)
+    assert both == there | contents(NEW.ip, "10.0.0.0/8"), "each listener has its own ranges"
+    assert len(both.chains) == 2
+    assert source_ranges.renewed(both, open_) == there, "a chain that nothing jumps to is gone"
