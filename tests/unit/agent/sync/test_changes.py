@@ -132,7 +132,7 @@ RANGES = ["192.0.2.0/24"]
 @pytest.mark.parametrize("known", [True, False])
 def test_a_farm_whose_engine_is_away_restricts_no_listener_that_another_has(changes: Changes, *, known: bool) -> None:
     limited = farm(policies=["list"], addresses=[{"ip": NEW.ip, "ports": "80,81", "sourceRanges": RANGES}])
-    loss = Loss((Conflict(FarmKey("other", "web--http"), WEB, NEW),), everything=False)
+    loss = Loss((Conflict(FarmKey("other", "web--http"), NEW, NEW),), everything=False)
     change = make(changes, AWAY, facts=Facts(limited, loss=loss), known=known)
     assert keys(change.overlay, "source-ranges-ip") == {"tcp . 10.96.0.10 . 81"}
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 81"}
