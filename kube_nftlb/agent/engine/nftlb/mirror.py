@@ -4,7 +4,7 @@ The copy (``present``) saves reading what is known; after an answer that leaves 
 """
 
 import contextlib
-from collections.abc import Awaitable, Collection, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator
 from typing import TypeVar
 
 import structlog
@@ -45,9 +45,18 @@ _log = structlog.get_logger()
 class Mirror:
     """One node's nftlb, as far as its HTTP API tells."""
 
-    def __init__(self, client: NftlbClient, reader: SessionReader, nft: Nftables, suspects: Suspects) -> None:
+    def __init__(
+        self,
+        client: NftlbClient,
+        reader: SessionReader,
+        nft: Nftables,
+        suspects: Suspects,
+        on_end: Callable[[], None],
+    ) -> None:
+        """``on_end`` is called when nftlb ended over a request, before anything is read from the next one."""
         self._client = client
         self._suspects = suspects
+        self._on_end = on_end
         self._nft = nft
         self.present: dict[str, objects.Farm] = {}
         self.programmed: dict[str, Programmed] = {}
@@ -87,6 +96,7 @@ class Mirror:
         except errors.NftlbEndedError as error:
             if ended := self._suspects.ended():
                 _log.warning("nftlb ended over a request", farms=sorted(ended), error=str(error))
+                self._on_end()
             raise
         except errors.NftlbHangsError:
             raise
