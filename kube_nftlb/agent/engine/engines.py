@@ -39,6 +39,8 @@ class Engines:
         self._is_nftlb_known = False
         """False until the farms of nftlb were read once."""
         self._missed_since: float | None = None
+        self._has_returned = False
+        """True once nftlb was read after it was away, until everybody is told."""
 
     def _of(self, farm: NodeFarm) -> Engine:
         return self._nftables if farm.spec.engine == "nftables" else self._nftlb
@@ -115,6 +117,7 @@ class Engines:
             self._leave(error)
         else:
             self._is_nftlb_known = True
+            self._has_returned = self._has_returned or bool(self.unreachable)
             self.unreachable, self._missed_since = "", None
         return lost
 
@@ -205,7 +208,8 @@ class Engines:
             self._leave(error)
         else:
             self._missed_since = None
-            if was_away:
+            if was_away or self._has_returned:
+                self.unreachable, self._has_returned = "", False
                 raise errors.EngineUnreachableError("nftlb answers again, everything is read anew")
         return "; ".join(problem for problem in problems if problem) or None
 
