@@ -194,6 +194,20 @@ async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both)
     assert list(both.engines.programmed) == ["web--http"]
 
 
+async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_until_another_has_its_address(
+    both: Both,
+) -> None:
+    await both.put(served("nftlb"))
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    await both.engines.apply([FarmChange("web--http")])
+    assert both.table.owned("web--http") == layout.refused(served("nftlb").listeners)
+    other = served("nftables", "other")
+    await both.engines.apply([FarmChange(other.name, other), FarmChange("web--http")])
+    assert not both.table.owned("web--http")
+
+
 async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) -> None:
     await both.put(served("nftables"))
     await both.put(served("nftlb", "other", "10.96.0.11"))
