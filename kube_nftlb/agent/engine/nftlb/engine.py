@@ -136,6 +136,9 @@ class NftlbEngine:
         # To read thousands of farms takes a while, so that nobody could tell if it hangs.
         await self.mirror.ping()
         await self.mirror.sync()
+        if restarted:
+            self.mirror.forget_sessions()
+        await self.mirror.restore_sessions()
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
