@@ -43,7 +43,7 @@ class Bench(NamedTuple):
 async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]:
     client, reader, nft = NftlbClient(url, key_file), await NftlbReader.open(), Nft.open()
     conntrack = await Conntrack.open(objects.MARK_LAST)
-    mirror = Mirror(client, reader, nft, Suspects(MonotonicClock()))
+    mirror = Mirror(client, reader, nft, Suspects(MonotonicClock()), lambda: None)
     try:
         yield Bench(
             mirror,

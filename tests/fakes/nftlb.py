@@ -1,5 +1,6 @@
 """An nftlb without a kernel. ``tests/contract`` puts the same requests to it and to the real one, and compares."""
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -71,6 +72,8 @@ class FakeNftlb:
         self.key = KEY
         self.deadly: set[str] = set()
         """Texts in a request over which it ends; it is restarted at once, with the farms of its start-up file."""
+        self.hang_s = 0.0
+        """How long it hangs over such a request before it ends."""
         self.ends = 0
         self.startup_file: Path | None = None
         self.key_file: Path | None = None
@@ -86,13 +89,14 @@ class FakeNftlb:
     def transport(self) -> httpx.MockTransport:
         """For the client's ``transport``."""
 
-        def handle(request: httpx.Request) -> httpx.Response:
+        async def handle(request: httpx.Request) -> httpx.Response:
             if not self.reachable:
                 raise httpx.ConnectError("connection refused", request=request)
             if request.headers.get("Key") != self.key:
                 return httpx.Response(401, headers={"Server": self.version})
             told = f"{request.method} {request.url.path} {request.content.decode()}"
             if request.method != "GET" and any(text in told for text in self.deadly):
+                await asyncio.sleep(self.hang_s)
                 self.end()
                 raise httpx.ReadError("connection reset", request=request)
             status, text = self.answer(request.method, request.url.path, request.content)

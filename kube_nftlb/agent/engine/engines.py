@@ -17,6 +17,7 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table import layout
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
@@ -39,6 +40,8 @@ class Engines:
         self._is_nftlb_known = False
         """False until the farms of nftlb were read once."""
         self._missed_since: float | None = None
+        self._has_returned = False
+        """True once nftlb was read after it was away, until everybody is told."""
 
     def _of(self, farm: NodeFarm) -> Engine:
         return self._nftables if farm.spec.engine == "nftables" else self._nftlb
@@ -115,6 +118,7 @@ class Engines:
             self._leave(error)
         else:
             self._is_nftlb_known = True
+            self._has_returned = self._has_returned or bool(self.unreachable)
             self.unreachable, self._missed_since = "", None
         return lost
 
@@ -154,7 +158,7 @@ class Engines:
     async def _apply_to_nftlb(self, changes: Sequence[FarmChange]) -> Applied:
         if self.unreachable:
             # What keeps clients out is in the agent table, which either engine writes.
-            changes = [each for each in changes if each.keep]
+            changes = [kept for each in changes if (kept := self._kept(each)) is not None]
             return await self._nftables.apply(changes) if changes else Applied()
         if not changes:
             return Applied()
@@ -163,6 +167,16 @@ class Engines:
         except errors.EngineUnreachableError as error:
             self._leave(error)
             return Applied(nothing_done=True)
+
+    def _kept(self, change: FarmChange) -> FarmChange | None:
+        """Return what can be done for a change without nftlb: clients of a farm that is withdrawn are refused."""
+        if change.keep:
+            return change
+        programmed = self._nftlb.programmed.get(change.name)
+        if programmed is None or change.farm is not None or change.handed_over:
+            return None
+        left = [listener for listener in programmed.listeners if not self._nftables.owners([listener])]
+        return replace(change, keep=True, overlay=layout.refused(left))
 
     def _leaves(self, change: FarmChange, engine: Engine) -> bool:
         return (
@@ -205,7 +219,8 @@ class Engines:
             self._leave(error)
         else:
             self._missed_since = None
-            if was_away:
+            if was_away or self._has_returned:
+                self.unreachable, self._has_returned = "", False
                 raise errors.EngineUnreachableError("nftlb answers again, everything is read anew")
         return "; ".join(problem for problem in problems if problem) or None
 

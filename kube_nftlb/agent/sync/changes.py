@@ -1,6 +1,6 @@
 """Turn decisions into changes for the engine. Pure: no I/O."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import NodeFarm, Programmed
@@ -41,18 +41,18 @@ class Changes:
         if isinstance(decision, Serve):
             farm = decision.farm
             then = frozenset(farm.listeners)
-            overlay = self._overlay(farm) | farm_options.contents(farm.spec, name, farm.listeners)
             return FarmChange(
                 name,
                 farm,
-                overlay=overlay,
+                overlay=self._whole(name, farm),
                 policies=self.rules(key, name, now | then),
                 policies_after=self.rules(key, name, then),
             )
         if isinstance(decision, Keep) and decision.is_engine_away and facts.farm is not None:
-            farm = node_farm(facts.farm, facts.node, facts.links)
+            farm = node_farm(facts.farm, facts.node, facts.links, _lost(facts))
             policies = self.rules(key, name, now | frozenset(farm.listeners))
-            overlay = source_ranges.renewed(owned, farm)
+            # A new agent does not know what the farm had, and its engine cannot tell.
+            overlay = source_ranges.renewed(owned, farm) if owned else self._whole(name, farm)
             return FarmChange(name, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         policies = self.rules(key, name, now)
         if isinstance(decision, Keep) and programmed is not None:
@@ -70,6 +70,10 @@ class Changes:
         family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
         return self._policies.rules(key, name, family, listeners)
 
+    def _whole(self, name: str, farm: NodeFarm) -> Contents:
+        """Return all that a farm needs in the agent table."""
+        return self._overlay(farm) | farm_options.contents(farm.spec, name, farm.listeners)
+
     def _as_it_was(
         self, name: str, facts: Facts, programmed: Programmed, *, restricted: bool
     ) -> tuple[NodeFarm | None, Contents]:
@@ -82,7 +86,11 @@ class Changes:
             return None, refused if restricted or programmed.refuses else Contents()
         if facts.rules_refused is not None:
             return None, refused
-        farm = node_farm(facts.farm, facts.node, facts.links, facts.loss.listeners if facts.loss is not None else ())
+        farm = node_farm(facts.farm, facts.node, facts.links, _lost(facts))
         possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
         overlay = self._overlay(farm) | farm_options.contents(possible, name, programmed.listeners)
         return farm, (overlay | refused) if programmed.refuses else overlay
+
+
+def _lost(facts: Facts) -> Collection[Listener]:
+    return facts.loss.listeners if facts.loss is not None else ()

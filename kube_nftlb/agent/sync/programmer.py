@@ -109,10 +109,16 @@ class Programmer:
         }
         self._index.measure(keys)
         changes = self._changes_of(keys, forget=False)
-        rules = self._engine.rules(changes)
+        rules = self._left_open(orphans, changes) | self._engine.rules(changes)
         self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
         _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
         return lost
+
+    def _left_open(self, orphans: Iterable[str], changes: Iterable[FarmChange]) -> dict[str, Contents]:
+        """Return what refuses clients of orphans that an absent engine still has, where nobody else is served."""
+        served = {to for each in changes if each.farm is not None and not each.keep for to in each.farm.listeners}
+        has = self._engine.programmed
+        return {name: layout.refused(has[name].listeners - served) for name in orphans if name in has}
 
     async def create_table(self) -> None:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""

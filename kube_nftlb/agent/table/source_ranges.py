@@ -3,6 +3,7 @@
 import functools
 import ipaddress
 
+from kube_nftlb import names
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import layout
@@ -33,9 +34,8 @@ def _admitted(source_ranges: tuple[str, ...], address: str, own_ips: tuple[str, 
 def contents(farm: NodeFarm) -> Contents:
     """Drop connections from outside of a listener's ranges, as kube-proxy does."""
     limited = [address for address in farm.addresses if address.source_ranges]
-    numbers = {ranges: number for number, ranges in enumerate(sorted({each.source_ranges for each in limited}))}
     family = layout.TABLE_FAMILY[farm.spec.family]
-    chains = {ranges: f"{layout.SOURCE_RANGES}-{number}-{farm.name}" for ranges, number in numbers.items()}
+    chains = {ranges: _chain_name(ranges, farm.name) for ranges in sorted({each.source_ranges for each in limited})}
     elements = (
         layout.listener(layout.SOURCE_RANGES, listener, f"jump {chains[address.source_ranges]}")
         for address in limited
@@ -57,4 +57,15 @@ def renewed(before: Contents, farm: NodeFarm) -> Contents:
     """
     listeners = {layout.listener(layout.SOURCE_RANGES, listener)[:2] for listener in farm.listeners}
     kept = frozenset(entry for entry in before.elements if entry[:2] not in listeners)
-    return Contents(kept, before.chains, before.sets) | contents(farm)
+    jumps = {entry.value for entry in kept}
+    chains = (
+        chain
+        for chain in before.chains
+        if not chain.name.startswith(f"{layout.SOURCE_RANGES}-") or f"jump {chain.name}" in jumps
+    )
+    return Contents(kept, tuple(chains), before.sets) | contents(farm)
+
+
+def _chain_name(ranges: tuple[str, ...], farm: str) -> str:
+    """Return a name that no other ranges of a farm have: listeners that are kept jump to the chain that they had."""
+    return f"{layout.SOURCE_RANGES}-{names.digest(*ranges)}-{farm}"

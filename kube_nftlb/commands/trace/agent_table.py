@@ -11,7 +11,7 @@ from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
 
 _POLICY = re.compile(r"policy-(?P<farm>.+)-[0-9a-f]{10}")
 _POLICY_SET = re.compile(r"policy-(?P<key>.+)-ip6?")
-_SOURCE_RANGES = re.compile(rf"{layout.SOURCE_RANGES}-\d+-(?P<farm>.+)")
+_SOURCE_RANGES = re.compile(rf"{layout.SOURCE_RANGES}-[0-9a-f]{{10}}-(?P<farm>.+)")
 _LOCAL_CLIENTS = re.compile(r"local-clients-(?P<farm>.+)")
 _SCHEDULE = re.compile(r"schedule-(?P<farm>.+)")
 _OVER = re.compile(rf"over-(?P<kind>{'|'.join(LIMITS)})-(?P<farm>.+)")

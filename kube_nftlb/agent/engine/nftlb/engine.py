@@ -64,7 +64,7 @@ class NftlbEngine:
         self._table = table
         self._clock = clock
         self._suspects = Suspects(clock)
-        self.mirror = Mirror(client, reader, nft, self._suspects)
+        self.mirror = Mirror(client, reader, nft, self._suspects, self._keep_out_of_startup_file)
         self.verifier = Verifier(self.mirror.present, reader, self.mirror.sessions)
         self.cleaner = ConnectionCleaner(self.mirror.present, self.mirror.sessions, connections)
         self._stale = StaleConnections(self.cleaner)
@@ -76,6 +76,8 @@ class NftlbEngine:
         self._pinged_at = float("-inf")
         self._targets: dict[str, objects.Farm] = {}
         """The farms as they were last applied."""
+        self._in_flight: Mapping[str, Target] = {}
+        """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
         self._deferred: dict[str, Contents] = {}
         self._unsaved = ""
         """Why the start-up file was not written when it was last tried."""
@@ -134,6 +136,9 @@ class NftlbEngine:
         # To read thousands of farms takes a while, so that nobody could tell if it hangs.
         await self.mirror.ping()
         await self.mirror.sync()
+        if restarted:
+            self.mirror.forget_sessions()
+        await self.mirror.restore_sessions()
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
@@ -210,16 +215,14 @@ class NftlbEngine:
         steps = self._plan(targets)
         leaving = [step for step in steps if step.name not in handed_over]
         self._stale.expect(stale_after(leaving, targets, self.mirror.present))
-        try:
-            failed = await self.mirror.apply(steps)
-        except errors.NftlbEndedError:
-            self._keep_out_of_startup_file(targets)
-            raise
+        self._in_flight = targets
+        failed = await self.mirror.apply(steps)
+        self._in_flight = {}
         return failed, {step.name for step in steps}
 
-    def _keep_out_of_startup_file(self, targets: Mapping[str, Target]) -> None:
-        """Have nftlb start without the suspects that it should not have, or did not have before."""
-        there = self.mirror.present
+    def _keep_out_of_startup_file(self) -> None:
+        """Have nftlb start without the suspects that it should not have, or did not have before it ended."""
+        there, targets = self.mirror.present, self._in_flight
         if names := {name for name in self._suspects.names if name not in there or targets.get(name, ...) is None}:
             self._startup_file.cut(names)
 

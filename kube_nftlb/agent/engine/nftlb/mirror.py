@@ -4,7 +4,7 @@ The copy (``present``) saves reading what is known; after an answer that leaves 
 """
 
 import contextlib
-from collections.abc import Awaitable, Collection, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import structlog
@@ -36,6 +36,8 @@ BATCH = 16
 _PATIENCE_PER_FARM_S = 0.01
 _PATIENCE_PER_BYTE_S = 0.0001
 """How much longer nftlb may take for each farm that it has, as its transactions read all, and for what it is sent."""
+_PATIENCE_PER_BACKEND_S = 0.005
+"""How much longer nftlb may take for each backend of the farms that it rewrites."""
 
 _T = TypeVar("_T")
 
@@ -45,14 +47,25 @@ _log = structlog.get_logger()
 class Mirror:
     """One node's nftlb, as far as its HTTP API tells."""
 
-    def __init__(self, client: NftlbClient, reader: SessionReader, nft: Nftables, suspects: Suspects) -> None:
+    def __init__(
+        self,
+        client: NftlbClient,
+        reader: SessionReader,
+        nft: Nftables,
+        suspects: Suspects,
+        on_end: Callable[[], None],
+    ) -> None:
+        """``on_end`` is called when nftlb ended over a request, before anything is read from the next one."""
         self._client = client
         self._suspects = suspects
+        self._on_end = on_end
         self._nft = nft
         self.present: dict[str, objects.Farm] = {}
         self.programmed: dict[str, Programmed] = {}
         self.sessions = Sessions(self.present, reader, nft)
         self._owners = ListenerOwners()
+        self._unrestored: dict[str, Remembered] = {}
+        """The sessions that a change was to keep which nftlb has not answered."""
 
     async def sync(self) -> None:
         """Read what nftlb has. Raises NftlbUnreachableError."""
@@ -74,9 +87,14 @@ class Mirror:
             await self._watched(self._client.send(Request("GET", "/farms/-")))
 
     async def _change(self, request: Request, names: Collection[str]) -> None:
-        """Send a request that changes these farms."""
+        """Send a request that changes these farms; without names it makes nftlb rewrite all."""
         self._suspects.sending(names)
-        patience_s = _PATIENCE_PER_FARM_S * len(self.present) + _PATIENCE_PER_BYTE_S * len(request.body)
+        rewritten = sum(len(self.present[name].backends) for name in names or self.present if name in self.present)
+        patience_s = (
+            _PATIENCE_PER_FARM_S * len(self.present)
+            + _PATIENCE_PER_BACKEND_S * rewritten
+            + _PATIENCE_PER_BYTE_S * len(request.body)
+        )
         await self._watched(self._client.change(request), SILENT_AFTER_S + patience_s)
 
     async def _watched(self, asking: Awaitable[_T], patience_s: float = SILENT_AFTER_S) -> _T:
@@ -87,6 +105,7 @@ class Mirror:
         except errors.NftlbEndedError as error:
             if ended := self._suspects.ended():
                 _log.warning("nftlb ended over a request", farms=sorted(ended), error=str(error))
+                self._on_end()
             raise
         except errors.NftlbHangsError:
             raise
@@ -105,9 +124,16 @@ class Mirror:
 
         After a failure everything is read anew, and the failed farm's further steps are left out.
         """
+        kept: dict[str, Remembered] = {}
+        with self._restoring_later(kept):
+            failed = await self._carry_out(steps, kept)
+            await self._restore(kept)
+        return failed
+
+    async def _carry_out(self, steps: Iterable[Step], kept: dict[str, Remembered]) -> dict[str, str]:
+        """Carry out steps, and add to ``kept`` the sessions that must be restored then. Return what failed."""
         failed: dict[str, str] = {}
         dropped = messy = False
-        kept: dict[str, Remembered] = {}
         for batch in _batches(steps, alone=self._suspects):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
@@ -123,9 +149,31 @@ class Mirror:
                 await self._rebuild()
         if dropped:
             await self._rebuild()
+        return failed
+
+    @contextlib.contextmanager
+    def _restoring_later(self, kept: Mapping[str, Remembered]) -> Iterator[None]:
+        try:
+            yield
+        except errors.KubeNftlbError:
+            self._unrestored |= kept
+            raise
+
+    async def _restore(self, kept: Mapping[str, Remembered]) -> None:
         for name, remembered in kept.items():
             await self.sessions.restore(name, remembered)
-        return failed
+
+    async def restore_sessions(self) -> None:
+        """Restore what a change that was not answered was to keep, once nftlb was read again."""
+        kept, self._unrestored = self._unrestored, {}
+        try:
+            await self._restore(kept)
+        except errors.KernelError as error:
+            _log.warning("cannot restore sessions", farms=len(kept), error=str(error))
+
+    def forget_sessions(self) -> None:
+        """Note that nftlb was restarted, so that a mark may be another backend's."""
+        self._unrestored = {}
 
     async def _attempt(self, batch: list[Step]) -> dict[str, str]:
         try:
@@ -170,9 +218,9 @@ class Mirror:
     async def rebuild(self) -> None:
         """Make nftlb write all its rules anew; sessions are kept."""
         kept = {name: await self.sessions.remembered(name) for name in self.present}
-        await self._rebuild()
-        for name, remembered in kept.items():
-            await self.sessions.restore(name, remembered)
+        with self._restoring_later(kept):
+            await self._rebuild()
+            await self._restore(kept)
 
     async def _rebuild(self) -> None:
         """Rebuild without the sessions that packets made.
@@ -193,11 +241,12 @@ class Mirror:
         if unpatched.cannot_be_put_down(farm) and not self._client.patched:
             await self.rebuild()
             return
-        remembered = await self.sessions.remembered(name)
-        for state in ("down", "up"):
-            await self._change(put_request([objects.Farm(name, {"state": state})]), {name})
-        await self.sessions.settle(name)
-        await self.sessions.restore(name, remembered)
+        kept = {name: await self.sessions.remembered(name)}
+        with self._restoring_later(kept):
+            for state in ("down", "up"):
+                await self._change(put_request([objects.Farm(name, {"state": state})]), {name})
+            await self.sessions.settle(name)
+            await self._restore(kept)
 
 
 def _batches(steps: Iterable[Step], alone: Container[str]) -> Iterator[list[Step]]:

@@ -98,6 +98,7 @@ async def test_without_nftlb_its_farms_wait_and_others_go_on(both: Both) -> None
         await both.engines.maintain(busy=False)
     await both.engines.load()
     assert not both.engines.unreachable
+    assert await both.engines.maintain(busy=False) is None, "it is told once"
 
 
 async def test_an_nftlb_that_answers_but_does_not_tell_its_farms_stays_away(
@@ -115,6 +116,19 @@ async def test_an_nftlb_that_answers_but_does_not_tell_its_farms_stays_away(
     monkeypatch.undo()
     with pytest.raises(errors.EngineUnreachableError, match="answers again"):
         await both.engines.maintain(busy=False)
+
+
+async def test_everybody_is_told_once_of_an_nftlb_that_was_read_again_before_it_was_asked(both: Both) -> None:
+    await both.put(served("nftables"))
+    both.nftlb.reachable = False
+    await both.engines.load()
+    both.nftlb.reachable = True
+    await both.engines.load()
+    assert not both.engines.unreachable
+    with pytest.raises(errors.EngineUnreachableError, match="answers again"):
+        await both.engines.maintain(busy=False)
+    await both.engines.load()
+    assert await both.engines.maintain(busy=False) is None
 
 
 async def test_a_change_for_nftlb_that_goes_meanwhile_is_decided_again(both: Both) -> None:
@@ -178,6 +192,20 @@ async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both)
     assert both.table.owned("web--http") == ranges
     assert both.table.owned(policies.rules_owner("web--http")) == ranges
     assert list(both.engines.programmed) == ["web--http"]
+
+
+async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_until_another_has_its_address(
+    both: Both,
+) -> None:
+    await both.put(served("nftlb"))
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    await both.engines.apply([FarmChange("web--http")])
+    assert both.table.owned("web--http") == layout.refused(served("nftlb").listeners)
+    other = served("nftables", "other")
+    await both.engines.apply([FarmChange(other.name, other), FarmChange("web--http")])
+    assert not both.table.owned("web--http")
 
 
 async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) -> None:

@@ -11,6 +11,7 @@ from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.table import layout, policy_references, policy_sets, source_ranges, traffic_policy
 from kube_nftlb.agent.table.policies import Policies
+from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 from tests.builders import farm, raw_policy
@@ -124,6 +125,27 @@ def test_a_farm_whose_engine_is_away_gets_its_source_ranges_and_policies(changes
     assert change.policies == change.policies_after
 
 
+AWAY = Keep(Problem("NftlbUnreachable", "it does not answer"))
+RANGES = ["192.0.2.0/24"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_farm_whose_engine_is_away_restricts_no_listener_that_another_has(changes: Changes, *, known: bool) -> None:
+    limited = farm(policies=["list"], addresses=[{"ip": NEW.ip, "ports": "80,81", "sourceRanges": RANGES}])
+    loss = Loss((Conflict(FarmKey("other", "web--http"), NEW, NEW),), everything=False)
+    change = make(changes, AWAY, facts=Facts(limited, loss=loss), known=known)
+    assert keys(change.overlay, "source-ranges-ip") == {"tcp . 10.96.0.10 . 81"}
+    assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 81"}
+
+
+def test_a_new_agent_whose_engine_is_away_gives_its_farms_all_that_they_need(changes: Changes) -> None:
+    wanted = farm(limits={"new": "5/second"}, addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": RANGES}])
+    change = make(changes, AWAY, None, Facts(wanted), known=False)
+    assert change.keep
+    assert change.overlay == make(changes, Serve(node_farm(wanted, NodeFacts(), None))).overlay
+    assert keys(change.overlay, "listeners-ip") == {"tcp . 10.96.0.10 . 80"}
+
+
 def test_source_ranges_are_replaced_at_the_listeners_of_the_farm_alone() -> None:
     def contents(ip: str, *ranges: str) -> Contents:
         addresses = [{"ip": ip, "ports": "80", **({"sourceRanges": list(ranges)} if ranges else {})}]
@@ -137,3 +159,7 @@ def test_source_ranges_are_replaced_at_the_listeners_of_the_farm_alone() -> None
         farm(addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": ["10.0.0.0/8"]}]), NodeFacts(), None
     )
     assert source_ranges.renewed(here, narrow) == contents(NEW.ip, "10.0.0.0/8")
+    both = source_ranges.renewed(there, narrow)
+    assert both == there | contents(NEW.ip, "10.0.0.0/8"), "each listener has its own ranges"
+    assert len(both.chains) == 2
+    assert source_ranges.renewed(both, open_) == there, "a chain that nothing jumps to is gone"

@@ -211,6 +211,16 @@ async def test_a_restarted_agent_keeps_clients_out_of_a_farm_that_stays(node: No
     assert node.nft.sets["source-ranges-ip"]
 
 
+async def test_clients_of_a_deleted_farm_that_an_engine_keeps_are_refused(node: Node) -> None:
+    node.list([farm(addresses=[*RANGES, *at("10.96.0.11")])], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    node.engine.refused["web--http"] = "it hangs"
+    node.list([], 21)
+    await node.settle(21)
+    assert sorted(node.nft.sets["no-endpoints-ip"]) == ["tcp . 10.96.0.10 . 80", "tcp . 10.96.0.11 . 80"]
+
+
 async def test_farms_whose_rules_the_kernel_refuses_hurt_no_other(node: Node) -> None:
     node.nft.lacks = ("limit rate over 3/",)
     limited = farm("limited--http", addresses=at("10.96.0.11"), limits={"new": "3/second"})

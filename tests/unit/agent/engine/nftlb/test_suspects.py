@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb import suspects
+from kube_nftlb.agent.engine.nftlb import mirror, suspects
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm
@@ -114,7 +114,12 @@ async def test_a_farm_stays_as_it_was_before_the_change_over_which_nftlb_ends(no
     assert saved() == OTHERS | {"bad--http"}
 
 
-async def test_a_farm_over_whose_removal_nftlb_ends_is_no_longer_in_its_start_up_file(node: Node) -> None:
+@pytest.mark.parametrize("hang_s", [0, 0.5])
+async def test_a_farm_over_whose_removal_nftlb_ends_is_no_longer_in_its_start_up_file(
+    node: Node, hang_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "SILENT_AFTER_S", 0.1)
+    node.nftlb.hang_s = hang_s
     node.list(ALL, 20)
     await node.settle(20)
     await until((node.folder / "nftlb.json").exists)
