@@ -289,7 +289,8 @@ class Reconciler:
         else:
             self._lateness.forget(farm.key)
         if late.again_s is not None:
-            self.statuses.add(farm.key, late.again_s)
+            # Not among those that wait: their number delays the statuses of the namespace.
+            self.statuses.remind(farm.key, late.again_s)
         if late.nodes:
             self._late.add(farm.key)
             return [problem(late, self._lateness.after_s)]

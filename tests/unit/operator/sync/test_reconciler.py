@@ -215,6 +215,14 @@ async def test_a_service_hears_of_a_node_that_is_late_and_of_its_return(referrin
     ]
 
 
+async def test_farms_that_may_become_late_delay_no_status_of_their_namespace(operator: Operator) -> None:
+    for number in range(1000):
+        operator.take(FARMS, raw_farm(f"web-{number}", version=20 + number))
+    await asyncio.sleep(15)
+    assert operator.loop.statuses.waiting("default") == 0
+    assert len(operator.loop.statuses) == 0
+
+
 async def test_a_service_hears_that_another_engine_serves_it(referring: Operator) -> None:
     referring.take(SERVICES, raw_service(annotations={"engine": "nftables"}, version=2))
     await asyncio.sleep(0.1)
