@@ -229,7 +229,7 @@ async def test_services_hear_of_no_node_that_is_switched_off_until_it_is_back(re
     referring.take(NODES, raw_node("n2", ready=silent, version=61))
     await asyncio.sleep(100)
     assert told() == []
-    referring.take(NODES, raw_node("n2", version=62))
+    referring.take(NODES, raw_node("n2", ready="True", version=62))
     await asyncio.sleep(29)
     assert (told(), referring.events.news) == ([], []), "it has its time anew"
     await asyncio.sleep(2)
