@@ -3,7 +3,6 @@
 An object with ever new findings gets 25 Events, then one every five minutes, as with client-go.
 """
 
-import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Iterable
@@ -17,10 +16,12 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.event_limits import Finding, Limiter, Memory
+from kube_nftlb.kube.event_queue import EventQueue
 from kube_nftlb.kube.resources import EVENTS, JsonObject, Resource
 from kube_nftlb.reasons import EventReason
 
-_WAITING_MAX = 1024
+_WAITING_MAX = 20_000
+"""Of a namespace: two for each of the farms that it may have by default."""
 _MESSAGE_MAX = 1024
 _FINDINGS_MAX = 32
 
@@ -55,6 +56,21 @@ class EventDraft(NamedTuple):
     message: str
 
 
+class Part(NamedTuple):
+    """An object that has findings, or one part of it, such as a farm of a Service."""
+
+    subject: Subject
+    about: str = ""
+
+
+class _Waiting(NamedTuple):
+    """An Event that waits, and of what it is a finding if it is one."""
+
+    draft: EventDraft
+    part: Part | None = None
+    finding: Finding | None = None
+
+
 @dataclass(frozen=True)
 class Lasting:
     """A finding whose message may change while it lasts."""
@@ -64,50 +80,67 @@ class Lasting:
 
 
 class Events:
-    """Queues Events, which ``run`` writes one by one, so that nothing waits for them."""
+    """Queues Events, which ``run`` writes one by one, so that nothing waits for them. Namespaces take turns.
 
-    def __init__(self, kube: Kube, source: Source, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    ``exists`` returns False for what need not be remembered any more.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        source: Source,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        exists: Callable[[Part], bool] = lambda _: True,
+    ) -> None:
         self._kube = kube
         self._source = source
         self._now = now
-        self._memory = Memory()
+        self._memory: Memory[Part] = Memory(exists)
         self._limiter = Limiter()
-        self._waiting: asyncio.Queue[EventDraft] = asyncio.Queue(_WAITING_MAX)
+        self._waiting: EventQueue[Subject, _Waiting] = EventQueue(_event_namespace, _WAITING_MAX)
 
     def report(self, subject: Subject, findings: Iterable[Finding], about: str = "") -> None:
         """Report all current findings of an object: each new one of the first 32 is logged and becomes a Warning.
 
-        With ``about`` they are those of one part of the object, such as a farm of a Service.
+        With ``about`` they are those of one part of the object, such as a farm of a Service. A finding whose Event
+        could not be written is new again.
         """
-        for finding in self._memory.news(f"{subject.uid}/{about}", itertools.islice(findings, _FINDINGS_MAX)):
+        part = Part(subject, about)
+        for finding in self._memory.news(part, itertools.islice(findings, _FINDINGS_MAX)):
             if not about:
                 # A part has a log line of its own.
                 _log.warning("problem", reason=finding.reason, message=finding.message, **_where(subject))
-            self._queue(EventDraft(subject, "Warning", finding.reason, finding.message))
+            self._queue(_Waiting(EventDraft(subject, "Warning", finding.reason, finding.message), part, finding))
 
     def report_resolved(self, subject: Subject, reason: EventReason, message: str) -> None:
         """Report, in a Normal Event, that a finding is resolved."""
         _log.info("problem resolved", reason=reason, message=message, **_where(subject))
-        self._queue(EventDraft(subject, "Normal", reason, message))
+        self._queue(_Waiting(EventDraft(subject, "Normal", reason, message)))
 
-    def _queue(self, draft: EventDraft) -> None:
-        metrics.EVENTS.labels(draft.reason).inc()
-        if not self._limiter.allows(draft.subject.uid):
-            return
-        try:
-            self._waiting.put_nowait(draft)
-        except asyncio.QueueFull:
-            _log.warning("event dropped, queue full", reason=draft.reason, **_where(draft.subject))
+    def _queue(self, waiting: _Waiting) -> None:
+        subject = waiting.draft.subject
+        if not self._waiting.has_room(subject):
+            _log.warning("event dropped, queue full", reason=waiting.draft.reason, **_where(subject))
+            self._forget(waiting)
+        elif self._limiter.allows(subject.uid):
+            self._waiting.add(subject, waiting)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        if waiting.part is not None and waiting.finding is not None:
+            self._memory.forget(waiting.part, waiting.finding)
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            draft = await self._waiting.get()
+            waiting = await self._waiting.take()
+            draft = waiting.draft
             try:
                 body = event(draft, self._source, self._now())
                 await self._kube.create(EVENTS, body, _event_namespace(draft.subject))
+                metrics.EVENTS.labels(draft.reason).inc()
             except errors.KubeNftlbError as error:
                 _log.warning("cannot write event", error=str(error), **_where(draft.subject))
+                self._forget(waiting)
 
 
 def event(draft: EventDraft, source: Source, now: datetime) -> JsonObject:

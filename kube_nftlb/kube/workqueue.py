@@ -1,13 +1,12 @@
 """The queue of keys to reconcile: a key waits in it once, and one worker at a time has it."""
 
 import asyncio
-import heapq
-import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from kube_nftlb.kube.fair_queue import FairQueue
+from kube_nftlb.kube.timers import Timers
 
 K = TypeVar("K", bound=Hashable)
 
@@ -29,18 +28,17 @@ class WorkQueue(Generic[K]):
         self._group = group
         self._ready: FairQueue[K] = FairQueue(is_urgent, group)
         self._waiting: Counter[Hashable] = Counter()
-        self._later: list[tuple[float, int, K]] = []
-        self._due: dict[K, float] = {}
+        self._later: Timers[K] = Timers()
+        self._reminders: Timers[K] = Timers()
         self._running: set[K] = set()
         self._again: dict[K, float] = {}
-        self._order = itertools.count()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._progressed_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._due) + len(self._running)
+        return len(self._ready) + len(self._later) + len(self._running)
 
     def waiting(self, group: Hashable) -> int:
         """Return the number of keys of a group that no worker has yet."""
@@ -54,16 +52,19 @@ class WorkQueue(Generic[K]):
         elif key not in self._ready:
             if self._idle.is_set():
                 self._progressed_at = self._clock()
-            if key not in self._due:
+            if key not in self._later:
                 self._waiting[self._group(key)] += 1
             if delay_s <= 0:
-                self._due.pop(key, None)
+                self._later.cancel(key)
                 self._make_ready(key)
                 self._wake.set()
-            elif due < self._due.get(key, float("inf")):
-                self._due[key] = due
-                heapq.heappush(self._later, (due, next(self._order), key))
+            elif self._later.set(key, due):
                 self._wake.set()
+
+    def remind(self, key: K, delay_s: float) -> None:
+        """Queue a key in ``delay_s`` seconds, at the earliest of all such times; until then it does not wait."""
+        if self._reminders.set(key, self._clock() + delay_s):
+            self._wake.set()
 
     def add_all(self, keys: Iterable[K]) -> None:
         """Queue keys without a delay."""
@@ -121,14 +122,9 @@ class WorkQueue(Generic[K]):
 
     def _promote(self) -> float | None:
         """Make ready what has come due; return the seconds until the next key is, or None if there is none."""
-        while self._later:
-            due, _, key = self._later[0]
-            if self._due.get(key) != due:
-                heapq.heappop(self._later)  # Made ready, or moved to an earlier time, since.
-            elif (wait_s := due - self._clock()) > 0:
-                return wait_s
-            else:
-                heapq.heappop(self._later)
-                del self._due[key]
-                self._make_ready(key)
-        return None
+        now = self._clock()
+        for key in self._later.take(now):
+            self._make_ready(key)
+        self.add_all(self._reminders.take(now))
+        dues = [due for due in (self._later.next_due(), self._reminders.next_due()) if due is not None]
+        return min(dues) - now if dues else None

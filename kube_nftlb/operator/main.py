@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import kopf
@@ -33,6 +34,7 @@ from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.model.permissions import Permissions
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.settings import OperatorSettings
@@ -118,7 +120,7 @@ class _Operator:
         self._filled = asyncio.Event()
         self._active = asyncio.Event()
         self._writer = CacheWriter(cache)
-        self._events = Events(kube, Source(_COMPONENT))
+        self._events = Events(kube, Source(_COMPONENT), exists=partial(exists, cache))
         self._lister = Lister(kube, self._writer)
         self._policies = PolicyStatuses(kube, self._writer, self._events, clock)
         profile = Profile(

@@ -9,14 +9,18 @@ def raw_node(
     *,
     labels: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] | None = None,
+    ready: str = "",
     version: int = 1,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A Node; ``addresses`` has them by type (``InternalIP``)."""
+    """A Node; ``addresses`` has them by type (``InternalIP``), and ``ready`` is the status of the condition Ready."""
     return {
         "metadata": {"name": name, "resourceVersion": str(version), "labels": dict(labels or {})},
         "spec": spec,
-        "status": {"addresses": [{"type": kind, "address": ip} for kind, ip in (addresses or {}).items()]},
+        "status": {
+            "addresses": [{"type": kind, "address": ip} for kind, ip in (addresses or {}).items()],
+            "conditions": [{"type": "Ready", "status": ready}] if ready else [],
+        },
     }
 
 

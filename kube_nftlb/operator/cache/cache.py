@@ -20,7 +20,7 @@ from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.newest import Newest
-from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.operator.cache.node_record import CoreNode, NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.cache.reserved import NodeChange, Reserved
 from kube_nftlb.operator.cache.settled_nodes import SettledNodes, turns
@@ -71,8 +71,8 @@ class Cache:
         self.settled_nodes = SettledNodes(clock)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
         self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
-        self.core_nodes: Newest[str, int] = Newest(int)
-        """The resourceVersions of all Nodes, whose addresses are in ``reserved``."""
+        self.core_nodes: Newest[str, CoreNode] = Newest(lambda node: node.resource_version)
+        """All Nodes, whose addresses are in ``reserved``."""
         self.service_cidrs: Newest[str, int] = Newest(int)
         """The resourceVersions of all ServiceCIDRs, whose ranges are in ``reserved``."""
         self.reserved = reserved or Reserved()
@@ -253,11 +253,21 @@ class Cache:
         self.settled_nodes.put(name, None)
         return self._moved_node(before, self.settled_nodes.get(name))
 
-    def put_core_node(self, name: str, version: int, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Dirty:
+    def working_nodes(self) -> list[NodeRecord]:
+        """Return the newest state of the nodes that are to keep up: those that are ready, with a Node that is."""
+        down = {name for name, node in self.core_nodes.items() if not node.ready}
+        return [node for node in self.nodes.values() if node.ready and node.name not in down]
+
+    def put_core_node(self, name: str, node: CoreNode, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Dirty:
         """Add or replace a Node."""
-        if not self.core_nodes.put(name, version):
+        before = self.core_nodes.get(name)
+        if not self.core_nodes.put(name, node):
             return NOTHING
-        return self._with_node(self.reserved.put_node(name, ips, pod_cidrs))
+        dirty = self._with_node(self.reserved.put_node(name, ips, pod_cidrs))
+        if (before is None or before.ready) == node.ready:
+            return dirty
+        # Its agent has to keep up again, or no longer.
+        return dirty | Dirty(farms=frozenset({*self.unfinished, *self.endpoints_unfinished}))
 
     def remove_core_node(self, name: str, version: int) -> Dirty:
         """Remove a Node."""

@@ -28,7 +28,7 @@ from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.cut import cut_load_balancer, cut_spec
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
-from kube_nftlb.operator.cache.node_record import parse_node
+from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChanges
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.cache.reserved import ranges_of
@@ -165,7 +165,7 @@ class CacheWriter:
 
     def _put_core_node(self, raw: JsonObject) -> Dirty:
         pod_cidrs = ranges_of((raw.get("spec") or {}).get("podCIDRs") or ())
-        return self.cache.put_core_node(raw["metadata"]["name"], _version(raw), ips_of(raw), pod_cidrs)
+        return self.cache.put_core_node(raw["metadata"]["name"], parse_core_node(raw), ips_of(raw), pod_cidrs)
 
     def _put_service_cidrs(self, raw: JsonObject) -> Dirty:
         cidrs = ranges_of((raw.get("spec") or {}).get("cidrs") or ())

@@ -1,4 +1,4 @@
-"""Nodes in the cache: what their agents report. No I/O."""
+"""Nodes in the cache: what their agents report, and whether they run. No I/O."""
 
 from typing import Any, NamedTuple
 
@@ -23,6 +23,21 @@ class NodeRecord(NamedTuple):
     """Namespaces in which more farms failed than ``failed`` has."""
     warnings: dict[tuple[FarmKey, int], str]
     """The same of the farms that are programmed, and part of which has no effect."""
+
+
+class CoreNode(NamedTuple):
+    """What the operator keeps of a Node."""
+
+    resource_version: int
+    ready: bool = True
+    """False if its kubelet says so, or is silent."""
+
+
+def parse_core_node(raw: Json) -> CoreNode:
+    """Return a Node's record. Without the condition Ready it counts as ready."""
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    ready = all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
+    return CoreNode(int(raw["metadata"]["resourceVersion"]), ready)
 
 
 def parse_node(raw: Json) -> NodeRecord:

@@ -1,6 +1,7 @@
 """Keys ordered by resourceVersion. No I/O."""
 
 import bisect
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=tuple[Any, ...])
@@ -15,6 +16,10 @@ class VersionIndex(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._since)
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys."""
+        return iter(self._since)
 
     def add(self, key: K, since: int) -> None:
         """Add a key, or move it to another resourceVersion."""

@@ -36,7 +36,10 @@ class Lateness:
         self._awaited: dict[FarmKey, _Awaited] = {}
 
     def look(self, farm: FarmRecord, endpoints_at: int, nodes: Iterable[NodeRecord], now: float) -> Late:
-        """Return which nodes are late. ``endpoints_at`` is the resourceVersion of the last change of the endpoints."""
+        """Return which nodes are late, of those that are to keep up.
+
+        ``endpoints_at`` is the resourceVersion of the last change of the endpoints.
+        """
         everywhere = list(nodes)
         awaited = self._awaited.get(farm.key)
         if awaited is None or not _behind(awaited, everywhere):
@@ -63,7 +66,7 @@ def problem(late: Late, after_s: float) -> Lasting:
 
 
 def _behind(awaited: _Awaited, nodes: Iterable[NodeRecord]) -> list[str]:
-    """Return the nodes that have not come so far. One whose nftlb is away is behind only with what changed since."""
+    """Return the nodes that have not come so far."""
     return sorted(
         node.name for node in nodes if node.watermark < awaited.farm or node.slice_watermark < awaited.endpoints
     )

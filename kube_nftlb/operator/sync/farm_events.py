@@ -28,8 +28,8 @@ class FarmEvents:
             self._events.report(_subject(service), [_about(name, problem) for problem in problems], about=name)
 
     def recovered(self, farm: FarmRecord) -> None:
-        """Report that the nodes that were late with a farm no longer are."""
-        self._news(farm, "Programmed", "its changes are programmed on all nodes again")
+        """Report that no ready node is late with a farm any more."""
+        self._news(farm, "Programmed", "its changes are programmed on all ready nodes again")
 
     def written(self, before: FarmRecord, spec: Spec, default: DefaultEngine) -> None:
         """Report if a write changed the engine of a farm; ``default`` is that of Services that name none."""

@@ -22,7 +22,6 @@ from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
 from kube_nftlb.operator.farms.ports import PortKey
@@ -294,7 +293,7 @@ class Reconciler:
         refused_ips = self.cache.refused_ips.get(service, ()) if service is not None else ()
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
-        late = self._late_nodes(farm, endpoints, nodes, accepted=accepted)
+        late = self._late_nodes(farm, endpoints, accepted=accepted)
         self._farm_events.problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
@@ -323,17 +322,16 @@ class Reconciler:
         self._failures.pop(key, None)
         return None
 
-    def _late_nodes(
-        self, farm: FarmRecord, endpoints: FarmEndpoints, nodes: list[NodeRecord], *, accepted: bool
-    ) -> list[Problem]:
+    def _late_nodes(self, farm: FarmRecord, endpoints: FarmEndpoints, *, accepted: bool) -> list[Problem]:
         """Return what is to be said of nodes that are late with a farm, and report it if they no longer are."""
         late = Late()
         if accepted:
-            late = self._lateness.look(farm, endpoints.changed_at, nodes, self._clock())
+            late = self._lateness.look(farm, endpoints.changed_at, self.cache.working_nodes(), self._clock())
         else:
             self._lateness.forget(farm.key)
         if late.again_s is not None:
-            self.statuses.add(farm.key, late.again_s)
+            # Not among those that wait: their number delays the statuses of the namespace.
+            self.statuses.remind(farm.key, late.again_s)
         if late.nodes:
             self._late.add(farm.key)
             return [problem(late, self._lateness.after_s)]

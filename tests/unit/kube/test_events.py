@@ -9,24 +9,34 @@ A, B = Rejection("InvalidAnnotation", "a"), Rejection("InvalidAnnotation", "b")
 
 
 def test_a_problem_is_news_once_for_as_long_as_it_lasts() -> None:
-    memory = Memory()
+    memory: Memory[str] = Memory()
     assert memory.news("uid", [A, B, A]) == [A, B]
     assert memory.news("uid", [A, B]) == []
 
 
 def test_a_problem_that_comes_back_is_news_again() -> None:
-    memory = Memory()
+    memory: Memory[str] = Memory()
     memory.news("uid", [A])
     assert memory.news("uid", [B]) == [B]
     assert memory.news("uid", [A, B]) == [A]
 
 
-def test_the_memory_is_bounded() -> None:
-    memory = Memory()
-    for i in range(5000):
-        memory.news(str(i), [A])
-    assert memory.news("0", [A]) == [A]
-    assert memory.news("4999", [A]) == []
+def test_the_memory_keeps_what_exists_however_much_and_little_else() -> None:
+    memory: Memory[int] = Memory(lambda number: number >= 40_000)
+    for number in range(50_000):
+        memory.news(number, [A])
+    assert all(memory.news(number, [A]) == [] for number in range(40_000, 50_000))
+    memory = Memory(lambda number: number >= 49_999)
+    for number in range(50_000):
+        memory.news(number, [A])
+    assert len(memory) < 5000
+
+
+def test_a_forgotten_problem_is_news_again() -> None:
+    memory: Memory[str] = Memory()
+    memory.news("uid", [A, B])
+    memory.forget("uid", A)
+    assert memory.news("uid", [A, B]) == [A]
 
 
 def test_an_event_names_its_object_and_fits() -> None:
@@ -44,7 +54,7 @@ def test_an_event_names_its_object_and_fits() -> None:
 
 
 def test_a_problem_whose_sentence_changes_is_told_once() -> None:
-    memory = Memory()
+    memory: Memory[str] = Memory()
     assert memory.news("uid", [Lasting("FarmFailed", "node a")])
     assert memory.news("uid", [Lasting("FarmFailed", "node a and 1 more")]) == []
 
@@ -65,3 +75,17 @@ def test_an_object_with_new_problems_all_the_time_gets_few_events() -> None:
     assert [limiter.allows("a"), limiter.allows("a")] == [True, False]
     now = 100_000.0
     assert sum(limiter.allows("a") for _ in range(100)) == 25
+
+
+def test_the_limits_of_many_objects_hold_and_are_forgotten_once_they_have_no_effect() -> None:
+    now = 0.0
+    limiter = Limiter(lambda: now)
+    for _ in range(26):
+        limiter.allows("a")
+    for number in range(10_000):
+        limiter.allows(str(number))
+    assert not limiter.allows("a")
+    now = 10_000.0
+    for number in range(10_000, 20_000):
+        limiter.allows(str(number))
+    assert len(limiter) < 20_000

@@ -152,3 +152,29 @@ async def test_it_tells_how_many_of_a_group_wait() -> None:
     assert (queue.waiting("a"), queue.waiting("b")) == (1, 1)
     queue.done(taken)
     assert queue.waiting(taken[0]) == 2 - (taken[0] == "b")
+
+
+async def test_a_reminder_does_not_wait_until_it_is_due(queue: WorkQueue[Any]) -> None:
+    queue.remind("a", 30)
+    queue.remind("a", 60)
+    assert (len(queue), queue.waiting(None)) == (0, 0)
+    assert await take_all(queue) == []
+    queue.add("a")
+    assert await take_all(queue) == ["a"], "it can be queued as ever"
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(28)
+    assert not waiting.done()
+    await asyncio.sleep(2)
+    assert waiting.done(), "the earliest time counts"
+    queue.remind("a", 1)
+    await asyncio.sleep(2)
+    assert await take_all(queue) == [], "a worker has it"
+    queue.done("a")
+    assert await take_all(queue) == ["a"]
+
+
+async def test_a_worker_that_waits_hears_of_a_reminder(queue: WorkQueue[Any]) -> None:
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0.1)
+    queue.remind("a", 5)
+    assert await asyncio.wait_for(waiting, 6) == "a"

@@ -10,8 +10,8 @@ def farm(since: int = 10, generation: int = 1) -> FarmRecord:
     return parse_farm(raw_farm(version=since, generation=generation), None)[0]
 
 
-def node(name: str, watermark: int, slices: int = 99, ready: str = "True") -> NodeRecord:
-    return parse_node(raw_nftlb_node(name, watermark=str(watermark), slice_watermark=str(slices), ready=ready))
+def node(name: str, watermark: int, slices: int = 99) -> NodeRecord:
+    return parse_node(raw_nftlb_node(name, watermark=str(watermark), slice_watermark=str(slices)))
 
 
 def test_a_node_is_late_only_after_a_while() -> None:
@@ -42,8 +42,11 @@ def test_endpoints_that_never_rest_are_late_on_a_node_that_stands_still() -> Non
     assert lates[30:] == [("n1",)] * 30
 
 
-def test_a_node_whose_nftlb_is_away_is_not_late_with_what_it_has() -> None:
-    assert Lateness(30).look(farm(), 0, [node("n1", 10, ready="False")], 0) == Late()
+def test_a_node_that_is_left_out_and_back_has_its_time_anew() -> None:
+    lateness, nodes = Lateness(30), [node("n1", 10), node("n2", 9)]
+    lateness.look(farm(), 0, nodes, 0)
+    assert lateness.look(farm(), 0, nodes[:1], 20) == Late()
+    assert lateness.look(farm(), 0, nodes, 100) == Late(again_s=30)
 
 
 def test_a_farm_that_is_gone_begins_anew() -> None:

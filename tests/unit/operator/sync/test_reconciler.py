@@ -25,6 +25,7 @@ from tests.builders import (
     endpoint,
     raw_farm,
     raw_nftlb_node,
+    raw_node,
     raw_pod,
     raw_service,
     raw_service_farm,
@@ -208,11 +209,51 @@ async def test_a_service_hears_of_a_node_that_is_late_and_of_its_return(referrin
     referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
     await asyncio.sleep(1)
     assert told() == []
-    message = "its changes are programmed on all nodes again"
+    message = "its changes are programmed on all ready nodes again"
     assert referring.events.news == [
         ("NftlbFarm web--http", "Programmed", message),
         ("Service web", "Programmed", f"farm web--http: {message}"),
     ]
+
+
+@pytest.mark.parametrize("silent", ["Unknown", "False"])
+async def test_services_hear_of_no_node_that_is_switched_off_until_it_is_back(referring: Operator, silent: str) -> None:
+    def told() -> list[str]:
+        return [reason for reason, _ in referring.events.reported["Service web", "web--http"]]
+
+    referring.take(NODES, raw_node("n2"))
+    referring.take(ENDPOINT_SLICES, ready("a", "b", version=60))
+    referring.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="50", slice_watermark="60", version=60))
+    await asyncio.sleep(20)
+    # Its agent no longer reports anything.
+    referring.take(NODES, raw_node("n2", ready=silent, version=61))
+    await asyncio.sleep(100)
+    assert told() == []
+    referring.take(NODES, raw_node("n2", ready="True", version=62))
+    await asyncio.sleep(29)
+    assert (told(), referring.events.news) == ([], []), "it has its time anew"
+    await asyncio.sleep(2)
+    assert told() == ["NotProgrammed"]
+    referring.take(NODES, raw_node("n2", ready=silent, version=63))
+    await asyncio.sleep(1)
+    assert told() == []
+    assert [reason for _, reason, _ in referring.events.news] == ["Programmed", "Programmed"]
+
+
+async def test_a_service_hears_of_no_node_whose_nftlb_is_away(referring: Operator) -> None:
+    referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="50", ready="False", version=59))
+    referring.take(ENDPOINT_SLICES, ready("a", "b", version=60))
+    referring.take(NFTLB_NODES, raw_nftlb_node("n1", watermark="50", slice_watermark="60", version=60))
+    await asyncio.sleep(60)
+    assert referring.events.reported["Service web", "web--http"] == []
+
+
+async def test_farms_that_may_become_late_delay_no_status_of_their_namespace(operator: Operator) -> None:
+    for number in range(1000):
+        operator.take(FARMS, raw_farm(f"web-{number}", version=20 + number))
+    await asyncio.sleep(15)
+    assert operator.loop.statuses.waiting("default") == 0
+    assert len(operator.loop.statuses) == 0
 
 
 async def test_a_service_hears_that_another_engine_serves_it(referring: Operator) -> None:

@@ -1,0 +1,108 @@
+"""Who has to wait for whose Events, and what becomes of those that cannot be written."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kube_nftlb.kube import events as events_module
+from kube_nftlb.kube.events import Events, Lasting, Source, Subject
+from kube_nftlb.kube.resources import FARMS, NODES
+from kube_nftlb.operator.model.rejections import Rejection
+from tests.fakes.kube import FakeKube
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
+CONFLICT = Lasting("AddressConflict", "another has it")
+
+
+def farm(name: str, namespace: str = "crowd") -> Subject:
+    return Subject(FARMS, namespace, name, f"{namespace}-{name}")
+
+
+@contextlib.asynccontextmanager
+async def written_by(events: Events) -> AsyncIterator[None]:
+    """Run the writer, and wait until it has nothing left to do."""
+    task = asyncio.create_task(events.run())
+    await asyncio.sleep(1)
+    yield
+    await asyncio.sleep(1)
+    task.cancel()
+
+
+def about(kube: FakeKube) -> list[str]:
+    """The names of the objects of the Events, in the order of the writes."""
+    return [write.body["involvedObject"]["name"] for write in kube.writes]
+
+
+async def test_a_namespace_does_not_wait_for_the_thousands_of_another() -> None:
+    kube = FakeKube()
+    events = Events(kube, Source("operator"))
+    for number in range(1500):
+        events.report(farm(f"late-{number}"), [CONFLICT])
+    events.report(farm("web", "default"), [CONFLICT])
+    events.report(Subject(NODES, "", "node-1", "uid"), [CONFLICT])
+    async with written_by(events):
+        pass
+    assert len(kube.writes) == 1502
+    assert {"web", "node-1"} <= set(about(kube)[:8])
+
+
+async def test_the_events_of_an_object_keep_their_order_in_a_crowd() -> None:
+    kube = FakeKube()
+    events = Events(kube, Source("operator"))
+    for number in range(100):
+        events.report(farm(str(number)), [CONFLICT])
+    for number in range(100):
+        events.report_resolved(farm(str(number)), "Programmed", "all have it")
+    async with written_by(events):
+        pass
+    for number in range(100):
+        mine = [write.body for write in kube.writes if write.body["involvedObject"]["name"] == str(number)]
+        assert [body["reason"] for body in mine] == ["AddressConflict", "Programmed"]
+
+
+async def test_a_finding_is_told_later_if_too_many_wait_and_costs_no_other_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events_module, "_WAITING_MAX", 10)
+    kube = FakeKube()
+    events = Events(kube, Source("operator"))
+
+    def report() -> None:
+        for number in range(15):
+            events.report(farm(str(number)), [CONFLICT])
+        events.report(farm("web", "default"), [CONFLICT])
+
+    report()
+    async with written_by(events):
+        assert len(kube.writes) == 11
+        assert "web" in about(kube)
+        report()
+    assert sorted(about(kube)) == sorted([*map(str, range(15)), "web"]), "each is told once"
+
+
+async def test_a_finding_whose_event_the_api_server_does_not_take_is_told_later() -> None:
+    kube = FakeKube()
+    events = Events(kube, Source("operator"))
+    kube.away = True
+    events.report(farm("web"), [CONFLICT])
+    async with written_by(events):
+        kube.away = False
+        kube.writes.clear()
+        events.report(farm("web"), [CONFLICT])
+    assert about(kube) == ["web"]
+
+
+async def test_thousands_of_lasting_findings_are_told_once() -> None:
+    kube = FakeKube()
+    events = Events(kube, Source("operator"))
+    for _ in range(3):
+        for number in range(3000):
+            events.report(farm(str(number)), [CONFLICT])
+            service = Subject(FARMS, "crowd", "web", f"service-{number}")
+            events.report(service, [Rejection("AddressConflict", "a farm")], about=str(number))
+    async with written_by(events):
+        pass
+    assert len(kube.writes) == 6000
