@@ -1,6 +1,7 @@
 """Leave out objects that do not fit the budget of their namespace, before anything of them is parsed or kept."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Set
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,11 @@ Json = dict[str, Any]
 K = TypeVar("K", FarmKey, PolicyKey)
 
 _RETRY_S = 5.0
+_FIRST_S, _INTERVAL_MAX_S = 1.0, 60.0
+"""The intervals between reads of one namespace: the first, and the longest."""
+_CALM_S = 600.0
+"""After how long without a read a namespace's earlier ones are forgotten."""
+_ONE_BY_ONE_MAX = 20
 
 _log = structlog.get_logger()
 
@@ -41,6 +47,7 @@ class Admission(Generic[K]):
         self._size = size
         self._leave_out: Callable[[K], None] = leave_out
         self._missing: dict[K, None] = {}
+        self._pace = _Pace()
         self._wake = asyncio.Event()
 
     def admits(self, key: K, raw: Json) -> bool:
@@ -74,21 +81,58 @@ class Admission(Generic[K]):
                 self._leave_out(key)
 
     async def read_missing(self, kube: Kube, put: Callable[[Json], None]) -> None:
-        """Read objects that fit again, until cancelled."""
+        """Read objects that fit again, until cancelled; those of a namespace less and less often if that goes on."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._missing:
-                key = next(iter(self._missing))
+                now = asyncio.get_running_loop().time()
+                due = {key.namespace: self._pace.due(key.namespace, now) for key in self._missing}
+                namespace = min(due, key=lambda each: due[each])
+                await asyncio.sleep(max(0.0, due[namespace] - now))
+                self._pace.read(namespace, due[namespace])
                 try:
-                    raw = await kube.get(self._resource, key.name, key.namespace)
-                except errors.NotFoundError:
-                    # The watch is about to report it.
-                    self._missing.pop(key, None)
+                    await self._read(kube, [key for key in self._missing if key.namespace == namespace], put)
                 except (errors.KubeError, errors.KubeUnreachableError) as error:
-                    _log.warning("cannot read an object, retrying", resource=self._resource.plural, error=str(error))
+                    _log.warning("cannot read objects, retrying", resource=self._resource.plural, error=str(error))
                     await asyncio.sleep(_RETRY_S)
-                else:
-                    # It may have been removed, or reported, meanwhile.
-                    if key in self._missing:
-                        put(raw)
+
+    async def _read(self, kube: Kube, keys: list[K], put: Callable[[Json], None]) -> None:
+        """Read objects of one namespace: a few one by one, many as the list of all."""
+        if len(keys) > _ONE_BY_ONE_MAX:
+            listing = await kube.list(self._resource, keys[0].namespace)
+            found = {raw["metadata"]["name"]: raw for raw in listing.items}
+        else:
+            found = {}
+            for key in keys:
+                with contextlib.suppress(errors.NotFoundError):
+                    found[key.name] = await kube.get(self._resource, key.name, key.namespace)
+        for key in keys:
+            # It may have been removed, or reported, meanwhile.
+            if key not in self._missing:
+                continue
+            if key.name in found:
+                put(found[key.name])
+            # What is not there the watch is about to report.
+            self._missing.pop(key, None)
+
+
+class _Pace:
+    """When a namespace may be read: one whose objects turn again and again must not load the API server."""
+
+    def __init__(self) -> None:
+        self._intervals: dict[str, float] = {}
+        self._read_at: dict[str, float] = {}
+
+    def due(self, namespace: str, now: float) -> float:
+        """Return when the next read of a namespace is due."""
+        last = self._read_at.get(namespace)
+        if last is None or now - last > _CALM_S:
+            return now
+        return max(now, last + self._intervals[namespace])
+
+    def read(self, namespace: str, now: float) -> None:
+        """Note a read; the next one has to wait for twice as long as this one had to."""
+        calm = now - self._read_at.get(namespace, float("-inf")) > _CALM_S
+        self._intervals[namespace] = _FIRST_S if calm else min(2 * self._intervals[namespace], _INTERVAL_MAX_S)
+        self._read_at[namespace] = now
