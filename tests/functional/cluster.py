@@ -278,3 +278,14 @@ class Cluster:
             self.lab.log_path("nftlb", node).read_text(errors="replace").count("recovery in progress")
             for node in self.nodes
         )
+
+
+@contextlib.contextmanager
+def running(name: str, **options: Any) -> Iterator[Cluster]:
+    """A lab of a test's own while the block lasts; ``options`` are those of ``Lab.up``."""
+    lab = Lab.up(f"{name}-{os.getpid()}", **options)
+    try:
+        with contextlib.closing(Cluster(lab)) as cluster:
+            yield cluster
+    finally:
+        lab.down()

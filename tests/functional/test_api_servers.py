@@ -1,22 +1,19 @@
 """Several addresses of the API server: an agent goes on with another when one fails."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from lab import addresses
-from lab.lab import Lab
 from tests import engine
 from tests.builders.manifests import service
 from tests.functional import forwarder
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
 
 pytestmark = pytest.mark.timeout(240)
 
-NAME = f"functional-servers-{os.getpid()}"
 PORT = 7443
 
 
@@ -24,18 +21,8 @@ PORT = 7443
 def cluster() -> Iterator[Cluster]:
     """A node whose agent knows a second address: a forwarder on the node, to the API server's IPv6 address."""
     settings = {"agent": {"KUBE_NFTLB_API_SERVERS": f"127.0.0.1:{PORT}"}, "operator": engine.OPERATOR}
-    lab = Lab.up(NAME, nodes=1, settings=settings)
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
-
-
-@pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
-    with cluster.namespace() as name:
-        yield name
+    with running("functional-servers", nodes=1, settings=settings) as cluster:
+        yield cluster
 
 
 @contextlib.contextmanager

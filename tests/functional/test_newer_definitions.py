@@ -61,7 +61,8 @@ def test_a_field_that_the_agents_do_not_know_is_named(cluster: Cluster, namespac
             put("served", addresses=[address], colour=f"green {next(numbers)}")
             return reported("served", "warnings").startswith("NoEffect spec.colour: this agent")
 
-        eventually(is_named, "it is named", 30)
+        # A watch lasts a minute at most.
+        eventually(is_named, "it is named", 90)
         cluster.reaches(client, [pod], VIP)
         assert put("waits", addresses=[{"ip": "10.99.21.2", "ports": "80", "colour": "green"}])
         eventually(

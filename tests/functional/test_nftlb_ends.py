@@ -1,6 +1,5 @@
 """A farm over which nftlb ends, on real parts: the others are served, and it is named."""
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,18 +7,16 @@ from pathlib import Path
 import pytest
 
 from lab import build
-from lab.lab import Lab
 from lab.programs import cache_folder
 from tests.builders.manifests import client_pod, service
 from tests.functional import deadly_nftlb
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
 
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.engine("nftlb", "the engine nftables has no daemon"),
 ]
 
-NAME = f"functional-ends-{os.getpid()}"
 DEADLY = "deadly--http"
 
 
@@ -29,18 +26,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     program = build.nftlb(cache_folder(), print)
     made = deadly_nftlb.folder(tmp_path_factory.mktemp("bin") / "deadly", str(program))
     settings = {"nftlb": {"PATH": f"{made}:{os.environ['PATH']}", "KUBE_NFTLB_TEST_DEADLY": DEADLY}}
-    lab = Lab.up(NAME, nodes=1, settings=settings)
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
-
-
-@pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
-    with cluster.namespace() as name:
-        yield name
+    with running("functional-ends", nodes=1, settings=settings) as cluster:
+        yield cluster
 
 
 def ends(cluster: Cluster) -> int:

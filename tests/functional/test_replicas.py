@@ -1,6 +1,5 @@
 """Two operators: one leads, the other stands by and takes over."""
 
-import contextlib
 import json
 import os
 import signal
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 
 from lab import addresses
-from lab.lab import Lab
 from tests.builders.manifests import client_pod, service
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.test_health import ask
 
 pytestmark = pytest.mark.timeout(240)
@@ -25,12 +23,8 @@ NAMESPACE = "kube-nftlb-system"
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Cluster]:
     """A cluster with two operators."""
-    lab = Lab.up(f"replicas-{os.getpid()}", nodes=1, operators=len(OPERATORS))
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
+    with running("replicas", nodes=1, operators=len(OPERATORS)) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """The Service under load; and a lab of one node whose state has a folder of its own, for faults of disk and kernel."""
 
-import contextlib
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from lab.lab import Lab
 from tests import engine
-from tests.functional.cluster import Cluster
+from tests.functional.cluster import Cluster, running
 from tests.functional.faults.load import Web
 
 STATE = "/run/state"
@@ -25,12 +22,8 @@ def small() -> Iterator[Cluster]:
     """Its folder for the state is missing at first: programs that cannot write it go on."""
     on_node = {"KUBE_NFTLB_STATE_DIR": STATE}
     settings = {"operator": engine.OPERATOR, "agent": on_node, "nftlb": on_node}
-    lab = Lab.up(f"faults-{os.getpid()}", nodes=1, settings=settings)
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
+    with running("faults", nodes=1, settings=settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture
