@@ -127,6 +127,13 @@ def test_a_pod_of_ours_that_is_not_ready_is_wrong_unless_it_ends() -> None:
     assert found(pods=[{**pod, "metadata": {**metadata, "deletionTimestamp": BEFORE}}]) == []
 
 
+@pytest.mark.parametrize("reason", ["AddressConflict", "ExternalIPRefused"])
+def test_a_farm_that_has_lost_an_address_is_wrong_though_the_rest_is_served(reason: str) -> None:
+    (finding,) = found(farm(told("Accepted", "True", reason, "b has it; the rest is served")))
+    assert (finding.reason, finding.message) == (reason, "b has it; the rest is served")
+    assert finding.todo == ADVICE[reason]  # type: ignore[index]  # a reason, as the parameters say
+
+
 def test_there_is_advice_for_every_reason_a_farm_can_have() -> None:
     fine = {"Valid", "AllNodes", "NotAccepted"}
     assert {*get_args(reasons.ConditionReason), *get_args(reasons.FailureReason)} - fine == set(ADVICE)
