@@ -10,8 +10,9 @@ from typing import NamedTuple
 from kubernetes.aio import config as kube_config
 
 from kube_nftlb import errors
+from kube_nftlb.commands.agent_nodes import AGENTS
 from kube_nftlb.kube.client import Kube, Transform
-from kube_nftlb.kube.resources import FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
+from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
 
 _USER_AGENT = "kubectl-nftlb"
 OPERATOR_LEASE = "kube-nftlb-operator"
@@ -38,6 +39,8 @@ class Overview(NamedTuple):
     lease: JsonObject | None = None
     pods: list[JsonObject] | None = None
     """The pods of operator and agents; None if the user may not list them."""
+    daemon_sets: list[JsonObject] | None = None
+    """The agents' DaemonSet; None if the user may not list it."""
 
 
 @asynccontextmanager
@@ -74,14 +77,15 @@ async def farms_and_reports(kube: Kube, namespace: str | None) -> Overview:
 
 async def overview(kube: Kube, namespace: str | None) -> Overview:
     """Return the state of the cluster, with the farms of one namespace, or of all."""
-    nodes, reports, farms, leases, pods = await asyncio.gather(
+    nodes, reports, farms, leases, pods, daemon_sets = await asyncio.gather(
         kube.list(NODES, metadata_only=True),
         kube.list(NFTLB_NODES),
         kube.list(FARMS, namespace, not_older_than="0"),
         list_if_allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
         list_if_allowed(kube, PODS, label_selector=PROGRAMS),
+        list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
     )
-    return Overview(nodes.items, reports.items, farms.items, leases[0] if leases else None, pods)
+    return Overview(nodes.items, reports.items, farms.items, leases[0] if leases else None, pods, daemon_sets)
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.commands.agent_nodes import selected
 from kube_nftlb.commands.cluster.advice import ADVICE
 from kube_nftlb.commands.cluster.asking import COMPONENT, Overview
 from kube_nftlb.kube import timestamps
@@ -97,8 +98,11 @@ def of_nodes(seen: Overview, now: datetime) -> list[Finding]:
     """Return what is wrong with nodes: without an agent, with a broken one, or behind."""
     found = []
     by_name = {_name(report): report for report in seen.reports}
+    wanted = selected(seen.nodes, seen.daemon_sets)
     for name in sorted(_name(node) for node in seen.nodes):
         report = by_name.get(name)
+        if report is None and name not in wanted:
+            continue
         if report is None:
             message = "no agent has ever reported from it"
             found.append(Finding("node", "", name, "NoAgent", message, "check the DaemonSet kube-nftlb-agent"))

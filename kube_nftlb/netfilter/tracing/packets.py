@@ -76,6 +76,5 @@ class Packets:
             # It is not the first event of a base chain: what comes before it is of another packet, or was not told.
             return None
         on_the_way = [each for each in self._packets if not each.ended]
-        port = event.addresses.source_port if event.addresses is not None else 0
-        same = [each for each in on_the_way if each.addresses.source_port == port]
+        same = [each for each in on_the_way if each.addresses.source_port == event.addresses.source_port]
         return next(iter(same or on_the_way), None)

@@ -103,6 +103,16 @@ def test_a_node_without_an_agent_is_wrong() -> None:
     assert (finding.subject, finding.reason) == ("node bare", "NoAgent")
 
 
+def test_a_node_that_should_have_no_agent_is_not_wrong() -> None:
+    windows, left_out = raw_node("w", labels={"kubernetes.io/os": "windows"}), raw_node("v")
+    assert find(Overview([windows], [], []), NOW) == []
+    daemon_set = {"spec": {"template": {"spec": {"nodeSelector": {"pool": "a"}}}}}
+    seen = find(Overview([left_out, raw_node("in", labels={"pool": "a"})], [], [], daemon_sets=[daemon_set]), NOW)
+    assert [each.subject for each in seen] == ["node in"]
+    broken = node(told("Ready", "False", "NftlbUnreachable"))
+    assert find(Overview([raw_node()], [broken], [], daemon_sets=[daemon_set]), NOW), "an agent is there all the same"
+
+
 def test_a_node_whose_nftlb_is_away_is_wrong() -> None:
     (finding,) = found(report=node(told("Ready", "False", "NftlbUnreachable", "no answer")))
     assert (finding.reason, finding.message) == ("NftlbUnreachable", "no answer")
