@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kube_nftlb import errors, names
+from kube_nftlb.commands.agent_nodes import AGENTS, selected
+from kube_nftlb.commands.cluster.asking import list_if_allowed
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, NODES, JsonObject
+from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, NFTLB_NODES, NODES, JsonObject
 
 _AGAIN_S = 1.0
 _KUBERNETES = {"namespace": "default", "service": "kubernetes"}
@@ -40,13 +42,22 @@ async def _look(kube: Kube) -> Checked:
     nodes = await kube.list(NODES)
     reports = await kube.list(NFTLB_NODES)
     farms = await kube.list(FARMS, _KUBERNETES["namespace"], label_selector=selector)
-    return judge(nodes.items, reports.items, farms.items)
+    daemon_sets = await list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS)
+    return judge(nodes.items, reports.items, farms.items, daemon_sets)
 
 
-def judge(nodes: Iterable[JsonObject], reports: Iterable[JsonObject], farms: Iterable[JsonObject]) -> Checked:
-    """Return the problems that Nodes, NftlbNodes and the farms of the Service ``kubernetes`` show. No I/O."""
+def judge(
+    nodes: Sequence[JsonObject],
+    reports: Iterable[JsonObject],
+    farms: Iterable[JsonObject],
+    daemon_sets: Iterable[JsonObject] | None = None,
+) -> Checked:
+    """Return the problems that Nodes, NftlbNodes and the farms of the Service ``kubernetes`` show. No I/O.
+
+    A node that the agents' DaemonSet does not select counts only if it has an agent nevertheless.
+    """
     by_name = {report["metadata"]["name"]: report for report in reports}
-    there = sorted(node["metadata"]["name"] for node in nodes)
+    there = sorted(selected(nodes, daemon_sets) | ({node["metadata"]["name"] for node in nodes} & by_name.keys()))
     problems = [problem for name in there if (problem := _node_problem(name, by_name.get(name)))]
     made = list(farms)
     service = "{namespace}/{service}".format(**_KUBERNETES)

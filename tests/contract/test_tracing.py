@@ -58,8 +58,8 @@ async def test_the_way_of_a_packet(private_network: None, family: str, protocol:
         if protocol == "TCP":
             server.listen()
         flow = Flow(ip, ip, protocol, server.getsockname()[1])
-        packets = Packets()
         async with tracing(flow) as tracer:
+            packets = Packets(tracer.table)
             client.connect((ip, flow.port))
             if protocol == "UDP":
                 client.send(b"hello")

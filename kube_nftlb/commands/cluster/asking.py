@@ -10,8 +10,9 @@ from typing import NamedTuple
 from kubernetes.aio import config as kube_config
 
 from kube_nftlb import errors
-from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
+from kube_nftlb.commands.agent_nodes import AGENTS
+from kube_nftlb.kube.client import Kube, Transform
+from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
 
 _USER_AGENT = "kubectl-nftlb"
 OPERATOR_LEASE = "kube-nftlb-operator"
@@ -38,6 +39,8 @@ class Overview(NamedTuple):
     lease: JsonObject | None = None
     pods: list[JsonObject] | None = None
     """The pods of operator and agents; None if the user may not list them."""
+    daemon_sets: list[JsonObject] | None = None
+    """The agents' DaemonSet; None if the user may not list it."""
 
 
 @asynccontextmanager
@@ -66,20 +69,23 @@ def namespace_of(target: Target) -> str:
 
 async def farms_and_reports(kube: Kube, namespace: str | None) -> Overview:
     """Return the farms of one namespace, or of all, with the nodes' reports if the user may read them."""
-    farms, reports = await asyncio.gather(kube.list(FARMS, namespace, not_older_than="0"), _allowed(kube, NFTLB_NODES))
+    farms, reports = await asyncio.gather(
+        kube.list(FARMS, namespace, not_older_than="0"), list_if_allowed(kube, NFTLB_NODES)
+    )
     return Overview([], reports or [], farms.items)
 
 
 async def overview(kube: Kube, namespace: str | None) -> Overview:
     """Return the state of the cluster, with the farms of one namespace, or of all."""
-    nodes, reports, farms, leases, pods = await asyncio.gather(
+    nodes, reports, farms, leases, pods, daemon_sets = await asyncio.gather(
         kube.list(NODES, metadata_only=True),
         kube.list(NFTLB_NODES),
         kube.list(FARMS, namespace, not_older_than="0"),
-        _allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
-        _allowed(kube, PODS, label_selector=PROGRAMS),
+        list_if_allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
+        list_if_allowed(kube, PODS, label_selector=PROGRAMS),
+        list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
     )
-    return Overview(nodes.items, reports.items, farms.items, leases[0] if leases else None, pods)
+    return Overview(nodes.items, reports.items, farms.items, leases[0] if leases else None, pods, daemon_sets)
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:
@@ -92,12 +98,19 @@ async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str 
         return None
 
 
-async def _allowed(
-    kube: Kube, resource: Resource, *, label_selector: str | None = None, field_selector: str | None = None
+async def list_if_allowed(
+    kube: Kube,
+    resource: Resource,
+    *,
+    label_selector: str | None = None,
+    field_selector: str | None = None,
+    transform: Transform = lambda item: item,
 ) -> list[JsonObject] | None:
     """List objects of all namespaces, or return None if the user may not: they are not needed."""
     try:
-        listing = await kube.list(resource, label_selector=label_selector, field_selector=field_selector)
+        listing = await kube.list(
+            resource, label_selector=label_selector, field_selector=field_selector, transform=transform
+        )
     except errors.KubeError as error:
         if error.status != _FORBIDDEN:
             raise

@@ -152,11 +152,18 @@ class Open(NamedTuple):
     """Of the nodes that have any."""
     silent: tuple[str, ...]
     """The nodes that have not counted since the backends drain."""
+    untold: tuple[str, ...] = ()
+    """The nodes that report the busiest backends only, all of these not among them: there may be more connections."""
 
     @property
     def total(self) -> int:
-        """On all nodes."""
+        """On all nodes, as far as they tell."""
         return sum(self.by_node.values())
+
+    @property
+    def done(self) -> bool:
+        """True if no connection is open for certain."""
+        return not (self.total or self.silent or self.untold)
 
 
 def open_connections(
@@ -166,17 +173,19 @@ def open_connections(
     wanted = set(addresses)
     counted: dict[str, int] = {}
     reported: set[str] = set()
+    untold = []
     for report in reports:
         name, told = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
         if int(told.get("watermark") or 0) < since:
             continue
         reported.add(name)
-        here = sum(
-            each["connections"] for each in told.get("busiest") or () if (each["ip"], each.get("port") or 0) in wanted
-        )
-        if here:
+        shown = {(each["ip"], each.get("port") or 0): int(each["connections"]) for each in told.get("busiest") or ()}
+        if here := sum(shown[each] for each in wanted & shown.keys()):
             counted[name] = here
-    return Open(counted, tuple(sorted(set(nodes) - reported)))
+        # The list has an end, which backends of other namespaces may fill.
+        if wanted - shown.keys() and int(told.get("connections") or 0) > sum(shown.values()):
+            untold.append(name)
+    return Open(counted, tuple(sorted(set(nodes) - reported)), tuple(sorted(untold)))
 
 
 def says_drain(raw: JsonObject | None, entry: str) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.cluster import drain_plan, terminal
-from kube_nftlb.commands.cluster.asking import Target, connected, get_or_none, namespace_of
+from kube_nftlb.commands.cluster.asking import Target, connected, get_or_none, list_if_allowed, namespace_of
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, ServiceKey, Slice, parse_slice
@@ -26,6 +26,7 @@ _TAKEN_OVER_S = 30.0
 """How long the operator may take to tell the nodes what an annotation says."""
 
 
+_NODES_NAMED_MAX = 3
 _UNDONE = (None, "up", DRAIN)
 """The states from which a Pod can be drained, and undrained without a loss."""
 
@@ -49,7 +50,7 @@ class _Found(NamedTuple):
 
 
 async def drain(target: Target, name: str, wishes: Wishes) -> bool:
-    """Drain a backend or a node. Return True if connections are still open when the time is up.
+    """Drain a backend or a node. Return True if connections are, or may be, still open when the time is up.
 
     Raises UsageError if there is no such backend, or if it is the last one of a farm.
     """
@@ -74,9 +75,13 @@ async def drain(target: Target, name: str, wishes: Wishes) -> bool:
             return False
         since = await _taken_over(kube, plan)
         left = await _count_down(kube, plan, since, wishes)
+    if left is None:
+        terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
+        return False
     if wishes.output is Format.JSON:
-        terminal.show_json({"connections": left.total, "byNode": dict(left.by_node), "silentNodes": list(left.silent)})
-    return bool(left.total or left.silent)
+        told = {"silentNodes": list(left.silent), "untoldNodes": list(left.untold)}
+        terminal.show_json({"connections": left.total, "byNode": dict(left.by_node), **told})
+    return not left.done
 
 
 async def undrain(target: Target, name: str) -> None:
@@ -200,10 +205,13 @@ def _version(raw: JsonObject) -> int:
     return int(metadata["resourceVersion"])
 
 
-async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Open:
-    """Show how many connections are open until there are none, or the time is up."""
+async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Open | None:
+    """Show how many connections are open until there are none, or the time is up; None if the user may not know."""
     deadline = time.monotonic() + wishes.timeout_s if wishes.timeout_s is not None else None
-    nodes = [raw["metadata"]["name"] for raw in (await kube.list(NFTLB_NODES)).items]
+    there = await list_if_allowed(kube, NFTLB_NODES)
+    if there is None:
+        return None
+    nodes = [raw["metadata"]["name"] for raw in there]
     before, began = "", time.monotonic()
     async with terminal.ticker() as show:
         while True:
@@ -215,18 +223,25 @@ async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Ope
                 show(sentence)
                 before = sentence
             over = deadline is not None and time.monotonic() > deadline
-            if over or not (left.total or left.silent):
+            if over or left.done:
                 return left
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def _sentence(left: Open) -> str:
     if left.silent:
-        more = f" and {len(left.silent) - 3} more" if len(left.silent) > 3 else ""
-        return f"waiting for the count of {', '.join(left.silent[:3])}{more}"
+        return f"waiting for the count of {_named(left.silent)}"
+    if left.untold:
+        text = f"at least {left.total} connections are open: not all are known of {_named(left.untold)}"
+        return f"{text}, where more backends drain than the NftlbNode lists"
     if not left.total:
         return "0 connections are open"
     return f"{left.total} connections are open, through {', '.join(sorted(left.by_node))}"
+
+
+def _named(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _NODES_NAMED_MAX} more" if len(nodes) > _NODES_NAMED_MAX else ""
+    return ", ".join(nodes[:_NODES_NAMED_MAX]) + more
 
 
 def _counted(plan: Plan) -> str:

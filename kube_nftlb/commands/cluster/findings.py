@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.commands.agent_nodes import selected
 from kube_nftlb.commands.cluster.advice import ADVICE
 from kube_nftlb.commands.cluster.asking import COMPONENT, Overview
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.reasons import ConditionReason
 
 _NAMED_MAX = 3
 _LEASE_OVERDUE = 2
@@ -18,6 +20,7 @@ _STATUS_PATIENCE_S = 30
 _PENDING_PATIENCE_S = 10
 """How long a change may wait until that counts as wrong."""
 _PENDING = ("Pending", "EndpointsPending")
+_ALL_ACCEPTED: Final[ConditionReason] = "Valid"
 
 
 class Finding(NamedTuple):
@@ -95,8 +98,11 @@ def of_nodes(seen: Overview, now: datetime) -> list[Finding]:
     """Return what is wrong with nodes: without an agent, with a broken one, or behind."""
     found = []
     by_name = {_name(report): report for report in seen.reports}
+    wanted = selected(seen.nodes, seen.daemon_sets)
     for name in sorted(_name(node) for node in seen.nodes):
         report = by_name.get(name)
+        if report is None and name not in wanted:
+            continue
         if report is None:
             message = "no agent has ever reported from it"
             found.append(Finding("node", "", name, "NoAgent", message, "check the DaemonSet kube-nftlb-agent"))
@@ -136,7 +142,15 @@ def of_farm(raw: JsonObject, failed: Failures, now: datetime) -> Finding | None:
     if status.get("totalBackends") and not status.get("readyBackends"):
         message = f"none of {status['totalBackends']} backends is ready: connections are refused"
         return Finding("farm", namespace, name, "NoReadyBackends", message, ADVICE["NoReadyBackends"])
+    if (told := accepted_in_part(raw)) is not None:
+        return _of_condition("farm", namespace, name, told, _advice(told["reason"]))
     return None
+
+
+def accepted_in_part(raw: JsonObject) -> JsonObject | None:
+    """Return the condition Accepted of a farm that is served without some of its addresses, None for any other."""
+    told = condition(raw, "Accepted")
+    return told if told is not None and told["status"] == "True" and told["reason"] != _ALL_ACCEPTED else None
 
 
 def condition(raw: JsonObject, kind: str) -> JsonObject | None:

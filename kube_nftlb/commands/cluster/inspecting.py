@@ -1,6 +1,7 @@
 """``kubectl nftlb status``, ``why`` and ``get``: ask the API server, and print."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -13,14 +14,22 @@ from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.commands.cluster import service_view, terminal
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.asking import Target, connected, farms_and_reports, namespace_of, overview
+from kube_nftlb.commands.cluster.asking import (
+    Target,
+    connected,
+    farms_and_reports,
+    list_if_allowed,
+    namespace_of,
+    overview,
+)
 from kube_nftlb.commands.cluster.findings import failures
+from kube_nftlb.commands.cluster.losses import may_take
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.service_tree import tree
 from kube_nftlb.commands.cluster.views import ServiceView
 from kube_nftlb.endpointslices.slices import parse_slice
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
 
 
 async def status(target: Target, output: Format) -> bool:
@@ -92,13 +101,27 @@ async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
         model = Service.model_validate(service)
     except ValidationError as error:
         raise errors.UsageError(f"cannot read the Service or its EndpointSlices: {first_error(error)}") from error
+    facts = tuple(_facts(raw["metadata"]["name"], raw) for raw in nodes.items)
     cluster = service_view.Cluster(
         tuple(parsed),
-        tuple(_facts(raw["metadata"]["name"], raw) for raw in nodes.items),
+        facts,
         {raw["metadata"]["name"]: raw for raw in policies.items},
         failures(reports.items),
+        await _rivals(kube, namespace, service_view.farms_about(model, farms.items), facts),
     )
     return service_view.view(model, farms.items, cluster)
+
+
+async def _rivals(
+    kube: Kube, namespace: str, farms: Iterable[JsonObject], nodes: Iterable[NodeFacts]
+) -> tuple[JsonObject, ...]:
+    """Return the farms of other namespaces that may want the same addresses, as far as the user may see them."""
+    takes = may_take(farms, nodes)
+
+    def kept(raw: JsonObject) -> JsonObject | None:
+        return raw if raw["metadata"]["namespace"] != namespace and takes(raw) else None
+
+    return tuple(await list_if_allowed(kube, FARMS, transform=kept) or ())
 
 
 def _facts(name: str, raw: dict[str, object]) -> NodeFacts:

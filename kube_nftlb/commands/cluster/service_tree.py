@@ -3,7 +3,7 @@
 from rich.tree import Tree
 
 from kube_nftlb.commands.cluster.terminal import good_or_bad, plain
-from kube_nftlb.commands.cluster.views import BackendView, FarmView, NodesView, ServiceView
+from kube_nftlb.commands.cluster.views import AddressView, BackendView, FarmView, NodesView, ServiceView
 
 _NODES_NAMED_MAX = 4
 _BACKENDS_SHOWN_MAX = 50
@@ -25,11 +25,18 @@ def _add_farm(root: Tree, farm: FarmView) -> None:
     if farm.summary:
         node.add(plain(farm.summary))
     for each in farm.addresses:
-        node.add(plain(f"{each.type} {each.address}: admits {each.admitted}; masquerades {each.masqueraded}"))
+        node.add(_address(each))
     for nodes in farm.nodes:
         _add_nodes(node, nodes)
     if farm.unused:
         _add_backends(node.add("not used by any node"), farm.unused)
+
+
+def _address(each: AddressView) -> str:
+    told = [f"admits {each.admitted}; masquerades {each.masqueraded}"] if each.admitted else []
+    told += [f"not served: {each.lost}"] if each.lost else []
+    text = f"{each.type} {each.address}: {'; '.join(told)}"
+    return good_or_bad(text, good=False) if each.lost else plain(text)
 
 
 def _add_nodes(farm: Tree, nodes: NodesView) -> None:

@@ -24,7 +24,8 @@ from kube_nftlb.api.farm.address import Address
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import expand_ports
-from kube_nftlb.commands.cluster.findings import Failures, condition
+from kube_nftlb.commands.cluster.findings import Failures, accepted_in_part, condition
+from kube_nftlb.commands.cluster.losses import FarmLosses, Losses
 from kube_nftlb.commands.cluster.views import AddressView, BackendView, FarmView, NodesView, ServiceView
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.slices import Slice
@@ -47,6 +48,8 @@ class Cluster:
     nodes: tuple[NodeFacts, ...]
     policies: Mapping[str, JsonObject]
     failed: Failures
+    rivals: tuple[JsonObject, ...] = ()
+    """Farms of other namespaces that want the same addresses."""
 
 
 def farms_about(service: Service, farms: Iterable[JsonObject]) -> list[JsonObject]:
@@ -64,7 +67,9 @@ def view(service: Service, farms: Iterable[JsonObject], cluster: Cluster) -> Ser
     """Return what becomes of connections to a Service."""
     spec = service.spec
     ports = ", ".join(f"{port.name or ''}{':' if port.name else ''}{port.port}/{port.protocol}" for port in spec.ports)
-    shown = tuple(_farm(raw, cluster) for raw in farms_about(service, farms))
+    everything = list(farms)
+    losses = Losses((*everything, *cluster.rivals), cluster.nodes)
+    shown = tuple(_farm(raw, cluster, losses) for raw in farms_about(service, everything))
     note = ""
     if not shown:
         reason = "the operator has not made them yet, or is not running"
@@ -76,7 +81,7 @@ def view(service: Service, farms: Iterable[JsonObject], cluster: Cluster) -> Ser
     return ServiceView(name, " ".join(text for text in (spec.type, ips, ports) if text), note, shown)
 
 
-def _farm(raw: JsonObject, cluster: Cluster) -> FarmView:
+def _farm(raw: JsonObject, cluster: Cluster, losses: Losses) -> FarmView:
     name = str(raw["metadata"]["name"])
     state = _state(raw)
     try:
@@ -85,19 +90,20 @@ def _farm(raw: JsonObject, cluster: Cluster) -> FarmView:
         return FarmView(name, "", f"invalid: {first_error(error)}")
     farm = farm.model_copy(update={"spec": resolved_spec(farm.spec, cluster.slices)})
     spec, failed = farm.spec, {each.node: each for each in cluster.failed.get(_key(raw), ())}
-    on_nodes = {facts.name: node_farm(farm, facts, None) for facts in cluster.nodes}
+    lost = losses.of(farm)
+    on_nodes = {facts.name: node_farm(farm, facts, None, lost.listeners(facts.name)) for facts in cluster.nodes}
     used: set[str] = set()
     answers: dict[tuple[str, tuple[BackendView, ...]], list[str]] = {}
     for facts in cluster.nodes:
         here = on_nodes[facts.name]
         backends = tuple(sorted(_used(here, facts.name), key=lambda each: (each.node, each.name)))
         used |= {each.name for each in backends}
-        does = _does(here)
+        does = _does(here, lost=bool(lost.listeners(facts.name)))
         if (problem := failed.get(facts.name)) is not None:
             does = f"{problem.reason}: {problem.message}"
         answers.setdefault((does, backends), []).append(facts.name)
     unused = tuple(_backend_view(each, _why_not(each, spec)) for each in spec.backends if each.name not in used)
-    sample = next(iter(on_nodes.values()), None)
+    sample = next((node_farm(farm, facts, None) for facts in cluster.nodes), None)
     options = [f"engine {spec.engine}", f"mode {spec.mode}", f"scheduler {spec.scheduler}"]
     options += [f"persistence {spec.persistence}"] if spec.persistence != "none" else []
     options += ["traffic policy Local"] if spec.traffic_policy == "Local" else []
@@ -106,7 +112,7 @@ def _farm(raw: JsonObject, cluster: Cluster) -> FarmView:
         name,
         ", ".join(options),
         state,
-        tuple(_address(each, farm, sample, cluster.policies) for each in spec.addresses),
+        tuple(_address(each, farm, sample, cluster.policies, lost) for each in spec.addresses),
         tuple(NodesView(tuple(nodes), does, backends) for (does, backends), nodes in answers.items()),
         unused,
     )
@@ -123,6 +129,8 @@ def _state(raw: JsonObject) -> str:
         told = condition(raw, kind)
         if told is not None and told["status"] != "True":
             return f"{told['reason']}: {told.get('message', '')}"
+    if (told := accepted_in_part(raw)) is not None:
+        return f"{told['reason']}: {told.get('message', '')}"
     return f"programmed on {status['nodes']} nodes" if status.get("nodes") else "no status yet"
 
 
@@ -161,8 +169,10 @@ def _why_not(backend: Backend, spec: FarmSpec) -> str:
     return "meant for other nodes or zones" if backend.for_zones or backend.for_nodes else "on another node"
 
 
-def _does(here: NodeFarm) -> str:
-    """Return what a node does with new connections."""
+def _does(here: NodeFarm, *, lost: bool) -> str:
+    """Return what a node does with new connections; ``lost`` is True if other farms have addresses of it there."""
+    if lost and not here.addresses:
+        return "does not serve it: other farms have its addresses"
     if here.spec.mode == "local" and not here.suspended:
         return "the node itself answers"
     if here.refuses:
@@ -172,17 +182,22 @@ def _does(here: NodeFarm) -> str:
     return "serves"
 
 
-def _address(address: Address, farm: Farm, sample: NodeFarm | None, policies: Mapping[str, JsonObject]) -> AddressView:
+def _address(
+    address: Address, farm: Farm, sample: NodeFarm | None, policies: Mapping[str, JsonObject], losses: FarmLosses
+) -> AddressView:
     ports = address.ports or "all ports"
     ip = f"[{address.ip}]" if ":" in address.ip else address.ip
     shown = f"{ip or 'every node'}:{ports}/{farm.spec.protocol}"
+    lost = losses.of_address(address)
+    if lost.everything:
+        return AddressView(shown, address.type, "", "", lost.told)
     ranges = address.source_ranges
     admitted = f"only {', '.join(ranges[:_RANGES_SHOWN_MAX])}" if ranges else "all clients"
     if len(ranges) > _RANGES_SHOWN_MAX:
         admitted += f" and {len(ranges) - _RANGES_SHOWN_MAX} more ranges"
     if named := sorted({*address.policies, *farm.spec.policies}):
         admitted += "; policies " + ", ".join(_policy(name, policies) for name in named)
-    return AddressView(shown, address.type, admitted, _masqueraded(address, farm.spec, sample))
+    return AddressView(shown, address.type, admitted, _masqueraded(address, farm.spec, sample), lost.told)
 
 
 def _masqueraded(address: Address, spec: FarmSpec, sample: NodeFarm | None) -> str:

@@ -25,12 +25,14 @@ class NodesView:
 
 @dataclass(frozen=True)
 class AddressView:
-    """An address of a farm: who is admitted and who is masqueraded there."""
+    """An address of a farm: who is admitted and who is masqueraded there; empty if other farms have all of it."""
 
     address: str
     type: str
     admitted: str
     masqueraded: str
+    lost: str = ""
+    """Which farms have the address, or some of its ports, or on some nodes; empty if none has."""
 
 
 @dataclass(frozen=True)

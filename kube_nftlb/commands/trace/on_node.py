@@ -66,7 +66,7 @@ async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable
 async def _packet(tracer: Tracer, flow: Flow, seconds: float, probe: Probe | None) -> tuple[Packet | None, str | None]:
     """Return the packet that tells most, and what came of the probe."""
     sending = asyncio.create_task(asyncio.to_thread(probe, flow)) if probe is not None else None
-    packets = Packets()
+    packets = Packets(tracer.table)
     found = await _first_of_connection(tracer, packets, min(seconds, _PROBE_S) if probe is not None else seconds)
     return found or next(iter(packets.all), None), (await sending if sending is not None else None)
 

@@ -56,13 +56,18 @@ _PREFIX: Final = "kube-nftlb-trace-"
 
 
 def is_ours(table: str) -> bool:
-    """Return True if a table is of a trace."""
+    """Return True if a table is of a trace, also of one that another process runs."""
     return table.startswith(_PREFIX)
 
 
-def begins(event: Event) -> bool:
-    """Return True if an event is the first one of a packet."""
-    return is_ours(event.table) and event.chain.startswith(_FIRST) and event.kind == "rule" and event.rule != 0
+def is_first(event: Event) -> bool:
+    """Return True if an event is the first that a trace's table tells of a packet, of its own flow or of another."""
+    return is_ours(event.table) and event.chain.startswith(_FIRST) and event.addresses is not None
+
+
+def begins(event: Event, own: str) -> bool:
+    """Return True if an event is the first one of a packet of the flow that the table ``own`` traces."""
+    return event.table == own and is_first(event) and event.kind == "rule" and event.rule != 0
 
 
 def name(process: int) -> str:

@@ -41,3 +41,12 @@ def test_problems_are_reported(
 ) -> None:
     (told,) = judge(nodes, reports, farms).problems
     assert problem in told
+
+
+def test_nodes_that_should_have_no_agent_do_not_count() -> None:
+    windows = node("w", labels={"kubernetes.io/os": "windows"})
+    daemon_set = {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}}
+    for daemon_sets in (None, [], [daemon_set]):
+        nodes = [node(name, labels={"kubernetes.io/os": "linux"}) for name in ("a", "b")]
+        checked = judge([*nodes, windows], REPORTS, FARMS, daemon_sets)
+        assert checked == ("2 nodes have a ready agent and serve default/kubernetes", ())

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kube_nftlb.netfilter.tracing import table
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
 from kube_nftlb.netfilter.tracing.packets import Packet, Packets
 from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
@@ -24,7 +25,7 @@ def names() -> list[str]:
 
 def load(name: str) -> tuple[Packet, Rules]:
     """Return the packet of a recording, and the rules that it matched."""
-    packets, rules = Packets(), Rules()
+    packets, rules = Packets(table.name(1)), Rules()
     for line in (_FOLDER / f"{name}.txt").read_text().splitlines():
         event, expressions = _read(line)
         if event.id:
@@ -39,13 +40,13 @@ def _read(line: str) -> tuple[Event, tuple[str, ...]]:
     number, where, kind, rule, verdict, to, addresses, told = (
         "" if part == _NOTHING else part for part in line.split(_BETWEEN)
     )
-    family, table, chain = where.split(" ")
+    family, its_table, chain = where.split(" ")
     assert kind in ("rule", "policy", "return")
     at = None
     if addresses:
         source, source_port, destination, port = addresses.split(" ")
         at = Addresses(source, int(source_port), destination, int(port))
-    event = Event(int(number), family, table, chain, kind, verdict, to, int(rule or 0), at)  # type: ignore[arg-type]  # asserted above
+    event = Event(int(number), family, its_table, chain, kind, verdict, to, int(rule or 0), at)  # type: ignore[arg-type]  # asserted above
     return event, tuple(part for part in told.split("; ") if part)
 
 

@@ -59,12 +59,15 @@ def test_a_queue_is_recognized_by_the_lower_bits() -> None:
 TRACE = table.name(1)
 
 
-def first(id_: int, port: int) -> Event:
-    return Event(id_, "inet", TRACE, "first", "rule", "continue", "", 7, Addresses("c", port, "v", 80))
+OTHER_TRACE = table.name(2)
+
+
+def first(id_: int, port: int, own: str = TRACE, client: str = "c") -> Event:
+    return Event(id_, "inet", own, "first", "rule", "continue", "", 7, Addresses(client, port, "v", 80))
 
 
 def test_the_packets_of_a_trace_are_told_apart_though_the_kernel_uses_their_ids_again() -> None:
-    packets = Packets()
+    packets = Packets(TRACE)
     for event in (
         first(1, 1000),
         Event(1, "inet", TRACE, "state", "rule", "goto", table.STATE_NEW, 9),
@@ -83,6 +86,43 @@ def test_the_packets_of_a_trace_are_told_apart_though_the_kernel_uses_their_ids_
 
 
 def test_what_is_no_packets_is_ignored() -> None:
-    packets = Packets()
+    packets = Packets(TRACE)
     packets.add(Event(1, "ip", "nftlb", "filter", "policy", "accept"))
     assert packets.all == []
+
+
+def test_packets_of_another_trace_are_not_of_this_one() -> None:
+    packets = Packets(TRACE)
+    for event in (
+        first(1, 1000),
+        first(2, 2000, OTHER_TRACE, "d"),
+        Event(2, "inet", TRACE, "translated", "policy", "accept", "", 0, Addresses("d", 2000, "b", 8080)),
+        Event(2, "inet", "kube-nftlb", "refuse", "rule", "drop", "", 2),
+        # Its rule comes after ours, whose chain tells nothing of it; the packet gets another id on its way.
+        first(3, 3000, OTHER_TRACE, "d"),
+        Event(4, "inet", TRACE, table.LEFT, "policy", "accept", "", 0, Addresses("d", 3000, "b", 8080)),
+        Event(4, "inet", OTHER_TRACE, table.LEFT, "policy", "accept", "", 0, Addresses("d", 3000, "b", 8080)),
+        # The other's rule comes before ours, whose chain tells that it has no rule for the packet.
+        first(5, 5000, OTHER_TRACE, "d"),
+        Event(5, "inet", TRACE, "first", "policy", "accept", "", 0, Addresses("d", 5000, "v", 80)),
+        Event(5, "inet", "kube-nftlb", "refuse", "rule", "drop", "", 2),
+    ):
+        packets.add(event)
+    (packet,) = packets.all
+    assert packet.addresses.source_port == 1000
+    assert packet.events == [first(1, 1000)]
+    assert not packet.ended
+
+
+def test_two_traces_of_the_same_flow_have_the_same_packet() -> None:
+    for tables in ((TRACE, OTHER_TRACE), (OTHER_TRACE, TRACE)):
+        packets = Packets(TRACE)
+        for event in (
+            *(first(1, 1000, each) for each in tables),
+            *(Event(1, "inet", each, "state", "rule", "goto", table.STATE_NEW, 9) for each in tables),
+            *(Event(1, "inet", each, table.LEFT, "policy", "accept") for each in tables),
+        ):
+            packets.add(event)
+        (packet,) = packets.all
+        assert {each.table for each in packet.events} == {TRACE}
+        assert (len(packet.events), packet.opens, packet.ended) == (3, True, True)

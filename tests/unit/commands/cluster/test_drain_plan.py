@@ -88,6 +88,19 @@ def test_connections_count_once_a_node_has_counted_since_the_drain() -> None:
     assert counted.total == 3
 
 
+def test_the_count_of_a_node_that_lists_others_alone_is_not_known() -> None:
+    ours, other = {"ip": "10.244.1.2", "port": 8080, "connections": 3}, {"ip": "10.0.0.1", "connections": 9}
+    reports = [report("n1", "20", other), report("n2", "20", ours), report("n3", "20", other)]
+    for each, connections in zip(reports, (10, 4, 9), strict=True):
+        each["status"]["draining"]["connections"] = connections
+    counted = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, ["n1", "n2", "n3"], reports)
+    assert counted == Open({"n2": 3}, (), ("n1",))
+    alone = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, ["n1"], reports[:1])
+    assert (alone.total, alone.done) == (0, False)
+    alone = drain_plan.open_connections({("10.244.1.2", 8080)}, 20, ["n3"], reports[2:])
+    assert (alone.total, alone.done) == (0, True)
+
+
 def test_a_farm_says_that_a_backend_drains() -> None:
     raw = raw_service_farm(backendsFrom={"service": "web", "overrides": [{"pod": "a", "state": "drain"}]})
     assert drain_plan.says_drain(raw, "a")

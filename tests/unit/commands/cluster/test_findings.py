@@ -103,6 +103,16 @@ def test_a_node_without_an_agent_is_wrong() -> None:
     assert (finding.subject, finding.reason) == ("node bare", "NoAgent")
 
 
+def test_a_node_that_should_have_no_agent_is_not_wrong() -> None:
+    windows, left_out = raw_node("w", labels={"kubernetes.io/os": "windows"}), raw_node("v")
+    assert find(Overview([windows], [], []), NOW) == []
+    daemon_set = {"spec": {"template": {"spec": {"nodeSelector": {"pool": "a"}}}}}
+    seen = find(Overview([left_out, raw_node("in", labels={"pool": "a"})], [], [], daemon_sets=[daemon_set]), NOW)
+    assert [each.subject for each in seen] == ["node in"]
+    broken = node(told("Ready", "False", "NftlbUnreachable"))
+    assert find(Overview([raw_node()], [broken], [], daemon_sets=[daemon_set]), NOW), "an agent is there all the same"
+
+
 def test_a_node_whose_nftlb_is_away_is_wrong() -> None:
     (finding,) = found(report=node(told("Ready", "False", "NftlbUnreachable", "no answer")))
     assert (finding.reason, finding.message) == ("NftlbUnreachable", "no answer")
@@ -125,6 +135,13 @@ def test_a_pod_of_ours_that_is_not_ready_is_wrong_unless_it_ends() -> None:
     assert finding.subject == "agent kube-nftlb-system/agent-x"
     assert finding.message == "nftlb crashes (on node n1)"
     assert found(pods=[{**pod, "metadata": {**metadata, "deletionTimestamp": BEFORE}}]) == []
+
+
+@pytest.mark.parametrize("reason", ["AddressConflict", "ExternalIPRefused"])
+def test_a_farm_that_has_lost_an_address_is_wrong_though_the_rest_is_served(reason: str) -> None:
+    (finding,) = found(farm(told("Accepted", "True", reason, "b has it; the rest is served")))
+    assert (finding.reason, finding.message) == (reason, "b has it; the rest is served")
+    assert finding.todo == ADVICE[reason]  # type: ignore[index]  # a reason, as the parameters say
 
 
 def test_there_is_advice_for_every_reason_a_farm_can_have() -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster.findings import FailedHere
+from kube_nftlb.commands.cluster.losses import may_take
 from kube_nftlb.commands.cluster.service_tree import tree
 from kube_nftlb.commands.cluster.service_view import Cluster, view
 from kube_nftlb.commands.cluster.views import FarmView, ServiceView
@@ -122,6 +123,44 @@ def test_without_farms_it_says_why() -> None:
 def test_a_farm_of_another_version_does_not_hide_the_rest() -> None:
     seen = shown(raw_service_farm(mode="quantum"), raw_service_farm("web--b"))
     assert [each.state.startswith("invalid: spec.mode") for each in seen.farms] == [False, True]
+
+
+TWO_ADDRESSES = [{"ip": "10.96.0.10", "ports": "80"}, {"ip": "192.0.2.7", "ports": "80,443", "type": "ExternalIP"}]
+
+
+def test_an_address_that_another_farm_has_is_not_served() -> None:
+    thief = raw_farm("thief", owner="older", addresses=[{"ip": "192.0.2.7", "ports": "80,443"}])
+    lost = {"type": "Accepted", "status": "True", "reason": "AddressConflict", "message": "default/thief has it"}
+    (seen,) = shown(raw_service_farm(addresses=TWO_ADDRESSES, status={"conditions": [lost]}), thief).farms
+    assert seen.state == "AddressConflict: default/thief has it"
+    assert [(each.address, each.lost) for each in seen.addresses] == [
+        ("10.96.0.10:80/TCP", ""),
+        ("192.0.2.7:80,443/TCP", "default/thief has it"),
+    ]
+    assert {each.does for each in seen.nodes} == {"serves"}
+
+
+def test_a_port_that_a_farm_of_another_namespace_has_is_not_served() -> None:
+    rival = raw_farm("thief", namespace="shop", owner="older", addresses=[{"ip": "192.0.2.7", "ports": "443"}])
+    raw = raw_service_farm(addresses=TWO_ADDRESSES)
+    assert may_take([raw], NODES)(rival)
+    assert not may_take([raw], NODES)(raw_farm("other", addresses=[{"ip": "192.0.2.8", "ports": "443"}]))
+    (seen,) = view(service(), [raw], Cluster((SLICE,), NODES, {}, {}, (rival,))).farms
+    assert [(each.admitted, each.lost) for each in seen.addresses] == [
+        ("all clients", ""),
+        ("all clients", "shop/thief has port 443"),
+    ]
+
+
+def test_a_node_port_is_lost_where_its_address_is() -> None:
+    thief = raw_farm("thief", owner="older", addresses=[{"ip": "172.31.0.2", "ports": "30080"}])
+    node_port = raw_service_farm(addresses=[{"type": "NodePort", "ports": "30080"}], created="2026-06-01T00:00:00Z")
+    (seen,) = shown(node_port, thief).farms
+    assert [each.lost for each in seen.addresses] == ["default/thief has it on n2"]
+    assert {each.nodes: each.does for each in seen.nodes} == {
+        ("n1", "n3"): "serves",
+        ("n2",): "does not serve it: other farms have its addresses",
+    }
 
 
 def test_the_tree_has_all_of_it() -> None:

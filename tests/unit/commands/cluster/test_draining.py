@@ -1,0 +1,66 @@
+"""What ``drain`` does and says as it counts, with an API server in memory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.commands.cluster import draining
+from kube_nftlb.commands.cluster.asking import Target
+from kube_nftlb.commands.cluster.draining import Wishes, drain
+from kube_nftlb.kube.client import Listing
+from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, JsonObject, Resource
+from tests.builders import raw_backend, raw_farm, raw_nftlb_node
+from tests.fakes.kube import FakeKube
+
+HERE = Target(namespace="default")
+
+
+class OneNamespace(FakeKube):
+    """Refuses what is not in a namespace."""
+
+    async def list(self, resource: Resource, namespace: str | None = None, **rest: Any) -> Listing:
+        if namespace is None:
+            raise errors.KubeError(403, "Forbidden", f"cannot list {resource.plural}")
+        return await super().list(resource, namespace, **rest)
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, kube: FakeKube) -> None:
+    @asynccontextmanager
+    async def connected(_: Target) -> AsyncIterator[FakeKube]:
+        yield kube
+
+    monkeypatch.setattr(draining, "connected", connected)
+    kube.put(FARMS, farm())
+
+
+def farm() -> JsonObject:
+    return raw_farm("hand", backends=[raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")])
+
+
+async def test_who_may_not_see_nodes_drains_without_a_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = OneNamespace()
+    connect(monkeypatch, kube)
+    assert not await drain(HERE, "a", Wishes())
+    said = capsys.readouterr().err
+    assert "backend default/a drains" in said
+    assert "open connections are not counted: you may not list NftlbNodes" in said
+    (backend,) = kube.writes[0].body["spec"]["backends"]
+    assert backend == {"name": "a", "state": "drain"}
+
+
+async def test_connections_that_a_node_does_not_list_may_be_open(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube = FakeKube()
+    connect(monkeypatch, kube)
+    report = raw_nftlb_node()
+    others = [{"ip": "10.0.0.1", "port": 80, "connections": 9}]
+    report["status"]["draining"] = {"watermark": "1000", "backends": 101, "connections": 10, "busiest": others}
+    kube.put(NFTLB_NODES, report)
+    assert await drain(HERE, "a", Wishes(timeout_s=0.0))
+    assert "at least 0 connections are open: not all are known of n1" in capsys.readouterr().err
