@@ -1,10 +1,10 @@
-"""How many objects, and how large ones, one namespace may have."""
+"""The number and size of objects that one namespace may have."""
 
 from typing import NamedTuple
 
 
 class NamespaceLimits(NamedTuple):
-    """What one namespace may have."""
+    """The limits of one namespace."""
 
     service_ports: int = 1024
     """Of each Service."""

@@ -118,7 +118,7 @@ class Admission(Generic[K]):
 
 
 class _Pace:
-    """When a namespace may be read: one whose objects turn again and again must not load the API server."""
+    """Decides when a namespace may be read: one whose objects turn again and again must not load the API server."""
 
     def __init__(self) -> None:
         self._intervals: dict[str, float] = {}

@@ -17,7 +17,7 @@ from kube_nftlb.reasons import FailureReason
 
 
 class Version(NamedTuple):
-    """Which spec a farm has: another object of the same name has another uid."""
+    """The spec that a farm has: another object of the same name has another uid."""
 
     uid: str
     generation: int

@@ -49,6 +49,11 @@ class Loss(NamedTuple):
         return frozenset(conflict.lost for conflict in self.conflicts)
 
 
+def lost_listeners(loss: Loss | None) -> frozenset[Listener]:
+    """Return the listeners that a farm does not get; ``loss`` is None if it loses none."""
+    return loss.listeners if loss is not None else frozenset()
+
+
 class _Claim(NamedTuple):
     """That a farm wants a listener; the lowest claim wins."""
 

@@ -1,4 +1,4 @@
-"""Which nodes should have an agent: those that its DaemonSet selects. No I/O."""
+"""The nodes that should have an agent: those that its DaemonSet selects. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

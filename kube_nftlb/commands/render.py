@@ -16,7 +16,7 @@ from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.api.base import first_error
-from kube_nftlb.api.conflicts import FarmKey, farm_key
+from kube_nftlb.api.conflicts import FarmKey, farm_key, lost_listeners
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.listeners import Listener
@@ -167,7 +167,7 @@ def _judged(cache: Cache, raws: dict[FarmKey, JsonObject], problems: list[str], 
             problems.append(f"NftlbFarm {'/'.join(where)}: {farm.reason}: {farm.message}")
         if verdict.status == "True" and isinstance(farm, Farm):
             accepted.append(_with_backends(farm, cache))
-            lost[where] = loss.listeners if loss is not None else frozenset()
+            lost[where] = lost_listeners(loss)
     return Rendered(
         tuple(raw for _, raw in sorted(raws.items())),
         tuple(accepted),

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -137,6 +138,16 @@ class Cluster:
     def vip(self, service: str, namespace: str, family: str = "ipv4") -> str:
         ips: list[str] = self.get("service", service, namespace)["spec"]["clusterIPs"]
         return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
+
+    @contextlib.contextmanager
+    def frozen(self, component: str, node: str) -> Iterator[None]:
+        """Stop a program of a node for the block, which it does not notice."""
+        pid = self.lab.pid(component, node)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def farm(self, name: str, namespace: str) -> Any:
         return self.get("farm", name, namespace)

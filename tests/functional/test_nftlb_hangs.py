@@ -1,8 +1,6 @@
 """What goes on while nftlb hangs or is away: what keeps clients out is kept up, and all converges afterwards."""
 
 import contextlib
-import os
-import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,14 +21,8 @@ SECONDS = 15
 """nftlb counts as away when it has not answered for 5 s; the rest is for a busy machine."""
 
 
-@contextlib.contextmanager
-def hanging(cluster: Cluster, node: str) -> Iterator[None]:
-    pid = cluster.lab.pid("nftlb", node)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
+def hanging(cluster: Cluster, node: str) -> contextlib.AbstractContextManager[None]:
+    return cluster.frozen("nftlb", node)
 
 
 @contextlib.contextmanager

@@ -55,17 +55,6 @@ def node_ip(cluster: Cluster, node: str, family: str) -> str:
 
 
 @contextlib.contextmanager
-def without_agent(cluster: Cluster, node: str) -> Iterator[None]:
-    """While nobody repairs anything on a node."""
-    pid = cluster.lab.pid("agent", node)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-@contextlib.contextmanager
 def asking(cluster: Cluster, ways: list[Way]) -> Iterator[dict[Way, subprocess.Popen[str]]]:
     """Connections that wait for long, begun before the block."""
     with contextlib.ExitStack() as stack:
@@ -112,7 +101,7 @@ def goes_on(cluster: Cluster, way: Way) -> bool:
 def test_connections_wait_until_nftlb_has_rules_again(cluster: Cluster, ways: list[Way]) -> None:
     node = cluster.nodes[0]
     with contextlib.ExitStack() as stack:
-        with without_agent(cluster, node):
+        with cluster.frozen("agent", node):
             for family in ("ip", "ip6"):
                 cluster.nft(node, "delete", "table", family, "nftlb")
             processes = stack.enter_context(asking(cluster, ways))
@@ -126,7 +115,7 @@ def test_flows_from_while_all_rules_were_flushed_are_forgotten(cluster: Cluster,
     # Of IPv6 a router tells at once that there is no such address.
     own = [way for way in ways if way.where == node and way.tcp == 80 and "." in way.host]
     with contextlib.ExitStack() as stack:
-        with without_agent(cluster, node):
+        with cluster.frozen("agent", node):
             cluster.nft(node, "flush", "ruleset")
             processes = stack.enter_context(asking(cluster, own))
             assert not [way for way in ways if udp_answered(cluster, way)], "there are no rules"

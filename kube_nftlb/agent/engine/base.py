@@ -88,9 +88,6 @@ class Engine(Protocol):
     async def set_node(self, node: NodeFacts) -> None:
         """Take facts about the node."""
 
-    async def blank(self) -> bool:
-        """Return True if the kernel has nothing of this engine, and will not get it. The data plane may be away."""
-
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
@@ -114,3 +111,10 @@ class Engine(Protocol):
 
     async def aclose(self) -> str | None:
         """Finish what must not be left half-done. Return what went wrong, or None."""
+
+
+class DaemonEngine(Engine, Protocol):
+    """An engine whose daemon may be away."""
+
+    async def blank(self) -> bool:
+        """Return True if the kernel has nothing of this engine, and the daemon has nothing to load."""

@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
+from kube_nftlb.agent.engine.base import Applied, DaemonEngine, Engine, FarmChange
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import layout
@@ -30,7 +30,7 @@ class Engines:
 
     name: ClassVar[str] = "the engine"
 
-    def __init__(self, nftables: Engine, nftlb: Engine, clock: Clock) -> None:
+    def __init__(self, nftables: Engine, nftlb: DaemonEngine, clock: Clock) -> None:
         self._clock = clock
         self._nftables = nftables
         self._nftlb = nftlb
@@ -102,10 +102,6 @@ class Engines:
         """See ``Engine``."""
         for engine in self._all:
             await engine.set_node(node)
-
-    async def blank(self) -> bool:
-        """See ``Engine``."""
-        return all([await engine.blank() for engine in self._all])
 
     async def load(self) -> bool:
         """See ``Engine``."""

@@ -22,6 +22,11 @@ class NodeFacts:
     port_ips: dict[Family, tuple[str, ...]] = field(default_factory=dict)
     pod_cidrs: dict[Family, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def all_port_ips(self) -> tuple[str, ...]:
+        """The addresses that node ports listen on, of both families."""
+        return tuple(ip for ips in self.port_ips.values() for ip in ips)
+
 
 def family_of(ip: IpAddress | IpNetwork) -> Family:
     """Return the family of an address or network."""

@@ -48,7 +48,7 @@ class NodeWatch:
 
     def health_check_hosts(self) -> tuple[str, ...]:
         """Return the addresses for healthCheckNodePorts: those of node ports, or all while none is known."""
-        return tuple(ip for ips in self._facts().port_ips.values() for ip in ips) or (ALL_ADDRESSES,)
+        return self._facts().all_port_ips or (ALL_ADDRESSES,)
 
     def _tell(self) -> None:
         if not self._own_node.known or self._service_cidrs is None:

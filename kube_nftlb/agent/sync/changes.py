@@ -1,6 +1,6 @@
 """Turn decisions into changes for the engine. Pure: no I/O."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import NodeFarm, Programmed
@@ -9,7 +9,7 @@ from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
 from kube_nftlb.agent.table import farm_options, layout, source_ranges
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import FarmKey, lost_listeners
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
@@ -49,7 +49,7 @@ class Changes:
                 policies_after=self.rules(key, name, then),
             )
         if isinstance(decision, Keep) and decision.is_engine_away and facts.farm is not None:
-            farm = node_farm(facts.farm, facts.node, facts.links, _lost(facts))
+            farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
             policies = self.rules(key, name, now | frozenset(farm.listeners))
             # A new agent does not know what the farm had, and its engine cannot tell.
             overlay = source_ranges.renewed(owned, farm) if owned else self._whole(name, farm)
@@ -86,11 +86,7 @@ class Changes:
             return None, refused if restricted or programmed.refuses else Contents()
         if facts.rules_refused is not None:
             return None, refused
-        farm = node_farm(facts.farm, facts.node, facts.links, _lost(facts))
+        farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
         possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
         overlay = self._overlay(farm) | farm_options.contents(possible, name, programmed.listeners)
         return farm, (overlay | refused) if programmed.refuses else overlay
-
-
-def _lost(facts: Facts) -> Collection[Listener]:
-    return facts.loss.listeners if facts.loss is not None else ()

@@ -14,7 +14,7 @@ from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm, without
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.api.conflicts import Conflict, Loss
+from kube_nftlb.api.conflicts import Conflict, Loss, lost_listeners
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.reasons import FailureReason
@@ -117,7 +117,7 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw()
     if facts.missing_feature is not None:
         return Keep(_problem(farm, "KernelFeatureMissing", facts.missing_feature))
-    served = node_farm(farm, facts.node, facts.links, facts.loss.listeners if facts.loss is not None else ())
+    served = node_farm(farm, facts.node, facts.links, lost_listeners(facts.loss))
     if (blocker := _blocker(served, facts.links, unsupported)) is None:
         return Serve(served, lost)
     problem = _problem(farm, blocker.reason, blocker.message)

@@ -116,16 +116,12 @@ class FarmIndex:
     def set_node(self, node: NodeFacts) -> None:
         """Replace the facts about the node, on which all farms depend."""
         self.node = node
-        self._conflicts.set_nodes(self._node_ips, self._port_ips)
+        self._conflicts.set_nodes(self._node_ips, self.node.all_port_ips)
 
     def set_node_ips(self, ips: Collection[str]) -> set[FarmKey]:
         """Replace the addresses of all nodes."""
         self._node_ips = ips
-        return self._conflicts.set_nodes(ips, self._port_ips)
-
-    @property
-    def _port_ips(self) -> list[str]:
-        return [ip for ips in self.node.port_ips.values() for ip in ips]
+        return self._conflicts.set_nodes(ips, self.node.all_port_ips)
 
     def measure(self, keys: Iterable[FarmKey]) -> set[FarmKey]:
         """Count the elements of farms. Return the others that fit the limit of their namespace no more, or again."""

@@ -1,4 +1,4 @@
-"""What is wrong in a cluster, and since when: from Nodes, NftlbNodes, farms, and the programs' own objects. No I/O."""
+"""Findings of what is wrong in a cluster: from Nodes, NftlbNodes, farms, and the programs' own objects. No I/O."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What farms lose to others on each node, as the agents judge it. No I/O."""
+"""The listeners that farms lose to others on each node, as the agents judge it. No I/O."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _NODES_NAMED_MAX = 3
 
 
 class AddressLoss(NamedTuple):
-    """Which farms have an address, or part of it, as a sentence; empty if none has."""
+    """The farms that have an address, or part of it, as a sentence; empty if none has."""
 
     told: str = ""
     everything: bool = False
@@ -70,7 +70,7 @@ class Losses:
     def __init__(self, farms: Iterable[JsonObject], nodes: Sequence[NodeFacts]) -> None:
         self._nodes = nodes
         self._conflicts = Conflicts()
-        self._everywhere = [ip for facts in nodes for ip in _port_ips(facts)]
+        self._everywhere = [ip for facts in nodes for ip in facts.all_port_ips]
         self._conflicts.set_nodes(self._everywhere)
         for raw in farms:
             if isinstance(farm := parse(raw), Farm):
@@ -83,7 +83,7 @@ class Losses:
     def _on(self, facts: NodeFacts, farm: Farm) -> tuple[Conflict, ...]:
         if not all(each.ip for each in farm.spec.addresses):
             # Which addresses a node port has differs from node to node.
-            self._conflicts.set_nodes(self._everywhere, _port_ips(facts))
+            self._conflicts.set_nodes(self._everywhere, facts.all_port_ips)
         loss = self._conflicts.get(farm_key(farm))
         return loss.conflicts if loss is not None else ()
 
@@ -92,7 +92,7 @@ def may_take(farms: Iterable[JsonObject], nodes: Iterable[NodeFacts]) -> Callabl
     """Return a function that returns True for a farm that may want an address of these farms."""
     ips = {ip for raw in farms for ip in _ips(raw)}
     if "" in ips:
-        ips.update(ip for facts in nodes for ip in _port_ips(facts))
+        ips.update(ip for facts in nodes for ip in facts.all_port_ips)
     # Node ports are on the addresses of nodes.
     ips.add("")
     return lambda raw: any(ip in ips for ip in _ips(raw))
@@ -101,7 +101,3 @@ def may_take(farms: Iterable[JsonObject], nodes: Iterable[NodeFacts]) -> Callabl
 def _ips(raw: JsonObject) -> Iterator[str]:
     """Yield the addresses of a farm; that of node ports is empty."""
     return (each.get("ip", "") for each in (raw.get("spec") or {}).get("addresses") or ())
-
-
-def _port_ips(facts: NodeFacts) -> list[str]:
-    return [ip for ips in facts.port_ips.values() for ip in ips]

@@ -1,4 +1,4 @@
-"""What a bug report may contain: objects without the words of others, texts without names or addresses. No I/O."""
+"""The contents of a bug report: objects without the words of others, texts without names or addresses. No I/O."""
 
 import hashlib
 import ipaddress

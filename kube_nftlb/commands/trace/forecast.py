@@ -11,7 +11,7 @@ from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.table import layout, traffic_policy
 from kube_nftlb.agent.table.policy_references import references
 from kube_nftlb.agent.table.policy_sets import policy
-from kube_nftlb.api.conflicts import Conflict, Conflicts, FarmKey, Loss, farm_key
+from kube_nftlb.api.conflicts import Conflict, Conflicts, FarmKey, Loss, farm_key, lost_listeners
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.listeners import Listener
@@ -68,7 +68,7 @@ def forecast(flow: Flow, protocol: Protocol, objects: Objects) -> Passage:
 def _owner(objects: Objects, listener: Listener, facts: NodeFacts) -> tuple[Farm | None, Losses]:
     """Return the farm that has a listener, and what the farms that want it lose."""
     conflicts = Conflicts()
-    conflicts.set_nodes((), [ip for ips in facts.port_ips.values() for ip in ips])
+    conflicts.set_nodes((), facts.all_port_ips)
     farms = [farm for raw in objects.farms if isinstance(farm := parse(raw), Farm)]
     for farm in farms:
         conflicts.put(farm)
@@ -79,8 +79,7 @@ def _owner(objects: Objects, listener: Listener, facts: NodeFacts) -> tuple[Farm
 
 
 def _served(farm: Farm, facts: NodeFacts, losses: Losses) -> NodeFarm:
-    loss = losses.get(farm_key(farm))
-    return node_farm(farm, facts, None, loss.listeners if loss is not None else ())
+    return node_farm(farm, facts, None, lost_listeners(losses.get(farm_key(farm))))
 
 
 def _conflict(loss: Loss, listener: Listener) -> Conflict:
@@ -185,7 +184,7 @@ def _is_of_node(client: str, facts: NodeFacts) -> bool:
 
 
 def _is_node(client: str, facts: NodeFacts) -> bool:
-    return any(client in ips for ips in facts.port_ips.values())
+    return client in facts.all_port_ips
 
 
 def _is_outside(served: NodeFarm, listener: Listener) -> bool:

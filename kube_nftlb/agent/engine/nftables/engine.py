@@ -112,10 +112,6 @@ class NftablesEngine:
         ranges = {"ip": node.pod_cidrs.get("ipv4", ()), "ip6": node.pod_cidrs.get("ipv6", ())}
         await self._store.set_local_pods({family: tuple(ranges[family]) for family in layout.FAMILIES})
 
-    async def blank(self) -> bool:
-        """See ``Engine``. What the kernel has of it is always known."""
-        return not self._store.placements
-
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:

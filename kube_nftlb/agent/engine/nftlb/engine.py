@@ -127,7 +127,7 @@ class NftlbEngine:
         """See ``Engine``. It is the agent table that depends on the node."""
 
     async def blank(self) -> bool:
-        """See ``Engine``. nftlb may load what is in its start-up file at any time."""
+        """See ``DaemonEngine``. nftlb may load what is in its start-up file at any time."""
         return not self._startup_file.has_farms() and not await self.verifier.has_rules()
 
     async def load(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which farm makes nftlb end: learned from the requests that it had when it did.
+"""The farms that make nftlb end: learned from the requests that it had when it did.
 
 A farm that nftlb had when it ended is a suspect: it is sent alone, and after all others, for which it waits half a
 minute at most. If nftlb then ends again, the farm is left out for an hour.

@@ -1,4 +1,4 @@
-"""What an nftlb without this project's patches cannot do without harm to other farms (docs/nftlb-defects.md). Pure.
+"""The steps that an nftlb without our patches cannot do without harm to other farms (docs/nftlb-defects.md). Pure.
 
 With the patches nothing here is asked: a step changes one farm, and nothing else in the kernel. Without them nftlb has
 to write all its rules anew after some steps (``Mirror``), or gets a farm as a new one (``plan``).
