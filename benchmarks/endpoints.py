@@ -57,7 +57,7 @@ class _Extent(NamedTuple):
 
 
 _SHORT = _Extent((10, 100), 3, 10, 200)
-_FULL = _Extent((10, 100, 1000), 6, 60, 1000)
+_FULL = _Extent((10, 100, 1000), 6, 180, 1000)
 
 
 class _Place(NamedTuple):
@@ -160,7 +160,7 @@ async def _cost_of_changes(records: Records, place: _Place, seconds: int) -> Non
     await asyncio.sleep(_STATUSES_REST_AFTER_S)
     quiet = await _spent(place, seconds)
     async with cluster.steady_change(place.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
-        # The first statuses of each farm follow at once, later ones once a minute.
+        # The first statuses of each farm follow at once, later ones once in three minutes, which is what is measured.
         await asyncio.sleep(_STATUSES_REST_AFTER_S)
         busy = await _spent(place, seconds)
     changes = seconds * cluster.CHANGES_PER_S

@@ -86,7 +86,7 @@ async def place_of(subject: Subject, numbers: tuple[int, ...]) -> AsyncIterator[
                     await _set_up(place, number)
                 for where, settings in _SETTINGS.items():
                     for key, value in settings.items():
-                        lab.inside(where, lambda key=key, value=value: _set(key, value))  # type: ignore[misc]
+                        lab.inside(where, lambda key=key, value=value: _set(key, value))  # type: ignore[misc]  # bound loop variables
                 yield place
     finally:
         await asyncio.to_thread(lab.down)

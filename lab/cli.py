@@ -23,9 +23,9 @@ app = typer.Typer(
 pod_app = typer.Typer(no_args_is_help=True, help="Set the readiness of a pod, as its probe would.")
 app.add_typer(pod_app, name="pod")
 
-Proxy = Enum("Proxy", {name: name for name in programs.PROXIES}, type=str)  # type: ignore[misc]
+Proxy = Enum("Proxy", {name: name for name in programs.PROXIES}, type=str)  # type: ignore[misc]  # the names are data
 
-Runtime = Enum("Runtime", {name: name for name in components.RUNTIMES}, type=str)  # type: ignore[misc]
+Runtime = Enum("Runtime", {name: name for name in components.RUNTIMES}, type=str)  # type: ignore[misc]  # the names are data
 
 Node = Annotated[str | None, typer.Argument(help="For example node-1. Default: all nodes.")]
 Kubernetes = Annotated[

@@ -112,8 +112,8 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     )
 
     async def remembered() -> list[tuple[str, int]]:
-        found = await engine.reader.sessions(table, "persist-web--http")  # type: ignore[arg-type]
-        return [(encoding.session_text(persistence, table, key), mark) for key, mark in found.items()]  # type: ignore[arg-type]
+        found = await engine.reader.sessions(table, "persist-web--http")  # type: ignore[arg-type]  # one of two
+        return [(encoding.session_text(persistence, table, key), mark) for key, mark in found.items()]  # type: ignore[arg-type]  # one of two
 
     await bring(engine, bystander, "bystander")
     await bring(engine, farm(**_translated(changes, family)))

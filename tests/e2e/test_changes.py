@@ -65,7 +65,7 @@ def test_the_mode_dsr_reaches_containers(cluster: RealCluster, namespace: str) -
     annotation = {"service.kubernetes.io/kube-nftlb-load-balancer-mode": "dsr"}
     service = my_service(namespace, annotation)
     # In this mode nothing translates ports.
-    service["spec"] = {**service["spec"], "ports": [{"name": "http", "port": 8080}]}  # type: ignore[dict-item]
+    service["spec"] = {**service["spec"], "ports": [{"name": "http", "port": 8080}]}  # type: ignore[dict-item]  # JSON
     cluster.apply(service)
     cluster.farm_has("my-service--http", namespace, ready=2)
     vip = cluster.vip("my-service", namespace)

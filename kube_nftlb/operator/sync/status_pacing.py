@@ -31,9 +31,11 @@ class StatusTiming:
     """The maximum rate of such writes for all farms: a rolling update changes the endpoints of thousands."""
     endpoints_burst: int = 4
     """The number of such writes of one farm in a row. After them there is one for each ``refill_s``: to the API server
-    a status costs three times as much as the change of the EndpointSlice that it follows.
+    a status costs three times as much as the change of the EndpointSlice that it follows, and all nodes get it.
     """
-    refill_s: float = 60.0
+    refill_s: float = 180.0
+    settled_s: float = 30.0
+    """After how long without a change the status of a farm that has had its writes follows all the same."""
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ class StatusPacing:
         everywhere = all(condition.reason != "EndpointsPending" for condition in status.conditions)
         due = min(latest, pending.changed_at + timing.quiet_s) if everywhere else latest
         spent_until = self._free_at.get(farm.key, now) - (timing.endpoints_burst - 1) * timing.refill_s
-        due = max(due, written_at + timing.interval_s, spent_until)
+        due = max(due, written_at + timing.interval_s, min(spent_until, pending.changed_at + timing.settled_s))
         if due <= now and pending.turn is None:
             # Each waits for a turn of its own: if all waited for the next one, all would be looked at for each write.
             pending.turn = max(now, self._next_turn)

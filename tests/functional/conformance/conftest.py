@@ -92,7 +92,7 @@ def service(bed: Testbed) -> Iterator[Callable[..., Service]]:
     made: list[Service] = []
 
     def make(**options: object) -> Service:
-        made.append(bed.add_service(**options))  # type: ignore[arg-type]
+        made.append(bed.add_service(**options))  # type: ignore[arg-type]  # passed on as given
         return made[-1]
 
     yield make
@@ -121,7 +121,7 @@ def start(bed: Testbed) -> Iterator[Callable[..., Pod]]:
 
     def make(node: str | None, name: str | None = None, **options: object) -> Pod:
         made.append(name or bed.new_name("pod"))
-        bed.start_pod(made[-1], node, **{"ports": server_ports(), **options})  # type: ignore[arg-type]
+        bed.start_pod(made[-1], node, **{"ports": server_ports(), **options})  # type: ignore[arg-type]  # passed on as given
         return bed.pod(made[-1])
 
     yield make

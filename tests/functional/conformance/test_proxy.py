@@ -42,7 +42,7 @@ def test_health_of_the_proxy(bed: Testbed, family: str) -> None:
     """should check kube-proxy urls (A44, A45)"""
     for node in bed.nodes:
         ask = partial(bed.status_of, CLIENT, bed.node_ip(node, family), HEALTHZ_PORT, "/healthz")
-        eventually(lambda ask=ask: ask() == 200, f"the proxy of {node} is healthy")  # type: ignore[misc]
+        eventually(lambda ask=ask: ask() == 200, f"the proxy of {node} is healthy")  # type: ignore[misc]  # a bound loop variable
         _, headers, body = bed.http(CLIENT, bed.node_ip(node, family), HEALTHZ_PORT, "/healthz")
         assert headers["content-type"].startswith("application/json")
         assert body["nodeEligible"] is True

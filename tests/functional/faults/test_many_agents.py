@@ -176,7 +176,7 @@ def cost(meter: Meter, cluster: Cluster, quiet: Spent, change: Callable[[int], d
     before, began = meter.read(), time.monotonic()
     for number in range(CHANGES):
         wanted = change(number)
-        eventually(lambda wanted=wanted: everywhere(cluster, **wanted), f"all nodes have {wanted}", WITHIN_S)  # type: ignore[misc]
+        eventually(lambda wanted=wanted: everywhere(cluster, **wanted), f"all nodes have {wanted}", WITHIN_S)  # type: ignore[misc]  # a bound loop variable
         # Each node tells of it within seconds of the others.
         time.sleep(SETTLED_S)
     return without(meter.read() - before, quiet, (time.monotonic() - began) / QUIET_S)

@@ -191,3 +191,13 @@ def test_a_farm_whose_endpoints_never_rest_is_written_less_and_less() -> None:
     assert written[:3] == [1, 3, 5]
     assert [later - earlier for earlier, later in itertools.pairwise(written[3:])] == [60] * (len(written) - 4)
     assert len(written) == 7
+
+
+def test_a_status_follows_the_last_change_soon_however_many_were_written_before() -> None:
+    timing = StatusTiming(quiet_s=1, interval_s=0, endpoints_burst=1, refill_s=600, settled_s=30)
+    pacing, web = StatusPacing(timing), settled()
+    pacing.wait_s(web, followed(web, 2), 0)
+    pacing.written(web.key, 0)
+    assert pacing.wait_s(web, followed(web, 3), 5) == 30
+    assert pacing.wait_s(web, followed(web, 4), 20) == 30
+    assert pacing.wait_s(web, followed(web, 4), 40) == 10
