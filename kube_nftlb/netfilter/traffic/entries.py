@@ -5,7 +5,6 @@ node may have hundreds of thousands of entries. Attributes are named as in linux
 """
 
 import ipaddress
-import socket
 import struct
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ DESTINATION_TRANSLATED: Final = 1 << 5
 NEW: Final = 1 << 8 | 0
 """The type of an event of a new connection, and of an entry in a dump."""
 ENDED: Final = 1 << 8 | 2
-PROTOCOLS: Final = {socket.IPPROTO_TCP: "TCP", socket.IPPROTO_UDP: "UDP", socket.IPPROTO_SCTP: "SCTP"}
+_TCP: Final = 6
+PROTOCOLS: Final = {_TCP: "TCP", 17: "UDP", 132: "SCTP"}
+"""By their numbers (IANA)."""
 
 _ORIGINAL, _REPLY, _PROTOCOL_INFO, _SENT, _ANSWERED, _IDENTITY = 1, 2, 4, 9, 10, 12
 _BYTES: Final = 2
@@ -100,7 +101,7 @@ def entry(data: bytes, start: int, end: int) -> Entry | None:
     if not translated or not (flow := _flow(original, told.get(_REPLY, b""))):
         return None
     state = told.get(_PROTOCOL_INFO, b"")[_TCP_STATE]
-    is_open = not state or flow[0] != socket.IPPROTO_TCP or state[0] in _TCP_OPEN
+    is_open = not state or flow[0] != _TCP or state[0] in _TCP_OPEN
     # The kernel's number alone, of 32 bits, is not unique among so many.
     identity = hash((told.get(_IDENTITY), original))
     return Entry(identity, flow, is_open, _bytes(told.get(_SENT, b"")), _bytes(told.get(_ANSWERED, b"")))
