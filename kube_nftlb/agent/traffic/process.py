@@ -42,6 +42,9 @@ async def run(add: Callable[[Report], None]) -> None:
             # Whatever it is: the agent has more important work.
             _log.exception("cannot count traffic, starting again", seconds=_RETRY_S)
         finally:
+            if process.stdin is not None:
+                # It ends with its standard input, also where it is not our own child.
+                process.stdin.close()
             if process.returncode is None:
                 process.kill()
                 await process.wait()

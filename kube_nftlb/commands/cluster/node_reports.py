@@ -49,6 +49,9 @@ class NodeReports:
         try:
             await self._read(node, process)
         finally:
+            if process.stdin is not None:
+                # It ends with its standard input, also where it is not our own child.
+                process.stdin.close()
             if process.returncode is None:
                 process.kill()
                 await process.wait()

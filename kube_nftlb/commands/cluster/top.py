@@ -26,7 +26,7 @@ from kube_nftlb.kube.resources import FARMS, NODES, PODS, JsonObject
 _NODES_MAX: Final = 32
 """Each is a connection to the API server, and a process here and there."""
 _FARMS_EVERY_S: Final = 15.0
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 60.0
 _AROUND_ROWS: Final = 4
 """Lines of the terminal that are not for farms."""
 _COLUMNS: Final = ("FARM", "NEW/S", "OPEN", "SENT/S", "ANSWERED/S", "NODES")
