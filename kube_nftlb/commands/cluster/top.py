@@ -110,6 +110,7 @@ async def _once(seen: NodeReports, names: Sequence[str], farms: Farms, namespace
         terminal.show_json(top_farms.document(rows, seen.reports, problems))
         return
     terminal.show(_page(rows, seen, wishes, sys.maxsize))
+    sys.stdout.flush()
     for sentence in _sentences(seen, problems):
         terminal.note(sentence)
 
