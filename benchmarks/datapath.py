@@ -111,7 +111,7 @@ async def _packet_rounds(records: Records, places: list[Place], rounds: int, oth
         for place in places:
             name, address = next(iter((await cluster.pods_of(place.kube, app_of(10))).items()))
             listener = stack.enter_context(packets.server(place.lab, f"default/{name}"))
-            targets += [(target, listener) for target in await _packet_targets(place, address)]
+            targets += [(target, listener) for target in await packet_targets(place, address)]
         keys = {"others": others}
         for number, (target, listener) in interleaved(targets, rounds):
             for metric, sample in (
@@ -121,7 +121,8 @@ async def _packet_rounds(records: Records, places: list[Place], rounds: int, oth
                 records.add(SCENARIO, target.name, metric, "ns", sample, **keys, round=number)
 
 
-async def _packet_targets(place: Place, address: str) -> list[packets.Target]:
+async def packet_targets(place: Place, address: str) -> list[packets.Target]:
+    """Create Services for single packets, with one server, and return their addresses."""
     name = place.subject.name
     if name == NONE:
         vip = _packets_vip("")

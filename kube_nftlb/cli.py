@@ -289,6 +289,20 @@ def render(
         raise typer.Exit(_REJECTED)
 
 
+@app.command(hidden=True)
+def node_traffic(
+    every: Annotated[float, typer.Option(min=0.5, max=60, help="Seconds between reports.")] = 2,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long to count.")] = 60,
+) -> None:
+    """Count the connections that this node translates, a line of JSON for each report: `kubectl nftlb top` asks so."""
+    from kube_nftlb.netfilter.traffic import counting
+
+    try:
+        counting.run(every, seconds)
+    except OSError as error:
+        raise errors.UsageError(f"cannot count connections: {error}") from error
+
+
 cluster.add_to(app)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from kube_nftlb import errors
+from kube_nftlb import errors, label_selector
 from kube_nftlb.environment import (
     IpNetwork,
     ListenAddress,
@@ -19,6 +19,7 @@ from kube_nftlb.environment import (
     server_addresses,
     words,
 )
+from kube_nftlb.label_selector import LabelSelector
 from kube_nftlb.limits import NamespaceLimits
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -33,6 +34,7 @@ _DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nft
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
 _HELPERS = ("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp")
 _MONTH_S = 30 * 86400
+_PER_FARM = "KUBE_NFTLB_METRICS_PER_FARM"
 _SWITCH = {"on": True, "off": False}
 _LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
 
@@ -228,6 +230,8 @@ class ConntrackSettings:
     Otherwise they reach clients untranslated, who reset the connection. Corresponds to kube-proxy's
     --conntrack-tcp-be-liberal.
     """
+    count_bytes: bool
+    """Count the bytes of connections from then on, as metrics of farms need; False keeps the kernel's setting."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -240,6 +244,35 @@ class ConntrackSettings:
             ),
             tcp_close_wait_s=number(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=_MONTH_S),
             tcp_be_liberal=choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
+            count_bytes=choice(environ, _PER_FARM, "off", _SWITCH),
+        )
+
+
+@dataclass(frozen=True)
+class TrafficSettings:
+    """Settings of the metrics of farms and backends."""
+
+    farms: int
+    """KUBE_NFTLB_METRICS_FARMS_MAX: how many farms have series on a node, 1 to 1000 (20)."""
+    backends: int
+    """KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX: how many backends of each have, 0 to 100 (10)."""
+    selector: LabelSelector
+    """KUBE_NFTLB_METRICS_FARM_SELECTOR: label selector of these farms (all)."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self | None:
+        """Read the settings; None if KUBE_NFTLB_METRICS_PER_FARM is off, the default. Raises UsageError."""
+        if not choice(environ, _PER_FARM, "off", _SWITCH):
+            return None
+        selector = environ.get("KUBE_NFTLB_METRICS_FARM_SELECTOR") or ""
+        try:
+            parsed = label_selector.parse(selector)
+        except ValueError as error:
+            raise errors.UsageError(f"KUBE_NFTLB_METRICS_FARM_SELECTOR={selector!r}: {error}") from None
+        return cls(
+            number(environ, "KUBE_NFTLB_METRICS_FARMS_MAX", 20, low=1, high=1000),
+            number(environ, "KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX", 10, low=0, high=100),
+            parsed,
         )
 
 
@@ -266,6 +299,8 @@ class AgentSettings(CommonSettings):
     family without a CIDR, all addresses of that family.
     """
     conntrack: ConntrackSettings
+    traffic: TrafficSettings | None
+    """KUBE_NFTLB_METRICS_PER_FARM: on or off. If on, the busiest farms and their backends have series (off)."""
     namespace: str
     """KUBE_NFTLB_NAMESPACE: namespace of the agent's DaemonSet (kube-nftlb-system)."""
     daemon_set: str | None
@@ -303,6 +338,7 @@ class AgentSettings(CommonSettings):
                 None if (environ.get(ports) or "primary") == "primary" else networks(environ, ports, "")
             ),
             conntrack=ConntrackSettings.from_environment(environ),
+            traffic=TrafficSettings.from_environment(environ),
             namespace=namespace(environ),
             daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or None,
             limits=limits(environ),

@@ -194,8 +194,8 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 def _essence(raw: Json) -> Json:
-    """Return the metadata that changes with what the agent reads: spec has a generation, ownerReferences have none."""
-    return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences")}
+    """Return the metadata that changes with what the agent reads: spec has a generation, the others have none."""
+    return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences", "labels")}
 
 
 def parse(raw: Json) -> Farm | Problem:

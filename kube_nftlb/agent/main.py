@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from contextlib import AsyncExitStack
 
 import structlog
@@ -21,6 +22,8 @@ from kube_nftlb.agent.status.drains import Drains
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.traffic import process as traffic
+from kube_nftlb.agent.traffic.series import TrafficSeries
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
@@ -85,6 +88,9 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(events.run(), name="events"),
             asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
         ]
+        if settings.traffic is not None:
+            series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
+            tasks.append(asyncio.create_task(traffic.run(series.add), name="traffic"))
         if settings.proxy_mode_address is not None:
             serving = serve_when_free(proxy_mode, settings.proxy_mode_address, what="proxy mode")
             tasks.append(asyncio.create_task(serving, name="proxy-mode"))

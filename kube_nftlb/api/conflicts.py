@@ -172,6 +172,13 @@ class Conflicts:
             self._losses[key] = self._loss(claims)
         return self._losses[key]
 
+    def owner(self, listener: Listener) -> FarmKey | None:
+        """Return the farm that has a listener, or its address as a whole; None if none has."""
+        address = self._address(listener.ip)
+        if address.owner is None and not self._wanting(listener):
+            return None
+        return self._owner(listener, address).key
+
     def _loss(self, claims: tuple[_Claim, ...]) -> Loss | None:
         lost: list[Conflict] = []
         kept = 0

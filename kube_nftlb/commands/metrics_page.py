@@ -15,8 +15,9 @@ The operator and each agent serve `/metrics` on port 9195, in Prometheus' text f
 - Alert rules: [kube-nftlb.yaml](../charts/kube-nftlb/alerts/kube-nftlb.yaml)
 - Prometheus that discovers operator and agents: [prometheus.yaml](../examples/prometheus/prometheus.yaml)
 
-No label has a value per Service, farm, node or client. `kubectl get farms -o wide` and `kubectl describe nftlbnode`
-show which farm failed, and why. The usual `process_...` metrics of Prometheus clients are there too.
+No label has a value per Service, farm, node or client, but for the series of [single farms](#farms-and-backends),
+which are off by default. `kubectl get farms -o wide` and `kubectl describe nftlbnode` show which farm failed, and
+why. The usual `process_...` metrics of Prometheus clients are there too.
 """
 
 _SECTIONS: tuple[tuple[str, str, tuple[metrics.Program, ...]], ...] = (
@@ -24,6 +25,32 @@ _SECTIONS: tuple[tuple[str, str, tuple[metrics.Program, ...]], ...] = (
     ("Operator", "With several replicas, only the leader has the metrics of the cluster.", ("operator",)),
     ("Operator and agent", "", metrics.PROGRAMS),
 )
+
+_FARMS = """## Farms and backends
+
+`metrics.perFarm.enabled` of the chart has each agent export the traffic of the busiest farms of its node. `kubectl
+nftlb top` [shows it](operations.md#a-service-has-too-much-traffic-or-too-little) of all farms, live, also without
+that.
+
+- **What is counted**: the connections that a node translates to a backend, from conntrack, with both engines. So a
+  connection counts on one node only, the one that its client uses. New connections, and the bytes of those that end,
+  come from the kernel's events of connections; open connections and their bytes from its table, which is read every 5
+  seconds, or less often where that takes more than half a second. Farms in mode dsr, stlsdnat or local have no
+  series: the node translates nothing for them.
+- **Bytes** are those of packets, with their IP headers. The kernel counts them if `net.netfilter.nf_conntrack_acct`
+  is 1, which the agents set, and only of connections that were opened since.
+- **Bounds**: `farms` farms have series on a node, and `backends` backends of each. They are chosen by their shares of
+  the new connections, of the open connections and of the bytes of the node, with a half-life of a minute. What is
+  chosen keeps its series for at least 5 minutes, and loses them only to what is twice as busy, or when it is deleted.
+  Counters start at 0 when it is chosen again. `selector` chooses among the farms, by their labels, such as
+  `kube-nftlb.io/service=web`, or by namespace, as with `kubernetes.io/metadata.name in (a,b)`. So a node has at most
+  `4 * farms * (1 + backends)` such series, whatever tenants do.
+- **Limits**: the process that counts reports the 1,024 busiest listeners and 100 backends of each. If events come
+  faster than it can count, `kube_nftlb_traffic_events_lost_total` rises; if they take more than a quarter of a
+  processor, it does without them for a minute. Most connections that end meanwhile are found in the table, where they
+  stay for 10 seconds or more.
+- **Who sees it**: whoever reaches port 9195 of a node sees the names of these farms, their namespaces and pods.
+@COST@"""
 
 _KUBE_PROXY = (
     ("sync_proxy_rules_duration_seconds", "kube_nftlb_sync_duration_seconds"),
@@ -46,13 +73,18 @@ def page() -> str:
     parts = [_HEAD]
     for title, sentence, programs in _SECTIONS:
         text = f"{sentence}\n\n" if sentence else ""
-        rows = _rows(series for series in metrics.SERIES if series.programs == programs)
+        rows = _rows(each for each in metrics.SERIES if each.programs == programs and not _of_farms(each))
         parts.append(f"## {title}\n\n{text}{rows}")
+    parts.append(f"{_FARMS}\n{_rows(filter(_of_farms, metrics.SERIES))}")
     compared = table(
         ("kube-proxy (`kubeproxy_`...)", "kube-nftlb"), ((theirs, code(ours)) for theirs, ours in _KUBE_PROXY)
     )
     parts.append(f"## Coming from kube-proxy\n\nThe closest equivalent of each of its metrics:\n\n{compared}")
     return "\n".join(parts)
+
+
+def _of_farms(series: metrics.Series) -> bool:
+    return series.name.startswith(("kube_nftlb_farm_", "kube_nftlb_backend_", "kube_nftlb_traffic_"))
 
 
 def _rows(series: Iterable[metrics.Series]) -> str:

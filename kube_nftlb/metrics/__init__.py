@@ -1,6 +1,7 @@
 """All metrics of operator and agent, each declared here and nowhere else.
 
-No label has a value per Service, farm, node or client, so that the number of series does not grow with the cluster.
+No label has a value per Service, farm, node or client, so that the number of series does not grow with the cluster; but
+for those of ``traffic``, of which an agent exports a limited number, and none by default.
 docs/metrics.md is generated from the declarations.
 """
 
@@ -49,10 +50,24 @@ from kube_nftlb.metrics.operator import (
 )
 from kube_nftlb.metrics.page import Page
 from kube_nftlb.metrics.registry import PROGRAMS, SERIES, Program, Series, Values, set_states
+from kube_nftlb.metrics.traffic import (
+    BACKEND_BYTES,
+    BACKEND_CONNECTIONS,
+    BACKEND_OPEN_CONNECTIONS,
+    FARM_BYTES,
+    FARM_CONNECTIONS,
+    FARM_OPEN_CONNECTIONS,
+    TRAFFIC_EVENTS_LOST,
+    TRAFFIC_FARMS,
+    TRAFFIC_READING_SECONDS,
+)
 
 __all__ = [
     "API_REQUESTS",
     "BACKENDS",
+    "BACKEND_BYTES",
+    "BACKEND_CONNECTIONS",
+    "BACKEND_OPEN_CONNECTIONS",
     "BUILD_INFO",
     "CONNTRACK_ENTRIES",
     "CONNTRACK_LIMIT",
@@ -66,6 +81,9 @@ __all__ = [
     "FARMS_FAILED",
     "FARMS_REFUSED",
     "FARMS_WITHOUT_LOCAL_BACKENDS",
+    "FARM_BYTES",
+    "FARM_CONNECTIONS",
+    "FARM_OPEN_CONNECTIONS",
     "FARM_STATUSES_WRITTEN",
     "FARM_WRITE_RETRIES",
     "KERNEL_COMPARISONS",
@@ -94,6 +112,9 @@ __all__ = [
     "SERVICE_SYNC_SECONDS",
     "STALE_CONNECTIONS_REMOVED",
     "SYNC_SECONDS",
+    "TRAFFIC_EVENTS_LOST",
+    "TRAFFIC_FARMS",
+    "TRAFFIC_READING_SECONDS",
     "WATCH_FAILURES",
     "WATCH_RESTARTS",
     "Page",

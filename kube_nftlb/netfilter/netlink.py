@@ -24,7 +24,7 @@ SET_CONNECTION = _CONNTRACK | 0
 GET_CONNECTIONS = _CONNTRACK | 1
 DELETE_CONNECTION = _CONNTRACK | 2
 
-FAMILIES = {"inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
+FAMILIES = {"all": 0, "inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
 
 NETLINK_NETFILTER = 12
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
@@ -197,6 +197,11 @@ async def _answering() -> AsyncIterator[None]:
             yield
     except OSError as error:
         raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
+
+
+def dump_request(kind: int, payload: bytes) -> bytes:
+    """Return the request for everything of a kind, of all families, for a socket that asks nothing else."""
+    return _message("all", kind, _REQUEST | _DUMP, 1, payload)
 
 
 def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:

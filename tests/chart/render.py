@@ -58,6 +58,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "podLabels": {"b": "agent"},
         },
         "userRoles": {"aggregateFarmEditor": True},
+        "metrics": {"perFarm": {"enabled": True, "farms": 50, "backends": 0, "selector": "team in (a,b),!quiet"}},
         "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboard": {"enabled": True},

@@ -83,6 +83,7 @@ def with_block(text: str, block: Block, content: str) -> str:
 
 
 _VARYING = (
+    (re.compile(r" +\d+\.\d +\d+(?: +(?:-|[\d.]+ (?:bytes?|[kMG]B))){2}(?= )"), " TRAFFIC"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"\b(\d+m)?\d+(\.\d+)?(ms|s)\b"), "AGE"),
     (re.compile(r"\b10\.(96|244)\.(?!0\.1\b)\d+\.\d+\b"), "IP"),

@@ -21,6 +21,8 @@ _SIZES = pytest.StashKey[dict[Path, int]]()
 _LINES, _WIDTH = 40, 300
 OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KUBE_NFTLB_ANNOTATION_QUEUES": "0-3"}
 """The operator's settings: annotations may ask for these."""
+AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
+"""The agents' settings: Prometheus gets all series that there are."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,7 +64,7 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Two nodes, in two zones, with kube-nftlb."""
-    lab = Lab.up(NAME, nodes=2, zones=["a", "b"], settings={"operator": OPERATOR})
+    lab = Lab.up(NAME, nodes=2, zones=["a", "b"], settings={"operator": OPERATOR, "agent": AGENT})
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster

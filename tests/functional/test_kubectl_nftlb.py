@@ -302,6 +302,28 @@ def test_a_dump_hides_what_it_is_told_to(cluster: Cluster, kubectl: Kubectl, web
     assert "managedFields" not in text
 
 
+def test_top_shows_the_traffic_of_a_farm_where_it_is(cluster: Cluster, kubectl: Kubectl, web: str, client: str) -> None:
+    command = f"{sys.executable} -m kube_nftlb lab --name {cluster.lab.name} exec {{node}} --"
+    options = ("top", "-n", web, "--node-command", command)
+    with cluster.streams(4, client, cluster.vip("web", web)):
+        told = kubectl.json(*options)
+        (farm_,) = told["farms"]
+        assert (farm_["name"], farm_["open"], list(farm_["nodes"])) == (f"{web}/web--http", 4, ["node-1"])
+        assert {each["name"]: each["open"] for each in farm_["backends"]} == dict.fromkeys(cluster.pods("web", web), 2)
+        assert [each["name"] for each in told["nodes"]] == list(cluster.nodes)
+        assert kubectl.json(*options, "--node", "node-2")["farms"] == []
+        done = kubectl.run(*options, "--backends", "--by", "connections")
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[0].split() == ["FARM", "NEW/S", "OPEN", "SENT/S", "ANSWERED/S", "NODES"]
+        assert lines[1].split()[0] == f"{web}/web--http"
+        assert {line.split()[0] for line in lines[2:]} == set(cluster.pods("web", web))
+    assert kubectl.run("top", "--node", "nowhere").stderr == "kube-nftlb: there is no node 'nowhere'\n"
+    silent = kubectl.run("top", "--node-command", "false {node}")
+    assert silent.returncode == 2
+    assert "no node tells its traffic" in silent.stderr
+
+
 def test_kubectl_completes_the_commands(kubectl: Kubectl, cluster: Cluster) -> None:
     done = subprocess.run(
         [str(cluster.lab.bin / "kubectl"), "__complete", "nftlb", "sta"],

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from kube_nftlb import metrics, names
-from tests.builders.manifests import farm, service
-from tests.functional.cluster import Cluster
+from tests.builders.manifests import client_pod, farm, service
+from tests.functional.cluster import Cluster, eventually
 from tests.functional.prometheus import (
     Prometheus,
     alerts,
@@ -184,14 +184,38 @@ def test_an_nftlb_that_is_away_is_told_and_warned_of(cluster: Cluster, prometheu
     prometheus.becomes(alert, 0)
 
 
+def test_the_traffic_of_a_farm_and_its_backends_is_counted(
+    cluster: Cluster, namespace: str, prometheus: Prometheus
+) -> None:
+    vip, client = _service_with_client(cluster, namespace)
+    of_farm = f'farm_namespace="{namespace}", farm="web--http", node="{cluster.nodes[0]}"'
+    with cluster.streams(4, client, vip):
+        prometheus.becomes(f"kube_nftlb_farm_open_connections{{{of_farm}}}", 4)
+        prometheus.becomes(f"kube_nftlb_farm_connections_total{{{of_farm}}}", 4)
+        for direction in ("sent", "answered"):
+            prometheus.becomes_more(f'kube_nftlb_farm_bytes_total{{{of_farm}, direction="{direction}"}}', 0)
+        backends = prometheus.query(f"kube_nftlb_backend_open_connections{{{of_farm}}} > 0")
+        assert {labels["backend"] for labels, _ in backends} <= set(cluster.pods("web", namespace))
+        assert sum(value for _, value in backends) == 4
+    prometheus.becomes(f"kube_nftlb_farm_open_connections{{{of_farm}}}", 0)
+    prometheus.becomes(f"kube_nftlb_farm_connections_total{{{of_farm}}}", 4)
+    # The client is on the first node, which translates.
+    assert not prometheus.query(f'kube_nftlb_farm_connections_total{{farm="web--http", node="{cluster.nodes[1]}"}}')
+    cluster.delete("service", "web", namespace)
+    eventually(lambda: not prometheus.query(f"kube_nftlb_farm_open_connections{{{of_farm}}}"), "the series are gone")
+
+
 @pytest.fixture(scope="module")
 def troubled(cluster: Cluster, prometheus: Prometheus) -> Iterator[Prometheus]:
-    """Something has gone wrong, so that what counts failures by their reason is there."""
+    """Something has gone wrong, and a farm has traffic, so that what counts failures by reason, and farms, is there."""
     with cluster.namespace() as namespace:
         cluster.apply(farm("guarded", namespace, addresses=[{"ip": VIP, "ports": "81"}], policies=["nowhere"]))
         prometheus.becomes_more('kube_nftlb_farms_failed_total{reason="PolicyMissing"}', 0)
         prometheus.becomes_more('kube_nftlb_events_total{reason="FarmFailed"}', 0)
-        yield prometheus
+        vip, client = _service_with_client(cluster, namespace)
+        with cluster.streams(1, client, vip):
+            prometheus.becomes("sum(kube_nftlb_backend_open_connections)", 1)
+            yield prometheus
 
 
 @pytest.mark.parametrize("query", [*dashboard_queries(), *(rule["expr"] for rule in alerts())])
@@ -209,6 +233,7 @@ def test_every_query_of_dashboard_and_alerts_asks_for_what_there_is(troubled: Pr
         assert matched in labels
     # An alert has no result while all is well: what it compares has one.
     shown = re.sub(r"\s(==|>)\s[0-9.]+", "", query).replace("$__rate_interval", "1m")
+    shown = shown.replace("${farm_namespace}", ".+").replace("${farm}", ".+")
     if "absent(" not in query and not asked & QUIET:
         assert troubled.query(shown), shown
 
@@ -223,6 +248,16 @@ def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:
         "kube_nftlb_farm_statuses_written_total",
     }
     assert {series.name for series in metrics.SERIES} - asked == told_otherwise
+
+
+def _service_with_client(cluster: Cluster, namespace: str) -> tuple[str, str]:
+    """The address of a Service with two pods, and a pod on the first node."""
+    cluster.apply(service("web", namespace))
+    cluster.run("web", 2, namespace)
+    cluster.farm_has("web--http", namespace, 2)
+    cluster.apply(client_pod("client", namespace, cluster.nodes[0]))
+    cluster.wait("pod", "client", "Ready", namespace)
+    return cluster.vip("web", namespace), f"{namespace}/client"
 
 
 _ANNOTATION = "service.kubernetes.io/kube-nftlb-load-balancer-"

@@ -35,6 +35,8 @@ def wanted(settings: ConntrackSettings, cpus: int, limit: int) -> dict[str, str]
         found["nf_conntrack_tcp_timeout_close_wait"] = str(settings.tcp_close_wait_s)
     if settings.tcp_be_liberal:
         found["nf_conntrack_tcp_be_liberal"] = "1"
+    if settings.count_bytes:
+        found["nf_conntrack_acct"] = "1"
     return found
 
 

@@ -17,6 +17,7 @@ from kube_nftlb.api import budgets
 from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.listeners import Listener
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
@@ -66,6 +67,8 @@ class FarmIndex:
         known = self._farms.get(key)
         # A farm's controller decides who wins an address, but does not change the generation.
         if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
+            # Labels may differ.
+            self._farms[key] = farm
             return set()
         self._refer(known, key, join=False)
         self._farms[key] = farm
@@ -184,6 +187,10 @@ class FarmIndex:
         """Return those of these farms, or of all, whose mode keeps no connections."""
         some = self._farms if keys is None else [key for key in keys if key in self._farms]
         return [key for key in some if modes.is_stateless(self._farms[key].spec)]
+
+    def owner(self, listener: Listener) -> FarmKey | None:
+        """Return the farm that has a listener on this node, None if none has."""
+        return self._conflicts.owner(listener)
 
     def loses(self, key: FarmKey) -> bool:
         """Return True if other farms own all of its listeners."""

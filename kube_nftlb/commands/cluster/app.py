@@ -8,11 +8,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.options import CANNOT_ASK, UNHEALTHY, Format, Hide
+from kube_nftlb.commands.cluster.options import CANNOT_ASK, UNHEALTHY, By, Format, Hide
 
 _T = TypeVar("_T")
 
 _DRAIN_EXITS = "Exit status: 0 once no connection is open, 1 if some are when the time is up, 2 if it cannot be done."
+_TOP_EXITS = "Exit status: 0, or 2 if the cluster cannot be asked, or no node tells its traffic."
 _PANEL = "In a cluster, also as kubectl nftlb"
 
 Kubeconfig = Annotated[
@@ -36,6 +37,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel=_PANEL, epilog=exits)(status)
     app.command(rich_help_panel=_PANEL, epilog=exits)(why)
     app.command(rich_help_panel=_PANEL)(get)
+    app.command(rich_help_panel=_PANEL, epilog=_TOP_EXITS)(top)
     app.command(rich_help_panel=_PANEL, epilog=_DRAIN_EXITS)(drain)
     app.command(rich_help_panel=_PANEL)(undrain)
     app.command(rich_help_panel=_PANEL)(sysdump)
@@ -91,6 +93,33 @@ def get(
     from kube_nftlb.commands.cluster.asking import Target
 
     ask(inspecting.get(Target(kubeconfig, context, namespace), service, output))
+
+
+def top(
+    node: Annotated[
+        list[str] | None, typer.Option(help="Node to ask; can be repeated. Default: all, 32 at most.")
+    ] = None,
+    by: Annotated[By, typer.Option(help="What to sort by; new: new connections per second.")] = By.NEW,
+    backends: Annotated[bool, typer.Option("--backends", help="Also show the backends of each farm.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show it once. Default on a terminal: until Ctrl-C.")] = False,
+    node_command: NodeCommand = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only farms of this one. Default: all.")
+    ] = None,
+    output: Output = Format.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show the farms by new connections, bytes and open connections, as their nodes count them now."""
+    from kube_nftlb.commands.cluster import top as command
+    from kube_nftlb.commands.cluster.asking import Target
+
+    wishes = command.Wishes(tuple(node or ()), by, backends, once, output, node_command)
+    try:
+        ask(command.top(Target(kubeconfig, context, namespace), wishes))
+    except KeyboardInterrupt:
+        # This is how it ends on a terminal.
+        raise typer.Exit from None
 
 
 def drain(

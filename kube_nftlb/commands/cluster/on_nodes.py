@@ -25,8 +25,11 @@ class Ran(NamedTuple):
 class OnNodes(Protocol):
     """Runs commands on nodes."""
 
-    def prefix(self, node: str) -> list[str]:
-        """Return the beginning of the command line. Raises UsageError if the node cannot be reached."""
+    def prefix(self, node: str, *, stdin: bool = False) -> list[str]:
+        """Return the beginning of the command line. Raises UsageError if the node cannot be reached.
+
+        With ``stdin`` the command gets standard input, which ends when the connection to the node does.
+        """
 
 
 class InPods:
@@ -40,14 +43,15 @@ class InPods:
             if (pod["metadata"].get("labels") or {}).get(COMPONENT) == "agent"
         }
 
-    def prefix(self, node: str) -> list[str]:
+    def prefix(self, node: str, *, stdin: bool = False) -> list[str]:
         """See ``OnNodes``."""
         if node not in self._pods:
             raise errors.UsageError("the agent has no pod there; --node-command says how to run a command on a node")
         namespace, pod = self._pods[node]
         options = [f"--kubeconfig={self._target.kubeconfig}"] if self._target.kubeconfig is not None else []
         options += [f"--context={self._target.context}"] if self._target.context is not None else []
-        return ["kubectl", *options, "--namespace", namespace, "exec", pod, "--container", _CONTAINER, "--"]
+        execute = ["exec", *(["--stdin"] if stdin else []), pod, "--container", _CONTAINER, "--"]
+        return ["kubectl", *options, "--namespace", namespace, *execute]
 
 
 class ByCommand:
@@ -59,7 +63,7 @@ class ByCommand:
             raise errors.UsageError(f"--node-command {template!r} must contain {_NODE}, such as: ssh root@{_NODE}")
         self._words = shlex.split(template)
 
-    def prefix(self, node: str) -> list[str]:
+    def prefix(self, node: str, *, stdin: bool = False) -> list[str]:  # noqa: ARG002 - it always has it
         """See ``OnNodes``."""
         return [word.replace(_NODE, node) for word in self._words]
 

@@ -14,6 +14,14 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class By(StrEnum):
+    """What ``top`` sorts farms and backends by."""
+
+    NEW = "new"
+    BYTES = "bytes"
+    CONNECTIONS = "connections"
+
+
 class Hide(StrEnum):
     """What a bug report leaves out, beside secrets."""
 

@@ -1,0 +1,157 @@
+"""``kubectl nftlb top``: the traffic of farms and backends, live on a terminal."""
+
+import asyncio
+import contextlib
+import itertools
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+
+from kube_nftlb import errors
+from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.commands.cluster import terminal, top_farms
+from kube_nftlb.commands.cluster.asking import PROGRAMS, Target, connected, list_if_allowed
+from kube_nftlb.commands.cluster.node_reports import NodeReports
+from kube_nftlb.commands.cluster.on_nodes import ByCommand, InPods
+from kube_nftlb.commands.cluster.options import By, Format
+from kube_nftlb.commands.cluster.top_farms import Farms, Row
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import FARMS, NODES, PODS, JsonObject
+
+_NODES_MAX: Final = 32
+"""Each is a connection to the API server, and a process here and there."""
+_FARMS_EVERY_S: Final = 15.0
+_PATIENCE_S: Final = 60.0
+_AROUND_ROWS: Final = 4
+"""Lines of the terminal that are not for farms."""
+_COLUMNS: Final = ("FARM", "NEW/S", "OPEN", "SENT/S", "ANSWERED/S", "NODES")
+
+
+class Wishes(NamedTuple):
+    """The options of ``top``."""
+
+    nodes: tuple[str, ...] = ()
+    by: By = By.NEW
+    backends: bool = False
+    once: bool = False
+    output: Format = Format.TEXT
+    node_command: str | None = None
+
+
+async def top(target: Target, wishes: Wishes) -> None:
+    """Show the traffic until interrupted; once if asked so, for programs and without a terminal.
+
+    Raises UsageError if there is no such node, or if none tells its traffic.
+    """
+    async with connected(target) as kube:
+        async with terminal.progress("asking the API server"):
+            nodes = (await kube.list(NODES)).items
+            names = _chosen([raw["metadata"]["name"] for raw in nodes], wishes.nodes)
+            farms = Farms(_addresses(nodes))
+            farms.update((await kube.list(FARMS, not_older_than="0")).items)
+            pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS) or []
+        on_nodes = ByCommand(wishes.node_command) if wishes.node_command else InPods(target, pods)
+        seen = NodeReports(on_nodes)
+        async with _following(seen, names):
+            if wishes.once or wishes.output is Format.JSON or not sys.stdout.isatty():
+                await _once(seen, names, farms, target.namespace, wishes)
+            else:
+                await _live(kube, seen, farms, target.namespace, wishes)
+
+
+def _chosen(there: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    for name in wanted:
+        if name not in there:
+            raise errors.UsageError(f"there is no node {name!r}")
+    chosen = list(wanted) or sorted(there)[:_NODES_MAX]
+    if not wanted and len(there) > _NODES_MAX:
+        terminal.note(f"only the first {_NODES_MAX} of {len(there)} nodes: name others with --node")
+    return chosen
+
+
+def _addresses(nodes: Sequence[JsonObject]) -> list[str]:
+    try:
+        parsed = [CoreNode.model_validate(raw) for raw in nodes]
+    except ValidationError as error:
+        raise errors.UsageError(f"cannot read the Nodes: {error}") from error
+    return [each.address for node in parsed for each in node.status.addresses if each.type == "InternalIP"]
+
+
+@contextlib.asynccontextmanager
+async def _following(seen: NodeReports, names: Sequence[str]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(seen.follow(name)) for name in names]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _once(seen: NodeReports, names: Sequence[str], farms: Farms, namespace: str | None, wishes: Wishes) -> None:
+    async with terminal.progress("counting"):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                while len(seen.reports.keys() | seen.problems.keys()) < len(names):
+                    await seen.changed.wait()
+                    seen.changed.clear()
+    late = {name: f"no report within {_PATIENCE_S:.0f} s" for name in names if name not in seen.reports}
+    problems = {**late, **seen.problems}
+    if not seen.reports:
+        told = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
+        raise errors.UsageError(f"no node tells its traffic: {told}")
+    rows = top_farms.rows(seen.reports, farms, namespace, wishes.by)
+    if wishes.output is Format.JSON:
+        terminal.show_json(top_farms.document(rows, seen.reports, problems))
+        return
+    terminal.show(_page(rows, seen, wishes, sys.maxsize))
+    sys.stdout.flush()
+    for sentence in _sentences(seen, problems):
+        terminal.note(sentence)
+
+
+async def _live(kube: Kube, seen: NodeReports, farms: Farms, namespace: str | None, wishes: Wishes) -> None:
+    loop = asyncio.get_running_loop()
+    console = terminal.console()
+    listed_at = loop.time()
+    with Live("counting ...", console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            await seen.changed.wait()
+            seen.changed.clear()
+            if loop.time() - listed_at > _FARMS_EVERY_S:
+                with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError):
+                    farms.update((await kube.list(FARMS, not_older_than="0")).items)
+                listed_at = loop.time()
+            rows = top_farms.rows(seen.reports, farms, namespace, wishes.by)
+            sentences = _sentences(seen, seen.problems)
+            most = max(console.height - _AROUND_ROWS - len(sentences), 1)
+            page = _page(rows, seen, wishes, most)
+            live.update(Group(page, *(terminal.plain(each) for each in sentences)), refresh=True)
+
+
+def _page(rows: Sequence[Row], seen: NodeReports, wishes: Wishes, most: int) -> Table | str:
+    """Return a table with at most so many lines."""
+    table = terminal.columns(*_COLUMNS)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    counted = any(each.bytes_counted for each in seen.reports.values())
+    for name, row in itertools.islice(_lines(rows, backends=wishes.backends), most):
+        table.add_row(terminal.plain(name), *top_farms.cells(row, bytes_counted=counted))
+    return table if rows else "no farm has connections"
+
+
+def _lines(rows: Sequence[Row], *, backends: bool) -> Iterator[tuple[str, Row]]:
+    for row in rows:
+        yield row.name, row
+        for backend in row.backends.values() if backends else ():
+            yield f"  {backend.name}", backend
+
+
+def _sentences(seen: NodeReports, problems: dict[str, str]) -> list[str]:
+    told = [f"{node} does not tell its traffic: {problem}" for node, problem in sorted(problems.items())]
+    return [*told, *top_farms.notes(seen.reports)]

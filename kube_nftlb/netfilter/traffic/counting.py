@@ -1,0 +1,145 @@
+"""Count the traffic of a node, and write a report every few seconds. It blocks: give it a process of its own.
+
+The kernel's connection tracking has it all: an entry has the destination that the client asked for, and who answers,
+that is listener and backend, whichever engine chose it; with net.netfilter.nf_conntrack_acct it has the bytes. Counters
+in nftables would need a rule for each farm and backend that every packet passes, as the maps of the engine nftables see
+only the first packet of a connection, and nftlb would have to be taught them.
+
+Connections that come and go between two reports are counted from the kernel's events: one for each new connection, and
+one for each end, which has the final bytes. Bytes of open connections come from the table. It is read from one end to
+the other, so at most a tenth of the time is spent on that, however large it is; while the events take more than a
+quarter of a processor, only the table is read. Ended TCP connections stay in it for 10 to 120 seconds, so few are
+missed then.
+"""
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kube_nftlb.netfilter.traffic import report
+from kube_nftlb.netfilter.traffic.entries import ENDED, NEW, entry, messages
+from kube_nftlb.netfilter.traffic.sockets import Events, table
+from kube_nftlb.netfilter.traffic.tally import Tally
+
+ACCOUNTING: Final = Path("/proc/sys/net/netfilter/nf_conntrack_acct")
+_REST: Final = 10
+_EVENTS_SHARE: Final = 0.25
+_PAUSE_S: Final = 60.0
+_EVENTS_AT_ONCE: Final = 4096
+
+
+class Counting:
+    """Counts in this network namespace."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._tally = Tally()
+        self._busy_s = 0.0
+        """Processor time spent on events since the last report."""
+        self._paused_until = 0.0
+        self._reading_s = 0.0
+        self._lost = 0
+
+    def run(self, every_s: float, write: Callable[[bytes], None], closed: int, until: float) -> None:
+        """Write a report every ``every_s`` seconds, or less often if the table is large.
+
+        End at ``until``, a time of the monotonic clock, or when the file descriptor ``closed`` is. Raises KernelError
+        and OSError.
+        """
+        self._events.subscribe(on=True)
+        self._read_table()
+        reported = time.monotonic()
+        while reported < until:
+            if self._wait(reported + max(every_s, _REST * self._reading_s), closed):
+                return
+            self._read_table()
+            now = time.monotonic()
+            write(report.encode(self._report(now - reported)))
+            self._adapt(now, now - reported)
+            reported = now
+
+    def _wait(self, until: float, closed: int) -> bool:
+        """Count events. Return True if nobody wants to know any more."""
+        poll = select.poll()
+        poll.register(self._events.socket, select.POLLIN)
+        poll.register(closed, select.POLLIN | select.POLLHUP)
+        while (left := until - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+            if closed in ready and not os.read(closed, 1 << 10):
+                return True
+            self._count_events()
+        return False
+
+    def _count_events(self) -> None:
+        began = time.thread_time()
+        for data in self._events.read(_EVENTS_AT_ONCE):
+            for kind, start, end in messages(data):
+                if (found := entry(data, start, end)) is None:
+                    continue
+                if kind == ENDED:
+                    self._tally.ended(found)
+                elif kind == NEW:
+                    self._tally.created(found)
+        self._busy_s += time.thread_time() - began
+
+    def _read_table(self) -> None:
+        began = time.monotonic()
+        self._tally.begin_table()
+        for data in table():
+            for kind, start, end in messages(data):
+                if kind == NEW and (found := entry(data, start, end)) is not None:
+                    self._tally.listed(found)
+            self._count_events()
+        self._tally.end_table()
+        self._reading_s = time.monotonic() - began
+
+    def _report(self, seconds: float) -> report.Report:
+        listeners, omitted = report.listeners(self._tally.take())
+        lost, self._lost = self._events.lost - self._lost, self._events.lost
+        return report.Report(
+            round(seconds, 3),
+            listeners,
+            omitted,
+            _accounting(),
+            self._events.subscribed,
+            lost,
+            self._tally.connections,
+            round(self._reading_s, 4),
+        )
+
+    def _adapt(self, now: float, seconds: float) -> None:
+        """Do without events for a while if they take too much."""
+        if self._busy_s > _EVENTS_SHARE * seconds:
+            self._paused_until = now + _PAUSE_S
+        self._busy_s = 0.0
+        self._events.subscribe(on=now >= self._paused_until)
+
+
+def run(every_s: float, seconds: float) -> None:
+    """Write reports to standard output for so many seconds, or until standard input or output is closed.
+
+    Raises KernelError, or OSError, as without the capability NET_ADMIN.
+    """
+    events = Events.open()
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            Counting(events).run(every_s, _print, sys.stdin.fileno(), time.monotonic() + seconds)
+    finally:
+        events.close()
+
+
+def _print(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def _accounting() -> bool:
+    try:
+        return ACCOUNTING.read_text().strip() != "0"
+    except OSError:
+        return False
