@@ -1,6 +1,7 @@
 """Open connections to a backend that is gone: cut where a farm asks for it, and kept everywhere else."""
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -8,13 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders.manifests import service
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster
 from tests.functional.farms import Front
 
 pytestmark = pytest.mark.timeout(240)
 
-SECONDS = 20
-"""The connection is cut a second after the endpoint has left; the rest is for a busy machine."""
+SECONDS = 60
+"""The connection is cut a second after the endpoint has left; the rest is for a busy machine, and an agent that starts."""
 
 
 class Way(NamedTuple):
@@ -138,3 +139,70 @@ def test_clients_of_a_backend_that_is_gone_are_reset_where_the_service_asks_for_
         assert kept[gone].waits()
         for found in (kept, *clients.values()):
             assert all(found[name].ask() == name for name in pods if name != gone)
+
+
+@pytest.mark.parametrize("mode", ["snat", "dnat"])
+def test_what_went_while_no_agent_ran_is_cut_when_one_starts(
+    cluster: Cluster, namespace: str, client: str, mode: str
+) -> None:
+    front = Front(cluster, namespace, 4)
+    front.apply(onGone="cut", mode=mode)
+    gone = far_pod(cluster, namespace, front.pods)
+    node, way = cluster.nodes[0], Way(client, front.ip)
+    with connected(cluster, way, front.pods) as clients, silent(cluster, gone, namespace):
+        cluster.lab.stop("agent", node)
+        try:
+            left = [front.backend(name) for name in front.pods if name != gone]
+            front.submit(onGone="cut", mode=mode, backends=left)
+            assert clients[gone].waits()
+        finally:
+            cluster.lab.start("agent", node)
+        assert clients[gone].is_reset()
+        assert all(clients[name].ask() == name for name in front.pods if name != gone)
+
+
+def test_clients_are_kept_until_a_backend_is_neither_ready_nor_serving(
+    cluster: Cluster, namespace: str, client: str
+) -> None:
+    front = Front(cluster, namespace, 2)
+    doomed, other = front.pods
+
+    def backends(**state: bool) -> list[dict[str, Any]]:
+        return [front.backend(doomed, **state), front.backend(other)]
+
+    front.apply(onGone="cut")
+    way = Way(client, front.ip)
+    with connected(cluster, way, front.pods) as clients:
+        # As of a pod that is shut down. Its clients finish what they are at.
+        front.apply(onGone="cut", backends=backends(ready=False, terminating=True))
+        front.apply(onGone="cut", backends=[front.backend(doomed), front.backend(other, ready=False, serving=False)])
+        assert clients[other].is_reset()
+        assert clients[doomed].ask() == doomed
+        with connected(cluster, way, [doomed]) as later:
+            front.apply(backends=backends(ready=False, serving=False))
+            assert later[doomed].waits()
+            front.apply(onGone="cut", backends=backends(ready=False, serving=False))
+            assert clients[doomed].is_reset()
+            assert later[doomed].is_reset()
+
+
+def test_a_client_that_is_still_connecting_gets_to_another_backend(
+    cluster: Cluster, namespace: str, client: str
+) -> None:
+    front = Front(cluster, namespace, 2)
+    gone, other = front.pods
+    front.apply(onGone="cut", backends=[front.backend(gone)])
+    with silent(cluster, gone, namespace), socket_in(cluster, client) as connecting:
+        assert connecting.connect_ex((front.ip, 80)) == errno.EINPROGRESS
+        front.apply(onGone="cut", backends=[front.backend(other)])
+        connecting.settimeout(SECONDS)
+        connecting.sendall(b"hello\n")
+        assert connecting.recv(1 << 10).decode().split()[0] == other
+
+
+@contextlib.contextmanager
+def socket_in(cluster: Cluster, where: str) -> Iterator[socket.socket]:
+    """A socket that does not block."""
+    with cluster.lab.inside(where, socket.socket) as opened:
+        opened.setblocking(False)
+        yield opened
