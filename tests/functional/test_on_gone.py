@@ -15,7 +15,7 @@ from tests.functional.farms import Front
 pytestmark = pytest.mark.timeout(240)
 
 SECONDS = 60
-"""The connection is cut a second after the endpoint has left; the rest is for a busy machine, and an agent that starts."""
+"""The connection is cut a second after the endpoint has left; the rest is for a busy machine and an agent's start."""
 
 
 class Way(NamedTuple):
