@@ -83,14 +83,14 @@ class TcpConnections:
 
 def _other(family: Family, answer: bytes, kept: Mapping[Endpoint, frozenset[Endpoint]]) -> TcpConnection | None:
     """Return the connection of an answer if it is to a server, and others answer than are kept."""
-    told = dict(netlink.attributes(answer))
-    asked, answered = told.get(_TUPLE_ORIGINAL, b""), told.get(_TUPLE_REPLY, b"")
-    server = _endpoint(asked, _TO_ADDRESS[family], _TO_PORT)
+    server = _endpoint(answer, _TUPLE_ORIGINAL, _TO_ADDRESS[family], _TO_PORT)
     # Most connections of a node are of others.
     if server is None or ((endpoints := kept.get(server)) is None and (endpoints := kept.get((server[0], 0))) is None):
         return None
-    client = _endpoint(asked, _FROM_ADDRESS[family], _FROM_PORT)
-    answerer = _endpoint(answered, _FROM_ADDRESS[family], _FROM_PORT)
+    told = dict(netlink.attributes(answer))
+    asked = told.get(_TUPLE_ORIGINAL, b"")
+    client = _endpoint(answer, _TUPLE_ORIGINAL, _FROM_ADDRESS[family], _FROM_PORT)
+    answerer = _endpoint(answer, _TUPLE_REPLY, _FROM_ADDRESS[family], _FROM_PORT)
     status = int.from_bytes(told.get(_STATUS, b""), "big")
     protocol = netlink.find(asked, _TUPLE_PROTOCOL, _PROTOCOL_NUMBER)
     if not (client and answerer and status & _STATUS_DESTINATION_TRANSLATED):
@@ -104,7 +104,7 @@ def _other(family: Family, answer: bytes, kept: Mapping[Endpoint, frozenset[Endp
     return TcpConnection(client, server, state is not None and state[:1] in _OPEN, key)
 
 
-def _endpoint(tuple_: bytes, address: int, port: int) -> Endpoint | None:
-    ip = netlink.find(tuple_, _TUPLE_IP, address)
-    number = netlink.find(tuple_, _TUPLE_PROTOCOL, port)
+def _endpoint(answer: bytes, direction: int, address: int, port: int) -> Endpoint | None:
+    ip = netlink.find(answer, direction, _TUPLE_IP, address)
+    number = netlink.find(answer, direction, _TUPLE_PROTOCOL, port)
     return (ip, int.from_bytes(number, "big")) if ip and number else None

@@ -1,8 +1,8 @@
 """Each file in examples/ does what its first lines promise. All of them are applied to one cluster, side by side."""
 
 import contextlib
-import socket
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

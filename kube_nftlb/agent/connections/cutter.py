@@ -7,7 +7,6 @@ may have a hundred thousand connections to one endpoint.
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -27,7 +26,8 @@ FOUND_MAX = 1 << 16
 _RETRY_S = 1.0
 _REST = 4
 """The node looks for connections for at most one part in so many of the time, however often endpoints change."""
-_REST_MIN_S = 0.1
+_REST_MIN_S, _REST_MAX_S = 0.1, 10.0
+_FORGOTTEN_AT_ONCE = 512
 _IDLE_S = 60.0
 
 _log = structlog.get_logger()
@@ -75,7 +75,8 @@ class Cutter:
             self._cuts.news.clear()
             if cuts := self._cuts.take(began):
                 await self.look(cuts)
-                await self._clock.sleep(max(_REST_MIN_S, _REST * (self._clock.now() - began)))
+                rest_s = _REST * (self._clock.now() - began)
+                await self._clock.sleep(min(max(_REST_MIN_S, rest_s), _REST_MAX_S))
             due = self._cuts.next_due()
             wait_s = min(max(due - self._clock.now(), 0), _IDLE_S) if due is not None else _IDLE_S
             await self._clock.wait(self._cuts.news, wait_s)
@@ -114,23 +115,26 @@ class Cutter:
         found = await self._connections.others(family, kept, FOUND_MAX)
         if len(found) == FOUND_MAX:
             self._cuts.again(cuts.keys(), self._clock.now())
-        if not found:
-            return
-        # First: the answer to a challenge would go to the endpoint that is gone.
-        forgotten = await self._connections.forget(family, found)
-        metrics.STALE_CONNECTIONS_REMOVED.labels("EndpointGone").inc(forgotten)
-        by_farm: dict[str, list[Challenge]] = {}
-        for each in found:
-            if each.is_open:
+        forgotten = left_out = 0
+        farms: set[str] = set()
+        for first in range(0, len(found), _FORGOTTEN_AT_ONCE):
+            some = found[first : first + _FORGOTTEN_AT_ONCE]
+            # Before they are challenged: the answer would go to the endpoint that is gone.
+            forgotten += await self._connections.forget(family, some)
+            by_farm: dict[str, list[Challenge]] = {}
+            for each in some:
                 name = names.get(each.server) or names[each.server[0], 0]
-                by_farm.setdefault(name, []).append(Challenge(each.client, each.server))
-        left_out = Counter({name: self._challenges.add(cuts[name].namespace, new) for name, new in by_farm.items()})
-        _log.info(
-            "cut connections to endpoints that are gone",
-            connections=forgotten,
-            farms=sorted(by_farm),
-            not_challenged=left_out.total(),
-        )
+                by_farm.setdefault(name, []).extend([Challenge(each.client, each.server)] if each.is_open else [])
+            left_out += sum(self._challenges.add(cuts[name].namespace, new) for name, new in by_farm.items())
+            farms |= by_farm.keys()
+        if found:
+            metrics.STALE_CONNECTIONS_REMOVED.labels("EndpointGone").inc(forgotten)
+            _log.info(
+                "cut connections to endpoints that are gone",
+                connections=forgotten,
+                farms=sorted(farms),
+                not_challenged=left_out,
+            )
 
     def challenge(self) -> None:
         """Challenge some of the clients that wait."""
