@@ -34,6 +34,7 @@ SERVICE_KEYS: dict[str, tuple[str, dict[str, Any]]] = {
     "flow-offload": ("on", {"flowOffload": True}),
     "intra-connect": ("false", {"intraConnect": False}),
     "state": ("drain", {"state": "drain"}),
+    "on-gone": ("cut", {"onGone": "cut"}),
     "policies": ("office, vpn office", {"policies": ["office", "vpn"]}),
     "new-rtlimit": ("100", {"limits": {"new": "100/second"}}),
     "new-rtlimit-burst": ("7", {"limits": {"new": "5/second", "newBurst": 7}}),

@@ -11,6 +11,8 @@ import structlog
 from kube_nftlb import logs, metrics
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.cleanup import clean
+from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.connections.cutter import Cutter
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
@@ -28,8 +30,10 @@ from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.kube.servers import ApiServers
+from kube_nftlb.netfilter.challenge import Challenger
 from kube_nftlb.netfilter.connection_count import ConnectionCounter
 from kube_nftlb.netfilter.notifications import set_own_name
+from kube_nftlb.netfilter.tcp_connections import TcpConnections
 from kube_nftlb.settings import AgentSettings
 
 _COMPONENT = "kube-nftlb-agent"
@@ -71,6 +75,10 @@ async def _run(settings: AgentSettings) -> None:
         )
         counter = ConnectionCounter.open()
         stack.callback(counter.close)
+        connections, challenger = TcpConnections.open(), Challenger()
+        stack.callback(connections.close)
+        stack.callback(challenger.close)
+        cutter = Cutter(inputs.cuts, connections, challenger, MonotonicClock())
         drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
         node_watch = NodeWatch(kube, inputs, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
@@ -83,6 +91,7 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.create_task(watch_policies(kube, inputs, limits), name="watch-policies"),
             asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(drains.run(), name="drains"),
+            asyncio.create_task(cutter.run(), name="cut"),
             asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),

@@ -44,6 +44,7 @@ KERNEL_HELPERS: Final = {
 IPV4_HELPERS: Final = ("irc", "netbios-ns", "pptp", "snmp")
 
 State = Literal["up", "down", "off", "drain"]
+OnGone = Literal["keep", "cut"]
 Verdict = Literal["log drop", "log", "drop"]
 AddressType = Literal["ClusterIP", "ExternalIP", "LoadBalancer", "NodePort"]
 TrafficPolicy = Literal["Cluster", "Local"]

@@ -80,9 +80,10 @@ KERNEL_COMPARISONS = counter(
 STALE_CONNECTIONS_REMOVED = counter(
     "kube_nftlb_stale_connections_removed_total",
     "Stale connections and sessions removed after their backend was gone or down. Untranslated: connections from "
-    "before the farm existed, or from while its rules were away.",
+    "before the farm existed, or from while its rules were away. EndpointGone: TCP connections that "
+    "farms with onGone cut had to endpoints that are gone.",
     "agent",
-    reason=("BackendGone", "BackendDown", "Untranslated"),
+    reason=("BackendGone", "BackendDown", "Untranslated", "EndpointGone"),
 )
 CONNTRACK_ENTRIES = gauge("kube_nftlb_conntrack_entries", "Connections that the node's kernel tracks.", "agent")
 CONNTRACK_LIMIT = gauge(

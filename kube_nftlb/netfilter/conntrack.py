@@ -159,7 +159,7 @@ class Conntrack:
         found = [
             each
             for answer in await self._netfilter.ask(
-                family, netlink.GET_CONNECTIONS, _question(family, destinations, narrowed), dump=True
+                family, netlink.GET_CONNECTIONS, question(family, destinations, narrowed), dump=True
             )
             if (each := _connection(family, answer))
             and chosen(each)
@@ -168,8 +168,11 @@ class Conntrack:
         return await self._netfilter.change(family, [change(each) for each in found])
 
 
-def _question(family: str, listeners: set[_Packed], narrowed: bytes) -> bytes:
-    """Return the filter of the request. The kernel walks its whole table for each request, so there is only one."""
+def question(family: str, listeners: set[_Packed], narrowed: bytes) -> bytes:
+    """Return the filter of a request for connections to listeners; it may find others too, all of them ``narrowed``.
+
+    The kernel walks its whole table for each request, so there is only one.
+    """
     asked = {_to(family, *listener) for listener in listeners} if len(listeners) <= _LISTENERS_MAX else set()
     return (asked.pop() if len(asked) == 1 else b"") + narrowed
 

@@ -139,6 +139,27 @@ class NetfilterSocket:
                     break
         return answers
 
+    async def dump(self, family: str, kind: int, payload: bytes = b"") -> AsyncIterator[bytes]:
+        """Yield the attributes of each answer to a dump as it arrives; read them all before the next request.
+
+        Raises KernelError if the kernel refuses, or does not answer.
+        """
+        async with self._lock:
+            sequence = self._number()
+            async with _answering():
+                await self._send([_message(family, kind, _REQUEST | _DUMP, sequence, payload)])
+            while True:
+                async with _answering():
+                    messages = await self._receive()
+                for of, answered, data in messages:
+                    if of != sequence:
+                        continue
+                    if answered in (_ERROR, _DONE):
+                        if (code := _code(data)) not in (0, _ENOENT):
+                            raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+                        return
+                    yield data[_NFNETLINK_BYTES:]
+
     async def change(self, family: str, changes: Sequence[Change]) -> int:
         """Change connections. Return how many there were; those that are gone do not count.
 
@@ -176,17 +197,23 @@ class NetfilterSocket:
 
     async def _read(self) -> AsyncIterator[tuple[int, int, bytes]]:
         """Yield the sequence number, type and payload of each message, without end."""
-        loop = asyncio.get_running_loop()
         while True:
-            data = await loop.sock_recv(self._socket, _READ_BYTES)
-            position = 0
-            while position + _MESSAGE.size <= len(data):
-                length, kind, _, of, _ = _MESSAGE.unpack_from(data, position)
-                length = max(length, _MESSAGE.size)
-                yield of, kind, data[position + _MESSAGE.size : position + length]
-                position += (length + 3) & ~3
-            # A dump of thousands of elements must not keep all others waiting.
-            await asyncio.sleep(0)
+            for message in await self._receive():
+                yield message
+
+    async def _receive(self) -> list[tuple[int, int, bytes]]:
+        """Return the sequence number, type and payload of the messages that the kernel sends at once."""
+        data = await asyncio.get_running_loop().sock_recv(self._socket, _READ_BYTES)
+        messages = []
+        position = 0
+        while position + _MESSAGE.size <= len(data):
+            length, kind, _, of, _ = _MESSAGE.unpack_from(data, position)
+            length = max(length, _MESSAGE.size)
+            messages.append((of, kind, data[position + _MESSAGE.size : position + length]))
+            position += (length + 3) & ~3
+        # A dump of thousands of elements must not keep all others waiting.
+        await asyncio.sleep(0)
+        return messages
 
 
 @contextlib.asynccontextmanager

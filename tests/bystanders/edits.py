@@ -29,6 +29,7 @@ _ANNOTATIONS = {
     "intra-connect": ("off", "on"),
     "log": ("input", "none"),
     "helper": ("ftp", "none"),
+    "on-gone": ("cut", "keep"),
     "engine": ("nftables", "nftlb") if ENGINE == "nftlb" else ("nftlb", "nftables"),
 }
 _AFTERWARDS_S = 0.3

@@ -216,7 +216,7 @@ def test_no_program_has_more_of_its_node_than_it_needs() -> None:
                 added = {
                     "operator": [],
                     "nftlb": ["NET_ADMIN"],
-                    "agent": ["NET_ADMIN", *(["SYS_ADMIN", "SYS_PTRACE"] if dsr else [])],
+                    "agent": ["NET_ADMIN", "NET_RAW", *(["SYS_ADMIN", "SYS_PTRACE"] if dsr else [])],
                 }
                 assert context == {
                     "allowPrivilegeEscalation": False,

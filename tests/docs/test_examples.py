@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -222,6 +223,20 @@ def test_example_limits(cluster: Cluster) -> None:
     counted = cluster.count(POD, 40, vip, 80, "--timeout", "0.2")
     assert counted["failures"].get("timeout", 0) > 5, "the burst is used up"
     assert not any(cluster.count(OUTSIDE, 5, vip)["failures"].values()), "another client has its own"
+
+
+def test_example_on_gone(cluster: Cluster) -> None:
+    farm_ready(cluster, "on-gone--http", 2)
+    vip, served_by = cluster.vip("on-gone", "default"), cluster.pods("on-gone", "default")
+    with cluster.lab.inside(POD, lambda: socket.create_connection((vip, 80), 30)) as waiting:
+        for name in served_by:
+            cluster.lab.pod(False, f"default/{name}")
+        try:
+            with pytest.raises(ConnectionResetError):
+                waiting.recv(1)
+        finally:
+            for name in served_by:
+                cluster.lab.pod(True, f"default/{name}")
 
 
 def test_example_logging(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ pytestmark = [
 
 Without = Callable[[Cluster, str], contextlib.AbstractContextManager[None]]
 
-VIP = "10.99.19.1"
+VIP, TAKEN = "10.99.19.1", "10.96.77.9"
 NOBODY = "192.0.2.0/24"
 SECONDS = 15
 """nftlb counts as away when it has not answered for 5 s; the rest is for a busy machine."""
@@ -90,3 +90,39 @@ def test_who_may_connect_is_kept_up_without_nftlb(
     cluster.apply(service("late", namespace, selector={"app": "web"}))
     cluster.farm_has("late--http", namespace, 2)
     cluster.reaches(client, pods, cluster.vip("late", namespace))
+
+
+@pytest.mark.parametrize("without", [hanging, away])
+@pytest.mark.parametrize("engine", ["nftables", "nftlb"])
+def test_a_farm_that_takes_an_address_without_nftlb_has_no_rules_of_the_loser(
+    cluster: Cluster, namespace: str, client: str, without: Without, engine: str
+) -> None:
+    node = cluster.nodes[0]
+    for app in ("first", "second"):
+        cluster.run(app, 1, namespace)
+    first, second = (cluster.pods(app, namespace) for app in ("first", "second"))
+    cluster.apply(policy("nobody", namespace, "allow", [NOBODY]))
+    backend = {"name": first[0], "ip": cluster.get("pod", first[0], namespace)["status"]["podIP"], "port": 80}
+    addresses = [{"ip": TAKEN, "ports": "80", "sourceRanges": [NOBODY]}]
+    cluster.apply(
+        farm("loser", namespace, addresses=addresses, backends=[backend], policies=["nobody"], engine="nftlb")
+    )
+    cluster.wait("farm", "loser", "Programmed", namespace)
+
+    def table() -> str:
+        return cluster.nft(node, "list", "table", "inet", "kube-nftlb")
+
+    def outcome() -> set[str]:
+        counted = cluster.count(client, 1, TAKEN, 80, "--timeout", "0.5")
+        return {*counted["answers"], *(kind for kind, number in counted["failures"].items() if number)}
+
+    assert "loser" in table()
+    with without(cluster, node):
+        # The farm of a Service comes before one that is written by hand.
+        cluster.apply(service("second", namespace, {"engine": engine}, clusterIP=TAKEN))
+        wanted = set(second) if engine == "nftables" else {"refused"}
+        eventually(lambda: outcome() == wanted, f"clients get {wanted}", SECONDS)
+        eventually(lambda: "loser" not in table(), "nothing of the loser is in the agent table", SECONDS)
+    cluster.farm_has("second--http", namespace, 1)
+    eventually(lambda: outcome() == set(second), "the winner is served", 30)
+    assert "loser" not in table()

@@ -8,6 +8,7 @@ import structlog
 
 from kube_nftlb import metrics, names
 from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.connections.cuts import Cuts
 from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.engine.base import Engine
 from kube_nftlb.agent.node.info import NodeFacts
@@ -52,6 +53,7 @@ class Inputs:
         self.policies = Policies()
         self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
+        self.cuts = Cuts()
         self.environment = environment({}, {})
         self.wake = asyncio.Event()
         self.slices = SliceWatermark()

@@ -74,9 +74,17 @@ class Programmer:
             self.changed.update(applied.changed)
             self._rules_refused(applied.rules_refused, asked)
             if not applied.nothing_done:
+                self._programmed(changes, applied)
                 return ProgramResult(applied.refused, applied.incomplete)
             # These farms stay as they are, so no other farm may get an address of theirs.
             await self._index.probe()
+
+    def _programmed(self, changes: Iterable[FarmChange], applied: Applied) -> None:
+        now = self._clock.now()
+        for each in changes:
+            # Before a farm is programmed without an endpoint, its clients would only come back to that.
+            if not (each.keep or each.name in applied.refused):
+                self._inputs.cuts.changed(each.name, each.farm, now)
 
     async def update_policies(self) -> None:
         """Write changed policies to the kernel."""

@@ -9,6 +9,7 @@ from kube_nftlb.agent.table.layout import (
     BACKEND_MARKS,
     BACKEND_SOURCES,
     CONNECTIONS,
+    CUT,
     FORWARDED,
     HAIRPIN,
     INVALIDS,
@@ -36,6 +37,7 @@ _LISTENER_KEY = {"ip": "inet_proto . ipv4_addr . inet_service", "ip6": "inet_pro
 _VERDICT_MAPS = (
     SOURCE_RANGES,
     POLICY,
+    CUT,
     NO_ENDPOINTS,
     CONNECTIONS,
     RESETS,
@@ -85,7 +87,7 @@ _SETS = (
     )
     + tuple(
         NamedSet(f"{name}-all-{family}", f"type {key} : verdict;", kind="map")
-        for name in (SOURCE_RANGES, POLICY, NO_ENDPOINTS, QUEUES, MASQUERADE)
+        for name in (SOURCE_RANGES, POLICY, CUT, NO_ENDPOINTS, QUEUES, MASQUERADE)
         for family, key in _ADDRESS_TYPE.items()
     )
     + tuple(

@@ -6,7 +6,7 @@ from math import gcd
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
 
-_OF_EACH_LISTENER = 8
+_OF_EACH_LISTENER = 9
 """In the agent table, and in those of either engine, if the farm uses every option."""
 _OF_NFTLB = 4
 

@@ -61,7 +61,7 @@ class _Options:
         }
         named = {map_: Chain(f"{map_}-{self._name}", rules) for map_, rules in chains.items() if rules}
         return Contents(
-            frozenset((*self._jumps(named), *self._sources(), *self._marks())),
+            frozenset((*self._jumps(named), *self._cut(), *self._sources(), *self._marks())),
             (*named.values(), *(limit.over for limit in limits)),
             (*(limit.clients for limit in limits if limit.clients is not None), *((helper,) if helper else ())),
         )
@@ -70,6 +70,11 @@ class _Options:
         for listener in self._listeners:
             for map_, chain in chains.items():
                 yield layout.listener(map_, listener, f"jump {chain.name}")
+
+    def _cut(self) -> Iterator[Element]:
+        if self._spec.on_gone == "cut" and self._spec.protocol in ("TCP", "All"):
+            for listener in self._listeners:
+                yield layout.listener(layout.CUT, listener, layout.REFUSE)
 
     def _sources(self) -> Iterator[Element]:
         for listener in self._listeners:

@@ -9,6 +9,7 @@ from kube_nftlb.agent.table.layout import (
     BACKEND_MARKS,
     BACKEND_SOURCES,
     CONNECTIONS,
+    CUT,
     FORWARDED,
     HAIRPIN,
     INVALIDS,
@@ -38,6 +39,9 @@ _SOURCE_PRIORITY = 90
 _MASQUERADE_PRIORITY = 95
 """Both before nftlb masquerades (100): the first translation counts."""
 
+_ESTABLISHED = "tcp flags & (syn | rst | ack) == ack "
+"""Matches what conntrack takes for the first packet of a connection though its client has long been connected."""
+
 _FAMILIES = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "{ tcp, udp, sctp }"
 
@@ -46,10 +50,10 @@ def _new(used: Collection[str], family: str) -> tuple[str, ...]:
     """Return the rules for new connections."""
     rules = [
         rule
-        for name in (SOURCE_RANGES, POLICY, NO_ENDPOINTS)
+        for name, only in ((SOURCE_RANGES, ""), (POLICY, ""), (CUT, _ESTABLISHED), (NO_ENDPOINTS, ""))
         for map_, rule in (
-            (f"{name}-{family}", _by_listener(family, name)),
-            (f"{name}-all-{family}", f"{family} daddr vmap @{name}-all-{family}"),
+            (f"{name}-{family}", only + _by_listener(family, name)),
+            (f"{name}-all-{family}", f"{only}{family} daddr vmap @{name}-all-{family}"),
         )
         if map_ in used
     ]

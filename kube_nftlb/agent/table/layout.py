@@ -41,6 +41,9 @@ LOCAL_PODS = "local-pods"
 SERVICE_RANGES = "service-ranges"
 """The sets of the cluster's ranges for Services."""
 
+CUT = "cut"
+"""The maps from a listener to the verdict on TCP connections that the node does not know, as it has cut them."""
+
 LISTENERS = "listeners"
 """The sets of all listeners."""
 ANSWERED_HERE = "answered-here"

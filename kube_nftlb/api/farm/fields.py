@@ -21,6 +21,7 @@ from kube_nftlb.api.values import (
     LogPrefix,
     Masquerade,
     Mode,
+    OnGone,
     Persistence,
     Protocol,
     Scheduler,
@@ -232,6 +233,16 @@ class FarmFields(Model):
             "connections are terminated. The farm keeps its addresses in every state."
         ),
     ] = "up"
+    on_gone: Annotated[
+        OnGone,
+        Annotation("on-gone"),
+        Field(
+            description="What becomes of open TCP connections to a backend that is gone: no longer one of the farm, or "
+            "neither ready nor serving. keep: they stay, and a client that waits for data waits until its own timeout. "
+            "cut: after a second the client gets a TCP reset, whether it sends or waits. A backend that is terminating "
+            "and still serving is not gone. cut requires mode snat or dnat."
+        ),
+    ] = "keep"
     policies: Annotated[
         tuple[PolicyName, ...],
         Annotation("policies"),

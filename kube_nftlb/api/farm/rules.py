@@ -188,6 +188,12 @@ FARM_RULES: Final[tuple[Rule[FarmFields], ...]] = (
         "limits require mode snat, dnat or local",
     ),
     Rule(
+        "on-gone-mode",
+        "self.onGone == 'keep' || self.mode in ['snat', 'dnat']",
+        lambda farm: farm.on_gone == "keep" or farm.mode in ("snat", "dnat"),
+        "onGone cut requires mode snat or dnat; in other modes, nodes do not know the connections",
+    ),
+    Rule(
         "udp-helpers",
         f"!({_helpers_of(*_UDP_HELPERS)}) || self.protocol == 'UDP'",
         lambda farm: farm.helper not in _UDP_HELPERS or _helper_fits_protocol(farm),

@@ -51,6 +51,7 @@ def test_another_rate_begins_with_a_new_set() -> None:
         ({"helper": "ftp", "protocol": "UDP"}, "the helpers ftp, irc, pptp and sane require protocol TCP"),
         ({"helper": "tftp"}, "the helpers amanda, netbios-ns, snmp and tftp require protocol UDP"),
         ({"mode": "dsr", "log": "input"}, "helper, log and mark require mode snat or dnat"),
+        ({"mode": "dsr", "onGone": "cut"}, "onGone cut requires mode snat or dnat"),
         ({"mode": "dsr", "limits": {"new": "5/second"}}, "limits require mode snat, dnat or local"),
         (
             {"mode": "dnat", "backends": [raw_backend("a", "10.244.1.2", sourceAddress="10.0.0.9")]},
@@ -94,3 +95,27 @@ def test_a_queue_comes_between_choosing_a_backend_and_translating() -> None:
         hooks = {chain.name: chain.hook for chain in base.base(frozenset({element.set})).chains if chain.hook}
         assert hooks["queueing-prerouting"] == "type filter hook prerouting priority -140; policy accept;"
         assert hooks["queueing-output"] == "type filter hook output priority -140; policy accept;"
+
+
+@pytest.mark.parametrize(
+    ("changes", "elements"),
+    [
+        ({}, set()),
+        ({"onGone": "cut"}, {Element("cut-ip", "tcp . 10.96.0.10 . 80", "goto refuse")}),
+        ({"onGone": "cut", "protocol": "UDP"}, set()),
+        (
+            {"onGone": "cut", "protocol": "All", "addresses": [{"ip": "10.96.0.10"}], "backends": []},
+            {Element("cut-all-ip", "10.96.0.10", "goto refuse")},
+        ),
+    ],
+)
+def test_connections_that_were_cut_are_reset_if_policies_admit_the_client(
+    changes: dict[str, Any], elements: set[Element]
+) -> None:
+    assert contents(farm(**changes)).elements == elements
+    used = frozenset({"source-ranges-ip", "policy-ip", "no-endpoints-ip", *(each.set for each in elements)})
+    (new,) = (chain.rules for chain in base.base(used).chains if chain.name == "new-ip")
+    assert [rule.split("@")[1] for rule in new[1:]] == sorted(
+        used, key=["source-ranges-ip", "policy-ip", "cut-ip", "cut-all-ip", "no-endpoints-ip"].index
+    )
+    assert ["tcp flags" in rule for rule in new[1:]] == ["@cut" in rule for rule in new[1:]]

@@ -1,0 +1,1 @@
+"""End connections to endpoints that are gone, for farms that ask for it (``spec.onGone``)."""
