@@ -70,11 +70,13 @@ def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iter
     before serving before neither, then one with a pod and node.
     """
     found: dict[Address, SliceEndpoint] = {}
+    gated = frozenset(reference.gated_ips)
     for each in slices:
         if each.family != family:
             continue
+        endpoints_of_slice = [_opened(endpoint, gated) for endpoint in each.endpoints] if gated else each.endpoints
         for number in _numbers(each.ports, reference, protocol):
-            for endpoint in each.endpoints:
+            for endpoint in endpoints_of_slice:
                 address = (endpoint.ip, number)
                 if (other := found.get(address)) is None or _preference(endpoint) > _preference(other):
                     found[address] = endpoint
@@ -97,6 +99,13 @@ def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
         return spec
     resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
+
+
+def _opened(endpoint: SliceEndpoint, gated: frozenset[str]) -> SliceEndpoint:
+    """Return an endpoint; if its pod waits for nothing but to be programmed, as it will be then."""
+    if endpoint.ip not in gated or endpoint.ready or endpoint.terminating:
+        return endpoint
+    return endpoint._replace(ready=True, serving=True)
 
 
 def _numbers(ports: Iterable[SlicePort], reference: BackendsFrom, protocol: str) -> set[int]:

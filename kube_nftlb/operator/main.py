@@ -32,6 +32,8 @@ from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
+from kube_nftlb.operator.readiness.informer import GatedPodInformer
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.subjects import exists
@@ -43,6 +45,7 @@ _COMPONENT = "kube-nftlb-operator"
 _LEASE = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
+_GATE_WRITERS = 4
 _RELIST_SOON_S = 2.0
 """The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
 _KOPF_LISTS_WITHIN_S = 5.0
@@ -146,6 +149,14 @@ class _Operator:
         )
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
+        self._gate_keeper: GateKeeper | None = None
+        self._gated_pods: GatedPodInformer | None = None
+        if settings.readiness_gate:
+            reconcile = self._reconciler.services.add
+            self._gate_keeper = GateKeeper(
+                kube, self._writer, self._events, clock, reconcile, settings.not_programmed_s
+            )
+            self._gated_pods = GatedPodInformer(kube, self._writer, self._gate_keeper.wake)
         self._lease: LeaseThread | None = None
         if settings.leader_election:
             self._lease = LeaseThread(
@@ -160,7 +171,8 @@ class _Operator:
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside kopf's watches. Start it before them: kopf cancels tasks younger than itself."""
         followed = (self._informers.run(resource) for resource in WATCHED)
-        return [self._pods.run(), *followed, self._relist()]
+        gated = [self._gated_pods.run()] if self._gated_pods is not None else []
+        return [self._pods.run(), *gated, *followed, self._relist()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """Return the election and what writes once it is won. Start it before kopf's watches too."""
@@ -172,7 +184,13 @@ class _Operator:
             self._when_leading(self._settle),
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
+            *(self._when_leading(work) for work in self._gate_work()),
         ]
+
+    def _gate_work(self) -> list[Callable[[], Awaitable[None]]]:
+        if (keeper := self._gate_keeper) is None:
+            return []
+        return [keeper.look, keeper.check, keeper.withdraw, *[keeper.write] * _GATE_WRITERS]
 
     async def resign(self) -> None:
         """Release leadership, once all writers have ended."""
@@ -243,6 +261,8 @@ class _Operator:
             heard = heard or not self._reconciler.cache.services.keys()
         listed.cancel()
         await self._pods.listed.wait()
+        if self._gated_pods is not None:
+            await self._gated_pods.listed.wait()
         await self._informers.until_listed()
         self._begun.set()
         self._filled.set()
@@ -273,6 +293,8 @@ class _Operator:
         if self._active.is_set():
             self._reconciler.mark(dirty)
             self._policies.mark(dirty.policies)
+            if self._gate_keeper is not None:
+                self._gate_keeper.wake()
         else:
             self._writer.changes.forget()
 

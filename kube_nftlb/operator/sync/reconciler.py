@@ -26,6 +26,7 @@ from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.readiness.gated_ips import GatedIPs, gated_ips
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, forged, problems_of_farm
 from kube_nftlb.operator.status.lateness import Late, Lateness, problem
@@ -232,7 +233,8 @@ class Reconciler:
         if service is not None and len(service.spec.ports) > _LARGE_PORTS:
             async with self._building:
                 objection = self._objections(key, service).get
-                built = await asyncio.to_thread(self._build, key, service, self.cache.annotated_pods(key), objection)
+                pods, gated = self.cache.annotated_pods(key), gated_ips(self.cache, key)
+                built = await asyncio.to_thread(self._build, key, service, pods, objection, gated)
             if self.cache.services.get(key) is not service:
                 return None
         async with self._deciding:
@@ -247,18 +249,22 @@ class Reconciler:
         """Return why the Service does not get each of its external IPs. Not for other threads, as it reads changes."""
         return {ip: self.cache.reserved.why(ip, key) for ip in external_ips(service)}
 
-    def _build(self, key: ServiceKey, service: Service, pods: list[str], objection: Objection) -> Built:
+    def _build(
+        self, key: ServiceKey, service: Service, pods: list[str], objection: Objection, gated: GatedIPs
+    ) -> Built:
         """Return the farms that a Service needs; ``pods`` are those with annotations. For any thread."""
         if refused := self.cache.budgets.refusal_of_service(key):
             return Built((), (Rejection("TooManyFarms", refused),))
-        return build(service, pods, partial(self.cache.options_of_pod, key.namespace), self._profile, objection)
+        options = partial(self.cache.options_of_pod, key.namespace)
+        return build(service, pods, options, self._profile, objection, gated)
 
     def _diff(self, key: ServiceKey, service: Service | None, built: Built | None = None) -> Writes:
         cache = self.cache
         if built is None:
             built = Built((), ())
             if service is not None:
-                built = self._build(key, service, cache.annotated_pods(key), self._objections(key, service).get)
+                objection = self._objections(key, service).get
+                built = self._build(key, service, cache.annotated_pods(key), objection, gated_ips(cache, key))
         return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
 
     async def _write(self, write: Apply | Delete) -> Outcome:
