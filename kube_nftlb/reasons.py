@@ -88,3 +88,6 @@ AgentEvent = Literal[
 """Reasons of the agents' Events."""
 
 EventReason = OperatorEvent | AgentEvent
+
+ServiceReason = Literal["AllNodes", "Pending"] | EventReason
+"""Reasons of the condition of Services."""

@@ -41,6 +41,9 @@ FARM_WRITE_RETRIES = counter(
     "operator",
 )
 FARM_STATUSES_WRITTEN = counter("kube_nftlb_farm_statuses_written_total", "Status updates of NftlbFarms.", "operator")
+SERVICE_STATUSES_WRITTEN = counter(
+    "kube_nftlb_service_statuses_written_total", "Conditions written into the status of Services.", "operator"
+)
 FARMS = gauge(
     "kube_nftlb_farms",
     "NftlbFarms in the cluster.",

@@ -39,6 +39,7 @@ from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
@@ -138,6 +139,7 @@ class _Operator:
             ),
             settings.limits.service_ports,
         )
+        self._conditions = ServiceConditions(kube, cache, clock) if settings.service_status else None
         self._reconciler = Reconciler(
             self._writer,
             FarmWriter(kube, self._writer),
@@ -146,6 +148,7 @@ class _Operator:
             profile,
             lateness=Lateness(settings.not_programmed_s),
             on_policies=self._policies.mark,
+            conditions=self._conditions,
         )
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
@@ -185,6 +188,7 @@ class _Operator:
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
             *(self._when_leading(work) for work in self._gate_work()),
+            *([self._when_leading(self._conditions.run)] if self._conditions is not None else []),
         ]
 
     def _gate_work(self) -> list[Callable[[], Awaitable[None]]]:

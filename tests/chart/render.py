@@ -57,6 +57,8 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"a": "agent"},
             "podLabels": {"b": "agent"},
         },
+        "readinessGate": {"enabled": True, "admissionPolicy": True},
+        "serviceStatus": {"enabled": True},
         "userRoles": {"aggregateFarmEditor": True},
         "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},

@@ -167,7 +167,14 @@ class CacheWriter:
             "labels": {names.LABEL_PROXY_NAME: ""} if names.LABEL_PROXY_NAME in (metadata.get("labels") or {}) else {},
             "ownerReferences": (),
         }
-        status = {"loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {})}
+        status = {
+            "loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {}),
+            "conditions": [
+                each
+                for each in (raw.get("status") or {}).get("conditions") or ()
+                if each.get("type") == names.SERVICE_CONDITION
+            ],
+        }
         spec = cut_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self.cache.put_service(service)

@@ -33,6 +33,7 @@ from kube_nftlb.operator.status.lateness import Late, Lateness, problem
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
+from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 
 _RETRY_FIRST_S = 0.1
@@ -90,8 +91,12 @@ class Reconciler:
         timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
         lateness: Lateness | None = None,
         on_policies: Callable[[Collection[PolicyKey]], None] = lambda _: None,
+        conditions: ServiceConditions | None = None,
     ) -> None:
-        """``on_policies`` gets the policies to which the farms that are written refer, or did."""
+        """``on_policies`` gets the policies to which the farms that are written refer, or did.
+
+        ``conditions`` gets what Events tell of Services and their farms; None: Services have no condition of ours.
+        """
         self.cache = writer.cache
         self.changes = writer.changes
         self._writer = writer
@@ -101,6 +106,7 @@ class Reconciler:
         self._events = events
         self._farm_events = FarmEvents(events, self.cache)
         self._on_policies = on_policies
+        self._conditions = conditions
         self._clock = clock
         self._profile = profile
         self._now = now
@@ -182,7 +188,10 @@ class Reconciler:
             self._refused[key] = turn.refused
             return 0
         if service is not None:
-            self._events.report(Subject(SERVICES, *key, service.metadata.uid), [*todo.problems, *turn.problems])
+            problems = [*todo.problems, *turn.problems]
+            self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
+            if self._conditions is not None:
+                self._conditions.about_service(key, problems)
         if turn.retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
@@ -288,6 +297,8 @@ class Reconciler:
             self._pacing.forget(key)
             self._lateness.forget(key)
             self._late.discard(key)
+            if self._conditions is not None:
+                self._conditions.forget_farm(key)
             return None
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
@@ -300,7 +311,10 @@ class Reconciler:
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
         late = self._late_nodes(farm, endpoints, accepted=accepted)
-        self._farm_events.problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
+        problems = [*problems_of_farm(loss, status), *endpoints.problems, *late]
+        self._farm_events.problems(farm, problems)
+        if self._conditions is not None:
+            self._conditions.about_farm(farm, status, problems)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(
