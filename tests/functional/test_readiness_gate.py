@@ -138,17 +138,28 @@ def test_a_pod_that_is_not_ready_itself_gets_no_connection(cluster: Cluster, nam
     eventually(lambda: is_ready(cluster, pod, namespace), "it is ready")
 
 
-def test_no_connection_fails_while_a_rollout_waits_for_the_nodes(cluster: Cluster, namespace: str) -> None:
+@pytest.mark.parametrize("late", [pytest.param(False, id="in time"), pytest.param(True, id="late")])
+def test_no_connection_fails_in_a_rolling_update_with_a_node_that_is(
+    cluster: Cluster, namespace: str, *, late: bool
+) -> None:
     cluster.apply(client_pod("client", namespace, cluster.nodes[0]))
     cluster.wait("pod", "client", "Ready", namespace)
     client = f"{namespace}/client"
     body = gated("web", 4, namespace, grace_s=4)
+    body["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     cluster.apply(service("web", namespace), body)
     cluster.rolled_out("web", 4, namespace)
     cluster.farm_has("web--http", namespace, 4)
     before = set(cluster.pods("web", namespace))
     with cluster.hammer(client, cluster.vip("web", namespace)) as hammered:
         body["spec"]["template"]["metadata"]["annotations"] = {"rolled": "out"}
+        if late:
+            with cluster.frozen("agent", cluster.nodes[0]):
+                cluster.apply(body)
+                eventually(lambda: bool(set(cluster.pods("web", namespace)) - before), "a new pod exists")
+                (pod,) = set(cluster.pods("web", namespace)) - before
+                eventually(lambda: bool(cluster.events("Pod", pod, namespace)), "an Event tells what it waits for")
+                assert set(cluster.pods("web", namespace)) == before | {pod}, "the update waits"
         cluster.apply(body)
         cluster.rolled_out("web", 4, namespace)
         cluster.farm_has("web--http", namespace, 4)
