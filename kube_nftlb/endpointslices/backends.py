@@ -70,13 +70,11 @@ def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iter
     before serving before neither, then one with a pod and node.
     """
     found: dict[Address, SliceEndpoint] = {}
-    gated = frozenset(reference.gated_ips)
-    for each in slices:
+    for each in _opened(slices, frozenset(reference.gated_ips)):
         if each.family != family:
             continue
-        endpoints_of_slice = [_opened(endpoint, gated) for endpoint in each.endpoints] if gated else each.endpoints
         for number in _numbers(each.ports, reference, protocol):
-            for endpoint in endpoints_of_slice:
+            for endpoint in each.endpoints:
                 address = (endpoint.ip, number)
                 if (other := found.get(address)) is None or _preference(endpoint) > _preference(other):
                     found[address] = endpoint
@@ -101,11 +99,24 @@ def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
 
 
-def _opened(endpoint: SliceEndpoint, gated: frozenset[str]) -> SliceEndpoint:
-    """Return an endpoint; if its pod waits for nothing but to be programmed, as it will be then."""
-    if endpoint.ip not in gated or endpoint.ready or endpoint.terminating:
-        return endpoint
-    return endpoint._replace(ready=True, serving=True)
+def _opened(slices: Iterable[Slice], gated: frozenset[str]) -> Iterable[Slice]:
+    """Return slices in which the endpoints of pods that wait for nothing but to be programmed are ready.
+
+    They have no topology hints yet, without which those of all others would not count: they get the hints of all.
+    """
+    if not gated:
+        return slices
+    slices = list(slices)
+    ready = [endpoint for each in slices for endpoint in each.endpoints if endpoint.ready]
+    zones = tuple(sorted({zone for endpoint in ready for zone in endpoint.zones}))
+    nodes = tuple(sorted({node for endpoint in ready for node in endpoint.nodes}))
+
+    def opened(endpoint: SliceEndpoint) -> SliceEndpoint:
+        if endpoint.ip not in gated or endpoint.ready or endpoint.terminating:
+            return endpoint
+        return endpoint._replace(ready=True, serving=True, zones=zones, nodes=nodes)
+
+    return [each._replace(endpoints=tuple(map(opened, each.endpoints))) for each in slices]
 
 
 def _numbers(ports: Iterable[SlicePort], reference: BackendsFrom, protocol: str) -> set[int]:

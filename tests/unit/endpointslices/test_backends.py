@@ -167,6 +167,16 @@ def test_a_gated_ip_gets_connections_unless_its_pod_terminates() -> None:
     ]
 
 
+def test_a_gated_ip_has_the_hints_of_all_others_so_that_these_count() -> None:
+    hinted = [
+        {**endpoint(f"10.244.0.{number}", zone, node=f"n-{zone}"), "hints": {"forZones": [{"name": zone}]}}
+        for number, zone in enumerate("ab", 1)
+    ]
+    waiting = endpoint("10.244.0.3", "c", ready=False, serving=False)
+    found = joined([endpoint_slice(*hinted), endpoint_slice(waiting)], gatedIPs=["10.244.0.3"])
+    assert [each.endpoint.zones for each in found] == [("a",), ("b",), ("a", "b")]
+
+
 def test_an_endpoint_outside_the_cluster_has_no_node() -> None:
     (found,) = joined([endpoint_slice({"addresses": ["192.0.2.1"]})])
     assert found.backend.node_name is None
