@@ -23,6 +23,8 @@ from kube_nftlb.operator.readiness.gated_ips import counting_nodes, is_listed_as
 
 _PAUSE_S = 0.05
 """The minimum time between two looks at all that wait: nodes report in bursts."""
+_ASK_AGAIN_S = 10.0
+"""After how long a Service is reconciled again whose farms still do not list what they are to."""
 _RETRY_S = 1.0
 _REFUSED_RETRY_S = 60.0
 _EVENT_PART = "readiness gate"
@@ -62,6 +64,8 @@ class GateKeeper:
         self._writes: WorkQueue[PodKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._awaited: dict[PodKey, Mapping[FarmKey, Awaited]] = {}
         self._since: dict[PodKey, float] = {}
+        self._asked_at: dict[PodKey, float] = {}
+        self._withdrawn_at: dict[ServiceKey, float] = {}
         self._verdicts: dict[PodKey, Verdict] = {}
 
     def wake(self) -> None:
@@ -75,12 +79,16 @@ class GateKeeper:
             self._wake.clear()
             gates = self._cache.gates
             metrics.GATED_PODS_WAITING.set(gates.count())
-            self._nodes = Nodes.of(counting_nodes(self._cache))
-            for namespace in gates.namespaces():
+            if namespaces := gates.namespaces():
+                self._nodes = Nodes.of(counting_nodes(self._cache))
+            for namespace in namespaces:
                 self._checks.add_all(gates.turn(namespace))
             for key in [key for key in self._since if not self._waits(key)]:
                 self._forget(key)
-            self._lists.add_all(self._cache.listing())
+            listing = set(self._cache.listing())
+            self._lists.add_all(listing)
+            if self._withdrawn_at:
+                self._withdrawn_at = {key: at for key, at in self._withdrawn_at.items() if key in listing}
             await asyncio.sleep(_PAUSE_S)
 
     async def withdraw(self) -> None:
@@ -89,7 +97,11 @@ class GateKeeper:
             service = await self._lists.get()
             began = self._clock()
             try:
-                if not is_listed_as_wanted(self._cache, service):
+                if is_listed_as_wanted(self._cache, service):
+                    self._withdrawn_at.pop(service, None)
+                elif began - self._withdrawn_at.get(service, float("-inf")) >= _ASK_AGAIN_S:
+                    self._withdrawn_at[service] = began
+                    self._lists.remind(service, _ASK_AGAIN_S)
                     self._reconcile(service)
             finally:
                 self._lists.done(service)
@@ -132,8 +144,12 @@ class GateKeeper:
             self._begin(key)
         verdict = decide(key, pod, self._cache, self._nodes, self._awaited.get(key))
         self._awaited[key] = verdict.awaited
-        for service in verdict.unlisted:
-            self._reconcile(service)
+        if verdict.unlisted and now - self._asked_at.get(key, float("-inf")) >= _ASK_AGAIN_S:
+            # Not with each look: the API server may refuse the farm each time.
+            self._asked_at[key] = now
+            self._checks.remind(key, _ASK_AGAIN_S)
+            for service in verdict.unlisted:
+                self._reconcile(service)
         if verdict.programmed:
             if key not in self._verdicts:
                 self._verdicts[key] = verdict
@@ -184,6 +200,7 @@ class GateKeeper:
     def _forget(self, key: PodKey) -> None:
         self._awaited.pop(key, None)
         self._since.pop(key, None)
+        self._asked_at.pop(key, None)
         self._verdicts.pop(key, None)
         if (pod := self._cache.gates.pods.get(key)) is not None:
             self._events.report(_subject(key, pod), [], _EVENT_PART)

@@ -125,6 +125,15 @@ async def test_a_farm_is_written_that_lists_a_pod_no_longer_there(operator: Oper
     assert set(operator.reconciled) == {ServiceKey("default", "web")}
 
 
+async def test_a_service_whose_farms_cannot_be_written_is_not_reconciled_with_each_report(operator: Operator) -> None:
+    operator.select()
+    operator.pod()
+    for _ in range(250):
+        operator.keeper.wake()
+        await asyncio.sleep(0.1)
+    assert len(operator.reconciled) == 3
+
+
 async def test_an_event_tells_once_what_a_pod_waits_for(operator: Operator) -> None:
     operator.select()
     operator.pod()
