@@ -35,6 +35,14 @@ LABEL_HEADLESS = "service.kubernetes.io/headless"
 On a Service with a cluster IP it means nothing since Kubernetes 1.36: its slices do not get it.
 """
 
+READINESS_GATE = f"{GROUP}/programmed"
+"""The readiness gate of a Pod that becomes ready only once the nodes have it; the operator sets its condition."""
+LABEL_READINESS_GATE = f"{GROUP}/readiness-gate"
+READINESS_GATE_ENABLED = "enabled"
+"""On a Pod with the gate, so that no other Pods have to be watched; on a namespace whose new Pods get both."""
+SERVICE_CONDITION = f"{GROUP}/Programmed"
+"""The condition of a Service, where the administrator allows it."""
+
 FIELD_MANAGER_FARMS = "kube-nftlb-operator"
 FIELD_MANAGER_STATUS = "kube-nftlb-operator-status"
 FIELD_MANAGER_AGENT = "kube-nftlb-agent"

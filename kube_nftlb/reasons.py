@@ -23,6 +23,9 @@ ConditionReason = Literal[
 ]
 """Reasons of conditions of NftlbFarms and NftlbPolicies, and of ``status.reason`` of a farm."""
 
+GateReason = Literal["AllNodes", "NotServed", "Pending"]
+"""Reasons of the readiness gate of Pods."""
+
 NodeReason = Literal[
     "AgentReady",
     "NftlbUnreachable",
@@ -71,6 +74,7 @@ OperatorEvent = Literal[
     "Programmed",
     "EngineChanged",
     "ForgedOwner",
+    "ReadinessGatePending",
 ]
 """Reasons of the operator's Events."""
 
@@ -84,3 +88,6 @@ AgentEvent = Literal[
 """Reasons of the agents' Events."""
 
 EventReason = OperatorEvent | AgentEvent
+
+ServiceReason = Literal["AllNodes", "Pending"] | EventReason
+"""Reasons of the condition of Services."""

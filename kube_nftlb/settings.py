@@ -122,6 +122,10 @@ class OperatorSettings(CommonSettings):
     annotation_helpers: frozenset[str]
     """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
     limits: NamespaceLimits
+    readiness_gate: bool
+    """KUBE_NFTLB_READINESS_GATE: on or off: whether the readiness gate of Pods is set (off)."""
+    service_status: bool
+    """KUBE_NFTLB_SERVICE_STATUS: on or off: whether Services get the condition kube-nftlb.io/Programmed (off)."""
     leader_election: bool
     """KUBE_NFTLB_LEADER_ELECTION: on or off. If on, only the replica that holds a Lease writes (off)."""
     namespace: str
@@ -149,6 +153,8 @@ class OperatorSettings(CommonSettings):
             annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),
             annotation_helpers=words(environ, "KUBE_NFTLB_ANNOTATION_HELPERS", _HELPERS),
             limits=limits(environ),
+            readiness_gate=choice(environ, "KUBE_NFTLB_READINESS_GATE", "off", _SWITCH),
+            service_status=choice(environ, "KUBE_NFTLB_SERVICE_STATUS", "off", _SWITCH),
             leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
             namespace=namespace(environ),
         )

@@ -4,6 +4,7 @@ Nothing of kube-nftlb runs as cluster admin, so that tests fail if the chart lac
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -27,6 +28,11 @@ _CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrol
 _ROLES = Resource(_RBAC, "v1", "Role", "roles")
 _ROLE_BINDINGS = Resource(_RBAC, "v1", "RoleBinding", "rolebindings")
 _FILES = {OPERATOR_ACCOUNT: "operator", AGENT_ACCOUNT: "agent"}
+_MORE = {
+    "KUBE_NFTLB_READINESS_GATE": "operator-readiness-gate",
+    "KUBE_NFTLB_SERVICE_STATUS": "operator-service-status",
+}
+"""The operator's further rules, by the setting that needs them, as in the chart's template."""
 
 
 def folder() -> Path:
@@ -34,10 +40,14 @@ def folder() -> Path:
     return Path(__file__).parents[1] / "charts/kube-nftlb/rbac"
 
 
-async def grant(client: Kube, rules: Path) -> None:
-    """Create the service accounts and bind the roles in a folder to them."""
+async def grant(client: Kube, rules: Path, operator_settings: Mapping[str, str]) -> None:
+    """Create the service accounts and bind the roles in a folder to them, as these settings of the operator need."""
     await client.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}}, field_manager=_FIELD_MANAGER)
-    bodies = [each for account, file in _FILES.items() for each in _objects(rules, account, file)]
+    more = [file for variable, file in _MORE.items() if operator_settings.get(variable) == "on"]
+    bodies = [
+        *_objects(rules, OPERATOR_ACCOUNT, _FILES[OPERATOR_ACCOUNT], more),
+        *_objects(rules, AGENT_ACCOUNT, _FILES[AGENT_ACCOUNT], ()),
+    ]
     await asyncio.gather(*(client.apply(resource, body, field_manager=_FIELD_MANAGER) for resource, body in bodies))
 
 
@@ -53,12 +63,13 @@ async def agent_token(client: Kube, plan: NodePlan) -> str:
     return await _token(client, AGENT_ACCOUNT, {"boundObjectRef": reference})
 
 
-def _objects(rules: Path, account: str, file: str) -> list[tuple[Resource, JsonObject]]:
+def _objects(rules: Path, account: str, file: str, more: Iterable[str]) -> list[tuple[Resource, JsonObject]]:
     everywhere, here = ({"name": account}, {"name": account, "namespace": NAMESPACE})
     subjects = [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
 
-    def role(metadata: JsonObject, name: str) -> JsonObject:
-        return {"metadata": metadata, "rules": yaml.safe_load((rules / f"{name}.yaml").read_text())}
+    def role(metadata: JsonObject, *names: str) -> JsonObject:
+        read = [rule for name in names for rule in yaml.safe_load((rules / f"{name}.yaml").read_text())]
+        return {"metadata": metadata, "rules": read}
 
     def binding(metadata: JsonObject, kind: str) -> JsonObject:
         return {
@@ -69,7 +80,7 @@ def _objects(rules: Path, account: str, file: str) -> list[tuple[Resource, JsonO
 
     return [
         (_ACCOUNTS, {"metadata": here}),
-        (_CLUSTER_ROLES, role(everywhere, file)),
+        (_CLUSTER_ROLES, role(everywhere, file, *more)),
         (_CLUSTER_ROLE_BINDINGS, binding(everywhere, "ClusterRole")),
         (_ROLES, role(here, f"{file}-namespace")),
         (_ROLE_BINDINGS, binding(here, "Role")),

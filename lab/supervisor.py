@@ -68,7 +68,9 @@ class Supervisor:
                 await asyncio.to_thread(self._load_images)
                 self._start(self._blueprint.kubelets())
             if with_crds:
-                await asyncio.gather(readiness.apply_crds(client, crds), rights.grant(client, rights.folder()))
+                settings = self._blueprint.settings.get(components.OPERATOR, {})
+                granting = rights.grant(client, rights.folder(), settings)
+                await asyncio.gather(readiness.apply_crds(client, crds), granting)
                 self._write_kubeconfig(components.OPERATOR, None, await rights.operator_token(client))
                 self._start(self._blueprint.operators_and_daemons())
                 for node in self._blueprint.nodes:

@@ -70,7 +70,7 @@ def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iter
     before serving before neither, then one with a pod and node.
     """
     found: dict[Address, SliceEndpoint] = {}
-    for each in slices:
+    for each in _opened(slices, frozenset(reference.gated_ips)):
         if each.family != family:
             continue
         for number in _numbers(each.ports, reference, protocol):
@@ -97,6 +97,26 @@ def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
         return spec
     resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
+
+
+def _opened(slices: Iterable[Slice], gated: frozenset[str]) -> Iterable[Slice]:
+    """Return slices in which the endpoints of pods that wait for nothing but to be programmed are ready.
+
+    They have no topology hints yet, without which those of all others would not count: they get the hints of all.
+    """
+    if not gated:
+        return slices
+    slices = list(slices)
+    ready = [endpoint for each in slices for endpoint in each.endpoints if endpoint.ready]
+    zones = tuple(sorted({zone for endpoint in ready for zone in endpoint.zones}))
+    nodes = tuple(sorted({node for endpoint in ready for node in endpoint.nodes}))
+
+    def opened(endpoint: SliceEndpoint) -> SliceEndpoint:
+        if endpoint.ip not in gated or endpoint.ready or endpoint.terminating:
+            return endpoint
+        return endpoint._replace(ready=True, serving=True, zones=zones, nodes=nodes)
+
+    return [each._replace(endpoints=tuple(map(opened, each.endpoints))) for each in slices]
 
 
 def _numbers(ports: Iterable[SlicePort], reference: BackendsFrom, protocol: str) -> set[int]:

@@ -1,6 +1,6 @@
 """Metrics of the operator."""
 
-from kube_nftlb.metrics.registry import SHORT, counter, gauge, histogram
+from kube_nftlb.metrics.registry import LONG, SHORT, counter, gauge, histogram
 
 _QUEUES = "farms (Services to reconcile), statuses (farms whose status to update)"
 
@@ -41,6 +41,9 @@ FARM_WRITE_RETRIES = counter(
     "operator",
 )
 FARM_STATUSES_WRITTEN = counter("kube_nftlb_farm_statuses_written_total", "Status updates of NftlbFarms.", "operator")
+SERVICE_STATUSES_WRITTEN = counter(
+    "kube_nftlb_service_statuses_written_total", "Conditions written into the status of Services.", "operator"
+)
 FARMS = gauge(
     "kube_nftlb_farms",
     "NftlbFarms in the cluster.",
@@ -56,6 +59,17 @@ NODES = gauge(
     "Nodes with an NftlbNode.",
     "operator",
     state="ready, not_ready (its agent reports that it cannot work)",
+)
+GATED_PODS_WAITING = gauge(
+    "kube_nftlb_gated_pods_waiting",
+    "Pods that lack nothing but the readiness gate kube-nftlb.io/programmed to be ready.",
+    "operator",
+)
+READINESS_GATE_SECONDS = histogram(
+    "kube_nftlb_readiness_gate_duration_seconds",
+    "Time from when a Pod lacked nothing but the readiness gate until the gate was set.",
+    LONG,
+    "operator",
 )
 RELIST_REPAIRS = counter(
     "kube_nftlb_relist_repairs_total",

@@ -32,17 +32,21 @@ from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS, WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
+from kube_nftlb.operator.readiness.informer import GatedPodInformer
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
 from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
 _LEASE = "kube-nftlb-operator"
 _SERVICE_WORKERS = 16
 _STATUS_WORKERS = 4
+_GATE_WRITERS = 4
 _RELIST_SOON_S = 2.0
 """The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
 _KOPF_LISTS_WITHIN_S = 5.0
@@ -135,6 +139,7 @@ class _Operator:
             ),
             settings.limits.service_ports,
         )
+        self._conditions = ServiceConditions(kube, cache, clock) if settings.service_status else None
         self._reconciler = Reconciler(
             self._writer,
             FarmWriter(kube, self._writer),
@@ -143,9 +148,18 @@ class _Operator:
             profile,
             lateness=Lateness(settings.not_programmed_s),
             on_policies=self._policies.mark,
+            conditions=self._conditions,
         )
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
+        self._gate_keeper: GateKeeper | None = None
+        self._gated_pods: GatedPodInformer | None = None
+        if settings.readiness_gate:
+            reconcile = self._reconciler.services.add
+            self._gate_keeper = GateKeeper(
+                kube, self._writer, self._events, clock, reconcile, settings.not_programmed_s
+            )
+            self._gated_pods = GatedPodInformer(kube, self._writer, self._gate_keeper.wake)
         self._lease: LeaseThread | None = None
         if settings.leader_election:
             self._lease = LeaseThread(
@@ -160,7 +174,8 @@ class _Operator:
     def readers(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside kopf's watches. Start it before them: kopf cancels tasks younger than itself."""
         followed = (self._informers.run(resource) for resource in WATCHED)
-        return [self._pods.run(), *followed, self._relist()]
+        gated = [self._gated_pods.run()] if self._gated_pods is not None else []
+        return [self._pods.run(), *gated, *followed, self._relist()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """Return the election and what writes once it is won. Start it before kopf's watches too."""
@@ -172,7 +187,14 @@ class _Operator:
             self._when_leading(self._settle),
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
+            *(self._when_leading(work) for work in self._gate_work()),
+            *([self._when_leading(self._conditions.run)] if self._conditions is not None else []),
         ]
+
+    def _gate_work(self) -> list[Callable[[], Awaitable[None]]]:
+        if (keeper := self._gate_keeper) is None:
+            return []
+        return [keeper.look, keeper.check, keeper.withdraw, *[keeper.write] * _GATE_WRITERS]
 
     async def resign(self) -> None:
         """Release leadership, once all writers have ended."""
@@ -243,6 +265,8 @@ class _Operator:
             heard = heard or not self._reconciler.cache.services.keys()
         listed.cancel()
         await self._pods.listed.wait()
+        if self._gated_pods is not None:
+            await self._gated_pods.listed.wait()
         await self._informers.until_listed()
         self._begun.set()
         self._filled.set()
@@ -273,6 +297,8 @@ class _Operator:
         if self._active.is_set():
             self._reconciler.mark(dirty)
             self._policies.mark(dirty.policies)
+            if self._gate_keeper is not None:
+                self._gate_keeper.wake()
         else:
             self._writer.changes.forget()
 

@@ -13,7 +13,8 @@ def exists(cache: Cache, part: Part) -> bool:
     """Return True if the operator knows an object, and the farm that is meant of a Service."""
     subject, farm = part
     known = _uid(cache, subject) == subject.uid
-    return known and (not farm or cache.farms.get(FarmKey(subject.namespace, farm)) is not None)
+    of_service = subject.resource == SERVICES and farm
+    return known and (not of_service or cache.farms.get(FarmKey(subject.namespace, farm)) is not None)
 
 
 def _uid(cache: Cache, subject: Subject) -> str | None:
@@ -25,7 +26,8 @@ def _uid(cache: Cache, subject: Subject) -> str | None:
         farm = cache.farms.get(FarmKey(namespace, name))
         return farm.uid if farm is not None else None
     if resource == PODS:
-        pod = cache.pods.get(PodKey(namespace, name))
+        key = PodKey(namespace, name)
+        pod = cache.pods.get(key) or cache.gates.pods.get(key)
         return pod.uid if pod is not None else None
     if resource == POLICIES:
         policy = cache.policies.get(PolicyKey(namespace, name))

@@ -10,6 +10,7 @@ from lab.addresses import NodePlan
 
 MADE_UNREADY = "MadeUnready"
 _CAPACITY = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"}
+_GATES_CLOSED = "ReadinessGatesNotReady"
 _DEFAULT_PORT = (80, "TCP")
 
 
@@ -52,8 +53,9 @@ def pod_status(pod: JsonObject, plan: NodePlan, ips: list[str], *, ready: bool, 
     """Return the status of a running pod; ``ips`` starts with the IPv4 address."""
     earlier = pod.get("status", {})
     start = earlier.get("startTime") or timestamps.seconds(now)
-    reason = None if ready else MADE_UNREADY
-    truths = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
+    opened = gates_are_open(pod)
+    reason = _GATES_CLOSED if ready and not opened else MADE_UNREADY
+    truths = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready, "Ready": ready and opened}
     return {
         "phase": "Running",
         "startTime": start,
@@ -79,6 +81,12 @@ def pod_status(pod: JsonObject, plan: NodePlan, ips: list[str], *, ready: bool, 
             for container in pod["spec"]["containers"]
         ],
     }
+
+
+def gates_are_open(pod: JsonObject) -> bool:
+    """Return True if the conditions of all readiness gates of a pod are true (KEP-580)."""
+    true = {entry["type"] for entry in pod.get("status", {}).get("conditions", []) if entry["status"] == "True"}
+    return {gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()} <= true
 
 
 def was_made_unready(pod: JsonObject) -> bool:
@@ -126,8 +134,8 @@ def warning(pod: JsonObject, reason: str, message: str, now: datetime) -> JsonOb
 
 
 def _condition(kind: str, truth: bool, reason: str | None, now: datetime) -> dict[str, Any]:
-    condition = {"type": kind, "status": str(truth), "lastTransitionTime": timestamps.seconds(now)}
-    return {**condition, "reason": reason} if reason else condition
+    # Conditions are merged: one that has no reason any more must say so.
+    return {"type": kind, "status": str(truth), "lastTransitionTime": timestamps.seconds(now), "reason": reason}
 
 
 def _carried_over(earlier: Iterable[JsonObject], condition: JsonObject) -> JsonObject:

@@ -82,7 +82,7 @@ class Pod:
         self.sandbox = sandbox
         try:
             await self._start(sandbox)
-            await self._until_deleted()
+            await self._until_deleted(sandbox)
         finally:
             self._server.close()
             await asyncio.to_thread(sandbox.remove)
@@ -115,8 +115,11 @@ class Pod:
         if not is_taken_over:
             await self._retry(lambda: self._write_status(sandbox))
 
-    async def _until_deleted(self) -> None:
+    async def _until_deleted(self, sandbox: Sandbox) -> None:
+        opened = objects.gates_are_open(self.body)
         while not self._gone:
+            if opened != (opened := objects.gates_are_open(self.body)):
+                await self._retry(lambda: self._write_status(sandbox))
             left_s = objects.grace_left_s(self.body["metadata"], _now())
             if left_s == 0:
                 return
@@ -133,7 +136,13 @@ class Pod:
             status = objects.pod_status(self.body, sandbox.node, sandbox.ips, ready=self._ready, now=_now())
             body = {"metadata": {"uid": self.body["metadata"]["uid"]}, "status": status}
             with suppress(errors.NotFoundError):
-                await self._kube.patch(resources.PODS, self.name, body, self.namespace, subresource="status")
+                # As a kubelet does: conditions of others, such as those of readiness gates, stay as they are.
+                await self._kube.request(
+                    "PATCH",
+                    resources.PODS.path(self.namespace, self.name, "status"),
+                    body=body,
+                    content_type="application/strategic-merge-patch+json",
+                )
 
     async def _delete(self) -> None:
         with suppress(errors.NotFoundError, errors.ConflictError):

@@ -6,7 +6,7 @@
 
 from tests.builders.farms import farm, raw_backend, raw_farm, raw_service_farm
 from tests.builders.nodes import raw_nftlb_node, raw_node
-from tests.builders.pods import raw_pod
+from tests.builders.pods import raw_gated_pod, raw_pod
 from tests.builders.policies import policy, raw_policy
 from tests.builders.services import raw_service, service
 from tests.builders.slices import endpoint, endpoint_slice, raw_slice
@@ -18,6 +18,7 @@ __all__ = [
     "policy",
     "raw_backend",
     "raw_farm",
+    "raw_gated_pod",
     "raw_nftlb_node",
     "raw_node",
     "raw_pod",

@@ -57,6 +57,8 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"a": "agent"},
             "podLabels": {"b": "agent"},
         },
+        "readinessGate": {"enabled": True, "admissionPolicy": True},
+        "serviceStatus": {"enabled": True},
         "userRoles": {"aggregateFarmEditor": True},
         "metrics": {"perFarm": {"enabled": True, "farms": 50, "backends": 0, "selector": "team in (a,b),!quiet"}},
         "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},

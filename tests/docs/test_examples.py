@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kube_nftlb import names
 from lab.lab import Lab
 from tests.builders.manifests import client_pod
 from tests.docs.reader import ROOT
@@ -31,7 +32,8 @@ POD = "default/somebody"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    lab = Lab.up(f"examples-{os.getpid()}", nodes=2, zones=["a", "b"])
+    settings = {"operator": {"KUBE_NFTLB_READINESS_GATE": "on"}}
+    lab = Lab.up(f"examples-{os.getpid()}", nodes=2, zones=["a", "b"], settings=settings)
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             cluster.apply(client_pod("somebody", "default", cluster.nodes[0]))
@@ -153,6 +155,16 @@ def test_example_canary(cluster: Cluster) -> None:
     assert set(counted) == {*pods(cluster, track="stable"), *pods(cluster, track="new")}
     # Any 100 in turn hold 10 of the canary's, or one more or less where others connect meanwhile.
     assert abs(counted[pods(cluster, track="new")[0]] - 10) <= 1, counted
+
+
+def test_example_readiness_gate(cluster: Cluster) -> None:
+    gated = pods(cluster, app="readiness-gate")
+    for pod in gated:
+        conditions = cluster.get("pod", pod)["status"]["conditions"]
+        found = {each["type"]: (each["status"], each.get("reason")) for each in conditions}
+        assert found[names.READINESS_GATE] == ("True", "AllNodes")
+        assert found["Ready"][0] == "True"
+    reaches(cluster, POD, "readiness-gate", cluster.vip("readiness-gate", "default"))
 
 
 def test_example_hot_standby(cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ from tests.docs.reader import ROOT
 TEXT = (ROOT / "docs" / "operations.md").read_text()
 KINDS = (
     reasons.ConditionReason,
+    reasons.GateReason,
     reasons.NodeReason,
     reasons.FailureReason,
     reasons.OperatorEvent,

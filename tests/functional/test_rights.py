@@ -117,7 +117,8 @@ def test_the_operator_writes_no_services_slices_pods_or_others_leases(cluster: C
     cluster.apply(service("web", namespace))
     holder.may_not("annotate", "service", "web", "a=b", "-n", namespace)
     holder.may_not("delete", "service", "web", "-n", namespace)
-    for resource in ("services", "endpointslices", "pods", "nftlbnodes", "nftlbpolicies"):
+    written = ("services", "services/status", "endpointslices", "pods", "pods/status", "nftlbnodes", "nftlbpolicies")
+    for resource in written:
         assert [verb for verb in ("create", "update", "patch", "delete") if holder.can(verb, resource)] == [], resource
     assert holder.can("patch", "leases/kube-nftlb-operator", "-n", NAMESPACE)
     assert not holder.can("patch", "leases/another", "-n", NAMESPACE)

@@ -9,6 +9,7 @@ from kube_nftlb.api.backend import BACKEND_NAME_PATTERN, BackendOptions
 from kube_nftlb.api.base import Model
 
 OVERRIDES_MAX = 1024
+GATED_IPS_MAX = 256
 _PORT_NAME_MAX = 63
 
 _Port = Annotated[
@@ -58,5 +59,15 @@ class BackendsFrom(Model):
             description="Options for individual pods; all others have the defaults.",
             max_length=OVERRIDES_MAX,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pod"]},
+        ),
+    ] = ()
+    gated_ips: Annotated[
+        tuple[Annotated[str, Field(max_length=45)], ...],
+        Field(
+            alias="gatedIPs",
+            description="IPs of endpoints that get connections although their EndpointSlice says that they are not "
+            "ready: their pods wait for the readiness gate kube-nftlb.io/programmed alone.",
+            max_length=GATED_IPS_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()

@@ -59,10 +59,21 @@ class LoadBalancerStatus(ForeignModel):
     ingress: OptionalList[LoadBalancerIngress] = ()
 
 
+class ServiceCondition(ForeignModel):
+    """status.conditions[]."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
 class ServiceStatus(ForeignModel):
     """status."""
 
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+    conditions: OptionalList[ServiceCondition] = ()
 
 
 class Service(ForeignModel):

@@ -19,6 +19,7 @@ from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.gates import Gates
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import CoreNode, NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
@@ -79,6 +80,7 @@ class Cache:
         self.refused_ips: dict[ServiceKey, tuple[Rejection, ...]] = {}
         """The external IPs that Services do not get."""
         self.conflicts = Conflicts()
+        self.gates = Gates()
         self.budgets = Budgets(limits)
         self.references: Counter[PolicyKey] = Counter()
         """The number of farms that refer to each policy."""
@@ -91,6 +93,7 @@ class Cache:
         self.refused: set[FarmKey] = set()
         """Farms that are not accepted."""
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
+        self._listing: Multimap[ServiceKey, FarmKey] = Multimap()
         self._pods_in: Multimap[str, PodKey] = Multimap()
         self._services_in: Multimap[str, ServiceKey] = Multimap()
         self._farms_of: Multimap[ServiceKey, FarmKey] = Multimap()
@@ -119,6 +122,24 @@ class Cache:
         farms = (self.farms.get(key) for key in self._farms_of.get(service))
         return sorted(farm for farm in farms if farm is not None)
 
+    def listing(self) -> list[ServiceKey]:
+        """Return the Services with farms that list IPs of gated Pods."""
+        return list(self._listing.keys())
+
+    def is_served(self, service: ServiceKey) -> bool:
+        """Return True if a Service has farms, or is to have some."""
+        contends = bool(self._contending.get(service)) and not self.budgets.services.refuses(service)
+        return contends or service in self._farms_of
+
+    def ports_without_farm(self, service: ServiceKey) -> list[PortKey]:
+        """Return the ports of a Service, one for each family, whose farms do not exist yet."""
+        contending = self._contending.get(service, ())
+        if len(self._farms_of.get(service)) >= len(contending) or self.budgets.services.refuses(service):
+            return []
+        having = {farm.port._replace(external=False) for farm in self.farms_of(service) if farm.port is not None}
+        ports = dict.fromkeys(contender.port._replace(external=False) for _, contender in contending)
+        return [port for port in ports if port not in having]
+
     def contenders(self, port: PortKey) -> Iterable[Contender]:
         """Return all Service ports with the same plain farm name as this one."""
         return self._contenders.get(FarmKey(port.namespace, port.plain_name))
@@ -135,6 +156,7 @@ class Cache:
         if not self.services.put(key, service):
             return NOTHING
         self._services_in.add(key.namespace, key)
+        self.gates.put_service(key, service)
         ports = port_keys(service, self.budgets.limits.service_ports)
         self._contend(key, service, ports)
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
@@ -146,6 +168,7 @@ class Cache:
         if (before := self.services.remove(key, version)) is None:
             return NOTHING
         self._services_in.discard(key.namespace, key)
+        self.gates.put_service(key, None)
         self._contend(key, None, ())
         self.refused_ips.pop(key, None)
         turned = self.budgets.services.remove(key)
@@ -372,6 +395,8 @@ class Cache:
             if record is not None and record.port is not None:
                 service = ServiceKey(record.port.namespace, record.port.service)
                 (self._farms_of.add if join else self._farms_of.discard)(service, key)
+                if record.reference is not None and record.reference.backends_from.gated_ips:
+                    (self._listing.add if join else self._listing.discard)(service, key)
                 services.add(service)
         for service in referred:
             self._forget_unused(service)

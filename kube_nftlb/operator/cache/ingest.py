@@ -32,7 +32,8 @@ from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChanges
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.cache.reserved import ranges_of
-from kube_nftlb.operator.model.pods import parse_pod, pod_key
+from kube_nftlb.operator.model.gated_pods import parse_gated_pod
+from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key
 
 ObjectKey = Any
 """The key of an object in its kind's table; each kind has its own type."""
@@ -127,6 +128,14 @@ class CacheWriter:
         else:
             self.cache.policies_unfinished.discard(key)
 
+    def put_gated_pod(self, kept: JsonObject) -> None:
+        """Put in a Pod with the readiness gate: what ``model.gated_pods.slim`` leaves of it."""
+        self.cache.gates.put(pod_key(kept), parse_gated_pod(kept))
+
+    def remove_gated_pod(self, key: PodKey, version: int) -> None:
+        """Remove a Pod with the readiness gate, which is known to be gone at a resourceVersion."""
+        self.cache.gates.remove(key, version)
+
     def key(self, resource: Resource, raw: JsonObject) -> ObjectKey:
         """Return the key of an object in its kind's table."""
         return self._kinds[resource].key(raw)
@@ -158,7 +167,14 @@ class CacheWriter:
             "labels": {names.LABEL_PROXY_NAME: ""} if names.LABEL_PROXY_NAME in (metadata.get("labels") or {}) else {},
             "ownerReferences": (),
         }
-        status = {"loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {})}
+        status = {
+            "loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {}),
+            "conditions": [
+                each
+                for each in (raw.get("status") or {}).get("conditions") or ()
+                if each.get("type") == names.SERVICE_CONDITION
+            ],
+        }
         spec = cut_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self.cache.put_service(service)

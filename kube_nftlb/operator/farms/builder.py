@@ -1,6 +1,7 @@
 """Build the farms of a Service. Their backends are references to its EndpointSlices."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kube_nftlb.api.base import Family
@@ -77,11 +78,13 @@ def build(
     options_of_pod: Pods = lambda _: (),
     profile: Profile = Profile(),  # noqa: B008 - immutable
     objection: Objection = lambda _: None,
+    gated_ips: Mapping[Family, list[str]] = MappingProxyType({}),
 ) -> Built:
     """Build the farms of a Service: one per port and family; none if it is not ours (``serves``).
 
     ``objection`` returns why an address cannot be an external IP.
     ``pods`` are its endpoints with annotations, sorted by name; ``options_of_pod`` returns the options of each.
+    ``gated_ips`` are those of its Pods that wait for the readiness gate alone.
     """
     addresses = cluster_ips(service)
     if not addresses:
@@ -126,6 +129,7 @@ def build(
                     **({"port": port.name} if port.name else {}),
                     "keepPort": options.listen.keeps_port,
                     "overrides": overrides,
+                    **({"gatedIPs": gated} if (gated := gated_ips.get(key.family)) else {}),
                 },
             }
         )

@@ -26,12 +26,14 @@ from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.readiness.gated_ips import GatedIPs, gated_ips
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints, Problem, farm_endpoints
 from kube_nftlb.operator.status.farm_status import decide, endpoints_programmed, forged, problems_of_farm
 from kube_nftlb.operator.status.lateness import Late, Lateness, problem
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
+from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 
 _RETRY_FIRST_S = 0.1
@@ -89,8 +91,12 @@ class Reconciler:
         timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
         lateness: Lateness | None = None,
         on_policies: Callable[[Collection[PolicyKey]], None] = lambda _: None,
+        conditions: ServiceConditions | None = None,
     ) -> None:
-        """``on_policies`` gets the policies to which the farms that are written refer, or did."""
+        """``on_policies`` gets the policies to which the farms that are written refer, or did.
+
+        ``conditions`` gets what Events tell of Services and their farms; None: Services have no condition of ours.
+        """
         self.cache = writer.cache
         self.changes = writer.changes
         self._writer = writer
@@ -100,6 +106,7 @@ class Reconciler:
         self._events = events
         self._farm_events = FarmEvents(events, self.cache)
         self._on_policies = on_policies
+        self._conditions = conditions
         self._clock = clock
         self._profile = profile
         self._now = now
@@ -181,7 +188,10 @@ class Reconciler:
             self._refused[key] = turn.refused
             return 0
         if service is not None:
-            self._events.report(Subject(SERVICES, *key, service.metadata.uid), [*todo.problems, *turn.problems])
+            problems = [*todo.problems, *turn.problems]
+            self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
+            if self._conditions is not None:
+                self._conditions.about_service(key, problems)
         if turn.retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)
@@ -232,7 +242,8 @@ class Reconciler:
         if service is not None and len(service.spec.ports) > _LARGE_PORTS:
             async with self._building:
                 objection = self._objections(key, service).get
-                built = await asyncio.to_thread(self._build, key, service, self.cache.annotated_pods(key), objection)
+                pods, gated = self.cache.annotated_pods(key), gated_ips(self.cache, key)
+                built = await asyncio.to_thread(self._build, key, service, pods, objection, gated)
             if self.cache.services.get(key) is not service:
                 return None
         async with self._deciding:
@@ -247,18 +258,22 @@ class Reconciler:
         """Return why the Service does not get each of its external IPs. Not for other threads, as it reads changes."""
         return {ip: self.cache.reserved.why(ip, key) for ip in external_ips(service)}
 
-    def _build(self, key: ServiceKey, service: Service, pods: list[str], objection: Objection) -> Built:
+    def _build(
+        self, key: ServiceKey, service: Service, pods: list[str], objection: Objection, gated: GatedIPs
+    ) -> Built:
         """Return the farms that a Service needs; ``pods`` are those with annotations. For any thread."""
         if refused := self.cache.budgets.refusal_of_service(key):
             return Built((), (Rejection("TooManyFarms", refused),))
-        return build(service, pods, partial(self.cache.options_of_pod, key.namespace), self._profile, objection)
+        options = partial(self.cache.options_of_pod, key.namespace)
+        return build(service, pods, options, self._profile, objection, gated)
 
     def _diff(self, key: ServiceKey, service: Service | None, built: Built | None = None) -> Writes:
         cache = self.cache
         if built is None:
             built = Built((), ())
             if service is not None:
-                built = self._build(key, service, cache.annotated_pods(key), self._objections(key, service).get)
+                objection = self._objections(key, service).get
+                built = self._build(key, service, cache.annotated_pods(key), objection, gated_ips(cache, key))
         return diff(service, built, cache.farms_of(key), contenders=cache.contenders, farm_at=cache.farms.get)
 
     async def _write(self, write: Apply | Delete) -> Outcome:
@@ -282,6 +297,8 @@ class Reconciler:
             self._pacing.forget(key)
             self._lateness.forget(key)
             self._late.discard(key)
+            if self._conditions is not None:
+                self._conditions.forget_farm(key)
             return None
         if farm.owner is not None and farm.is_forged:
             return await self._disown(farm, farm.owner)
@@ -294,7 +311,10 @@ class Reconciler:
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
         late = self._late_nodes(farm, endpoints, accepted=accepted)
-        self._farm_events.problems(farm, [*problems_of_farm(loss, status), *endpoints.problems, *late])
+        problems = [*problems_of_farm(loss, status), *endpoints.problems, *late]
+        self._farm_events.problems(farm, problems)
+        if self._conditions is not None:
+            self._conditions.about_farm(farm, status, problems)
         unfinished = accepted and status.programmed_nodes < status.total_nodes
         behind = accepted and not all(endpoints_programmed(endpoints, node) for node in nodes)
         self._writer.set_progress(

@@ -155,6 +155,28 @@ def test_conditions_are_carried_and_absent_ones_mean_ready() -> None:
     assert (b.ready, b.serving, b.terminating) == (False, True, True)
 
 
+def test_a_gated_ip_gets_connections_unless_its_pod_terminates() -> None:
+    waiting = endpoint("10.244.0.1", "a", ready=False, serving=False)
+    ending = endpoint("10.244.0.2", "b", ready=False, serving=True, terminating=True)
+    other = endpoint("10.244.0.3", "c", ready=False, serving=False)
+    found = joined([endpoint_slice(waiting, ending, other)], gatedIPs=["10.244.0.1", "10.244.0.2"])
+    assert [(each.name, each.endpoint.ready, each.endpoint.serving) for each in found] == [
+        ("a", True, True),
+        ("b", False, True),
+        ("c", False, False),
+    ]
+
+
+def test_a_gated_ip_has_the_hints_of_all_others_so_that_these_count() -> None:
+    hinted = [
+        {**endpoint(f"10.244.0.{number}", zone, node=f"n-{zone}"), "hints": {"forZones": [{"name": zone}]}}
+        for number, zone in enumerate("ab", 1)
+    ]
+    waiting = endpoint("10.244.0.3", "c", ready=False, serving=False)
+    found = joined([endpoint_slice(*hinted), endpoint_slice(waiting)], gatedIPs=["10.244.0.3"])
+    assert [each.endpoint.zones for each in found] == [("a",), ("b",), ("a", "b")]
+
+
 def test_an_endpoint_outside_the_cluster_has_no_node() -> None:
     (found,) = joined([endpoint_slice({"addresses": ["192.0.2.1"]})])
     assert found.backend.node_name is None

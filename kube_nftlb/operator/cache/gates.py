@@ -1,0 +1,110 @@
+"""Pods with the readiness gate in the cache, and the Services that select them. No I/O."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from kube_nftlb.api.kubernetes.service import Service
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.multimap import Multimap
+from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.model.gated_pods import GatedPod
+from kube_nftlb.operator.model.pods import PodKey
+
+TURN = 64
+"""How many waiting Pods of a namespace are looked after at a time; the others wait for their turn."""
+SERVICES_MAX = 64
+"""For how many Services a Pod waits, by name: each costs a look whenever a node reports."""
+
+_Label = tuple[str, str, str]
+"""A namespace, and key and value of a label."""
+
+
+class Gates:
+    """The Pods with the readiness gate, and by one label of its selector each Service."""
+
+    def __init__(self) -> None:
+        self.pods: Newest[PodKey, GatedPod] = Newest(lambda pod: pod.resource_version)
+        self._waiting: dict[str, dict[PodKey, None]] = {}
+        self._at: dict[tuple[str, str], PodKey] = {}
+        self._services: Multimap[_Label, ServiceKey] = Multimap()
+        self._selectors: dict[ServiceKey, Mapping[str, str]] = {}
+
+    def put(self, key: PodKey, pod: GatedPod) -> None:
+        """Add or replace a Pod."""
+        before = self.pods.get(key)
+        if not self.pods.put(key, pod):
+            return
+        self._forget_ips(key, before)
+        self._at.update({(key.namespace, ip): key for ip in pod.ips.values()})
+        if pod.waits:
+            self._waiting.setdefault(key.namespace, {})[key] = None
+        else:
+            self._no_longer_waits(key)
+
+    def remove(self, key: PodKey, version: int) -> None:
+        """Remove a Pod."""
+        # Deletions of others are not remembered.
+        if self.pods.get(key) is not None and (before := self.pods.remove(key, version)) is not None:
+            self._forget_ips(key, before)
+            self._no_longer_waits(key)
+
+    def put_service(self, key: ServiceKey, service: Service | None) -> None:
+        """Add or replace the selector of a Service; None removes it."""
+        if before := self._selectors.pop(key, None):
+            self._services.discard(_label(key, before), key)
+        if service is not None and (selector := service.spec.selector):
+            self._selectors[key] = selector
+            self._services.add(_label(key, selector), key)
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces in which Pods wait."""
+        return list(self._waiting)
+
+    def turn(self, namespace: str) -> list[PodKey]:
+        """Return the waiting Pods of a namespace whose turn it is."""
+        return list(itertools.islice(self._waiting.get(namespace, ()), TURN))
+
+    def count(self) -> int:
+        """Return the number of Pods that wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def defer(self, key: PodKey) -> bool:
+        """Let the other waiting Pods of the namespace have their turn first; return False if all have it anyway."""
+        waiting = self._waiting.get(key.namespace, {})
+        if key not in waiting or len(waiting) <= TURN:
+            return False
+        del waiting[key]
+        waiting[key] = None
+        return True
+
+    def at(self, namespace: str, ip: str) -> GatedPod | None:
+        """Return the Pod with an IP."""
+        key = self._at.get((namespace, ip))
+        return self.pods.get(key) if key is not None else None
+
+    def services_of(self, namespace: str, pod: GatedPod) -> list[ServiceKey]:
+        """Return the Services that select a Pod: the first by name if there are very many."""
+        return sorted(set(self._selecting(namespace, pod)))[:SERVICES_MAX]
+
+    def _selecting(self, namespace: str, pod: GatedPod) -> Iterator[ServiceKey]:
+        for label, value in pod.labels.items():
+            for key in self._services.get((namespace, label, value)):
+                if pod.selected_by(self._selectors[key]):
+                    yield key
+
+    def _forget_ips(self, key: PodKey, pod: GatedPod | None) -> None:
+        for ip in pod.ips.values() if pod is not None else ():
+            # Another Pod may have got it since.
+            if self._at.get((key.namespace, ip)) == key:
+                del self._at[key.namespace, ip]
+
+    def _no_longer_waits(self, key: PodKey) -> None:
+        waiting = self._waiting.get(key.namespace, {})
+        waiting.pop(key, None)
+        if not waiting:
+            self._waiting.pop(key.namespace, None)
+
+
+def _label(key: ServiceKey, selector: Mapping[str, str]) -> _Label:
+    label = min(selector)
+    return key.namespace, label, selector[label]

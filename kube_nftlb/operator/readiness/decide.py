@@ -1,0 +1,136 @@
+"""Decide if the nodes that count have programmed a gated Pod. No I/O."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
+
+from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.operator.model.gated_pods import GatedPod
+from kube_nftlb.operator.model.pods import PodKey
+from kube_nftlb.operator.status.farm_status import NO_NODES, accept, waiting_for
+from kube_nftlb.reasons import GateReason
+
+_FARMS_MAX = 256
+"""For how many farms a Pod waits: each costs a look whenever a node reports."""
+
+
+class Awaited(NamedTuple):
+    """What the nodes have to reach for a Pod in one farm: the resourceVersions of the farm and of its endpoints."""
+
+    uid: str
+    farm: int
+    endpoints: int
+
+
+class Nodes(NamedTuple):
+    """The nodes that count, summed up once for many Pods."""
+
+    all: tuple[NodeRecord, ...]
+    watermark: int
+    slice_watermark: int
+    failed: Mapping[tuple[FarmKey, int], str]
+    """The first node on which a farm failed, and why."""
+    failed_namespaces: frozenset[str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeRecord]) -> Self:
+        """Sum up nodes."""
+        everywhere = tuple(sorted(nodes, key=lambda node: node.name))
+        failed: dict[tuple[FarmKey, int], str] = {}
+        for node in everywhere:
+            for key, why in node.failed.items():
+                failed.setdefault(key, f"node {node.name}: {why}")
+        return cls(
+            everywhere,
+            min((node.watermark for node in everywhere), default=0),
+            min((node.slice_watermark for node in everywhere), default=0),
+            failed,
+            frozenset().union(*(node.failed_namespaces for node in everywhere)),
+        )
+
+    def lacking(self, awaited: Awaited) -> str:
+        """Return which nodes have not come so far; "" if all have."""
+        if self.watermark >= awaited.farm and self.slice_watermark >= awaited.endpoints:
+            return ""
+        missing = [
+            node.name for node in self.all if node.watermark < awaited.farm or node.slice_watermark < awaited.endpoints
+        ]
+        return waiting_for(missing, len(self.all))
+
+
+class Verdict(NamedTuple):
+    """If a Pod may become ready, and why (not)."""
+
+    programmed: bool
+    reason: GateReason
+    message: str
+    unlisted: tuple[ServiceKey, ...] = ()
+    """The Services whose farms do not list the Pod yet."""
+    awaited: Mapping[FarmKey, Awaited] = {}
+    """What it waits for, for the next time: later changes of the farms do not count."""
+
+
+def decide(
+    key: PodKey, pod: GatedPod, cache: Cache, nodes: Nodes, before: Mapping[FarmKey, Awaited] | None = None
+) -> Verdict:
+    """Decide on a Pod that waits for the gate alone; ``before`` is what an earlier verdict awaited.
+
+    It waits for the farms of the Services that select it: not for those that no node programs because they are not
+    accepted, nor for farms that people wrote by hand.
+    """
+    services = [each for each in cache.gates.services_of(key.namespace, pod) if cache.is_served(each)]
+    if not services:
+        return Verdict(True, "NotServed", "no Service with farms selects the pod")
+    unlisted: list[ServiceKey] = []
+    obstacles: list[str] = []
+    awaited: dict[FarmKey, Awaited] = {}
+    farms = 0
+    for service in services:
+        if lacking := cache.ports_without_farm(service):
+            name = lacking[0].plain_name
+            obstacles.append(f"the farm {name} does not exist yet; see kubectl describe service {service.name}")
+        shown = {endpoint.ip for each in cache.slices.of(service) for endpoint in each.endpoints}
+        for farm in cache.farms_of(service)[: _FARMS_MAX - farms]:
+            ip = pod.ips.get(farm.reference.family) if farm.reference is not None else None
+            if farm.reference is None or ip is None or farm.terminating or not _accepted(farm, cache):
+                continue
+            farms += 1
+            if ip not in farm.reference.backends_from.gated_ips:
+                unlisted.append(service)
+                obstacles.append(f"the farm {farm.key.name} does not have it yet")
+            elif ip not in shown:
+                obstacles.append(f"the EndpointSlices of the Service {service.name} do not have {ip} yet")
+            else:
+                awaited[farm.key] = _awaited(farm, cache.slices.changed_at(service), before)
+                if why := _on_nodes(farm, awaited[farm.key], nodes):
+                    obstacles.append(why)
+    if obstacles:
+        message = obstacles[0] + (f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else "")
+        return Verdict(False, "Pending", message, tuple(dict.fromkeys(unlisted)), awaited)
+    return Verdict(True, "AllNodes", f"all nodes that count ({len(nodes.all)}) have it", awaited=awaited)
+
+
+def _accepted(farm: FarmRecord, cache: Cache) -> bool:
+    refused = cache.budgets.refusal_of_farm(farm.key)
+    return accept(farm, cache.conflicts.get(farm.key), refused=refused).status == "True"
+
+
+def _awaited(farm: FarmRecord, endpoints_at: int, before: Mapping[FarmKey, Awaited] | None) -> Awaited:
+    known = (before or {}).get(farm.key)
+    return known if known is not None and known.uid == farm.uid else Awaited(farm.uid, farm.since, endpoints_at)
+
+
+def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str:
+    """Return why the nodes do not have a farm as a Pod awaits it; "" if they do."""
+    if not nodes.all:
+        return NO_NODES
+    if why := nodes.failed.get((farm.key, farm.generation)):
+        return f"the farm {farm.key.name} failed on {why}"
+    if farm.key.namespace in nodes.failed_namespaces:
+        return "more farms of the namespace failed on a node than it reports"
+    if lacking := nodes.lacking(awaited):
+        return f"farm {farm.key.name}: {lacking}"
+    return ""

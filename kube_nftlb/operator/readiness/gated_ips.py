@@ -1,0 +1,64 @@
+"""The IPs of gated Pods that the farms of a Service list. No I/O."""
+
+from collections.abc import Iterator
+
+from kube_nftlb.api.base import FAMILIES, Family
+from kube_nftlb.api.farm import GATED_IPS_MAX
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.node_record import NodeRecord
+
+GatedIPs = dict[Family, list[str]]
+
+
+def counting_nodes(cache: Cache) -> list[NodeRecord]:
+    """Return the nodes that count: those whose Node exists and is ready, with an agent that can work."""
+    return [node for node in cache.working_nodes() if cache.core_nodes.get(node.name) is not None]
+
+
+def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
+    """Return the IPs that the farms of a Service are to list, sorted, by family.
+
+    They are those of the Pods that wait for the gate alone and whose turn it is, and of those that no longer wait,
+    until all nodes that count know from the EndpointSlices that they are ready.
+    """
+    found: GatedIPs = {family: [] for family in FAMILIES}
+    if (known := cache.services.get(service)) is None or not cache.gates.pods.keys():
+        return found
+    selector = known.spec.selector
+    listed = [(family, ip) for farm in cache.farms_of(service) for family, ip in listed_ips(farm)]
+    for family, ip in dict.fromkeys(listed):
+        pod = cache.gates.at(service.namespace, ip)
+        held = pod is not None and pod.prepared and pod.programmed and pod.selected_by(selector)
+        if held and not _arrived(cache, service, ip):
+            found[family].append(ip)
+    for key in cache.gates.turn(service.namespace):
+        pod = cache.gates.pods.get(key)
+        if pod is not None and pod.selected_by(selector):
+            for family, ip in pod.ips.items():
+                found[family].append(ip)
+    return {family: sorted(dict.fromkeys(ips[:GATED_IPS_MAX])) for family, ips in found.items()}
+
+
+def is_listed_as_wanted(cache: Cache, service: ServiceKey) -> bool:
+    """Return True if the farms of a Service list what they are to list."""
+    wanted = gated_ips(cache, service)
+    return all(
+        farm.reference is None or sorted(farm.reference.backends_from.gated_ips) == wanted[farm.reference.family]
+        for farm in cache.farms_of(service)
+    )
+
+
+def listed_ips(farm: FarmRecord) -> Iterator[tuple[Family, str]]:
+    """Yield the IPs that a farm lists, with their family."""
+    if farm.reference is not None:
+        for ip in farm.reference.backends_from.gated_ips:
+            yield farm.reference.family, ip
+
+
+def _arrived(cache: Cache, service: ServiceKey, ip: str) -> bool:
+    """Return True if all nodes that count know from the EndpointSlices that an endpoint is ready."""
+    ready = any(each.ip == ip and each.ready for part in cache.slices.of(service) for each in part.endpoints)
+    version = cache.slices.changed_at(service)
+    return ready and all(node.slice_watermark >= version for node in counting_nodes(cache))

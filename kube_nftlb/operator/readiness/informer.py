@@ -1,0 +1,57 @@
+"""List and watch the Pods with the readiness gate into the cache: by their label, so that no others cost anything."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from kube_nftlb.kube.client import Kube, Listing
+from kube_nftlb.kube.reflector import Handlers, list_and_watch
+from kube_nftlb.kube.resources import PODS, JsonObject
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.model.gated_pods import SELECTOR, slim
+from kube_nftlb.operator.model.pods import pod_key
+
+_log = structlog.get_logger()
+
+
+class GatedPodInformer:
+    """Keeps the Pods with the readiness gate up to date in ``run``; ``on_change`` is called after each change."""
+
+    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[], None]) -> None:
+        self.listed = asyncio.Event()
+        """Set once all are listed: before that, farms would lose the Pods that they list."""
+        self._kube = kube
+        self._writer = writer
+        self._on_change = on_change
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        handlers = Handlers(self._replace, self._put, self._remove)
+        await list_and_watch(self._kube, PODS, handlers, label_selector=SELECTOR, transform=slim)
+
+    def _replace(self, listing: Listing) -> None:
+        version = int(listing.resource_version)
+        listed = {pod_key(kept) for kept in listing.items}
+        for key in self._writer.cache.gates.pods.keys() - listed:
+            self._writer.remove_gated_pod(key, version)
+        for kept in listing.items:
+            self._keep(kept)
+        self.listed.set()
+        self._on_change()
+
+    def _put(self, raw: JsonObject) -> None:
+        if (kept := slim(raw)) is not None:
+            self._keep(kept)
+            self._on_change()
+
+    def _remove(self, raw: JsonObject) -> None:
+        self._writer.remove_gated_pod(pod_key(raw), int(raw["metadata"]["resourceVersion"]))
+        self._on_change()
+
+    def _keep(self, kept: JsonObject) -> None:
+        try:
+            self._writer.put_gated_pod(kept)
+        except Exception:
+            # One malformed object must not stop all others.
+            _log.exception("cannot parse Pod, ignored", **pod_key(kept)._asdict())
