@@ -9,10 +9,15 @@ import structlog
 
 from kube_nftlb import logs, metrics
 from kube_nftlb.agent.assembly import assemble
-from kube_nftlb.agent.cleanup import clean
+from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.departure import Departure, departure, take_away
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
+from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
+from kube_nftlb.agent.kube_proxy.ports import held_by_others
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.takeover import Takeover
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
@@ -23,9 +28,12 @@ from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.events import Events, Source, Subject
+from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
+from kube_nftlb.netfilter.chains import KernelChains
 from kube_nftlb.netfilter.connection_count import ConnectionCounter
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
@@ -40,7 +48,8 @@ _log = structlog.get_logger()
 def main(settings: AgentSettings) -> None:
     """Run the agent until SIGTERM or SIGINT.
 
-    What it has programmed stays, and goes on working. Only where its DaemonSet is deleted, all is taken away.
+    What it has programmed stays, and goes on working. Only where its DaemonSet is deleted, or no longer selects the
+    node and kube-proxy has taken over, all is taken away.
 
     Raises UsageError where the metrics or health address cannot be listened on.
     """
@@ -71,9 +80,30 @@ async def _run(settings: AgentSettings) -> None:
         drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
         node_watch = NodeWatch(kube, inputs, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
+        reader, transactions, clock = KernelChains.open(), NftSocket.open(), MonotonicClock()
+        stack.callback(reader.close)
+        stack.callback(transactions.close)
+        rules = ProxyRules(reader, transactions, KernelIpvs())
+
+        def removed(sentence: str) -> None:
+            if (node := own_node.current) is not None:
+                subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
+                events.report_resolved(subject, "KubeProxyRulesRemoved", sentence)
+
+        takeover = Takeover(
+            rules,
+            reconciler.progress,
+            clock,
+            ports=held_by_others,
+            cleanup=settings.kube_proxy_cleanup,
+            on_change=reporter.changed,
+            on_removed=removed,
+        )
+        taking_over = asyncio.create_task(takeover.run(), name="kube-proxy")
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
         tasks = [
             reconciling,
+            taking_over,
             asyncio.create_task(node_watch.run(), name="node-watch"),
             asyncio.create_task(watch_farms(kube, inputs, health_checks, limits), name="watch"),
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
@@ -98,6 +128,11 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        taking_over.cancel()
+        why = Departure.RESTART
+        if done == {stopped}:
+            # Changes are programmed until kube-proxy has taken over.
+            why = await departure(daemon_set, own_node, rules, clock)
         reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)
         for task in (stopped, *tasks):
@@ -106,7 +141,5 @@ async def _run(settings: AgentSettings) -> None:
         metrics_server.close()
         for task in done - {stopped}:
             task.result()
-        if daemon_set is not None and await daemon_set.is_deleted():
-            await clean(settings.nftlb, nft)
-            _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
+        await take_away(why, kube, own_node, settings.nftlb, nft)
     _log.info("agent stopped")
