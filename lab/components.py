@@ -30,8 +30,8 @@ CONTAINERS = "containerd"
 RUNTIMES = (NAMESPACES, CONTAINERS)
 
 
-_AGENT_GRACE_S = 25.0
-"""It waits for the proxy that takes over from it. A request to the lab takes 30 s at most."""
+_AGENT_GRACE_S = 60.0
+"""It waits for the proxy that takes over from it."""
 
 
 @dataclass(frozen=True)

@@ -101,19 +101,22 @@ async def _run(settings: AgentSettings) -> None:
         )
         taking_over = asyncio.create_task(takeover.run(), name="kube-proxy")
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
+        reporting = [
+            taking_over,
+            asyncio.create_task(reporter.run(reconciler), name="report"),
+            asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
+        ]
         tasks = [
             reconciling,
-            taking_over,
             asyncio.create_task(node_watch.run(), name="node-watch"),
             asyncio.create_task(watch_farms(kube, inputs, health_checks, limits), name="watch"),
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
             asyncio.create_task(watch_policies(kube, inputs, limits), name="watch-policies"),
-            asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(drains.run(), name="drains"),
             asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
-            asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
+            *reporting,
         ]
         if settings.proxy_mode_address is not None:
             serving = serve_when_free(proxy_mode, settings.proxy_mode_address, what="proxy mode")
@@ -128,7 +131,9 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        taking_over.cancel()
+        for reports in reporting:
+            # nftlb ends at the same time, which is no news.
+            reports.cancel()
         why = Departure.RESTART
         if done == {stopped}:
             # Changes are programmed until kube-proxy has taken over.
