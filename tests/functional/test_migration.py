@@ -15,7 +15,7 @@ from kube_nftlb.agent.kube_proxy import chains
 from lab.lab import Lab
 from lab.rights import NAMESPACE
 from tests import engine
-from tests.builders.manifests import deployment
+from tests.builders.manifests import deployment, service
 from tests.bystanders.stage import Stage
 from tests.bystanders.verdict import CONTROL
 from tests.functional.cluster import Cluster, eventually
@@ -31,7 +31,7 @@ _NOT_MOVED = {"matchExpressions": [{"key": LABEL, "operator": "NotIn", "values":
 _AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NOT_MOVED]}}}
 
 
-@pytest.fixture(params=["nftables", "iptables"])
+@pytest.fixture(scope="module", params=["nftables", "iptables"])
 def cluster_with_kube_proxy(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two nodes with kube-proxy, an operator, and agents that wait to be started."""
     settings = {
@@ -117,6 +117,33 @@ def stopping(cluster: Cluster) -> subprocess.Popen[bytes]:
     """Send the agent its signal, and do not wait for its end."""
     command = ["kube-nftlb", "lab", "--name", cluster.lab.name, "stop", "agent", NODE]
     return subprocess.Popen(command)
+
+
+def test_what_differs_is_known_before(cluster_with_kube_proxy: Cluster) -> None:
+    cluster = cluster_with_kube_proxy
+    mode = cluster.lab.proxy.removesuffix("+kube-nftlb").removeprefix("kube-proxy-")
+    config = f"kind: KubeProxyConfiguration\nmode: {mode}\nconntrack: {{maxPerCore: 65536}}\n"
+    where = {"name": "kube-proxy", "namespace": "kube-system"}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": {"config.conf": config}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(made))
+    cluster.apply(service("before", "default", type="NodePort", sessionAffinity="ClientIP"))
+    done = cluster.lab.exec(NODE, "kube-nftlb", "check", "--before", "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    found = {each["reason"]: (each["severity"], each["objects"]) for each in told["findings"]}
+    assert told["safe"]
+    assert found["SessionsForgotten"] == ("differs", ["default/before"])
+    assert found["Conntrack"] == ("differs", [])
+    assert ("LocalhostNodePorts" in found) == ("NodePortAddresses" in found) == (mode == "iptables")
+    # No webhook keeps an external IP from being a node's.
+    taken = [str(cluster.lab.nodes[0].addresses[0].ip)]
+    cluster.apply(service("before", "default", type="NodePort", sessionAffinity="ClientIP", externalIPs=taken))
+    done = cluster.lab.exec(NODE, "kube-nftlb", "check", "--before")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "blocks  ExternalIPRefused: " in done.stdout
+    assert "(Service default/before)" in done.stdout
+    assert done.stdout.endswith("do not move nodes yet: ExternalIPRefused\n")
+    cluster.delete("service", "before")
 
 
 def test_a_node_moves_to_kube_nftlb_and_back_without_a_failed_connection(cluster_with_kube_proxy: Cluster) -> None:
