@@ -30,7 +30,7 @@ CONTAINERS = "containerd"
 RUNTIMES = (NAMESPACES, CONTAINERS)
 
 
-_AGENT_GRACE_S = 60.0
+_AGENT_GRACE_S = 100.0
 """It waits for the proxy that takes over from it."""
 
 

@@ -17,8 +17,8 @@ from kube_nftlb.kube.resources import NFTLB_NODES
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.settings import NftlbSettings
 
-HAND_OVER_S = 45.0
-"""How long kube-proxy may take to have rules. The pod's terminationGracePeriodSeconds are 60."""
+HAND_OVER_S = 90.0
+"""How long kube-proxy may take to have rules. The pod's terminationGracePeriodSeconds are 120."""
 
 _log = structlog.get_logger()
 

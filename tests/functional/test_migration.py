@@ -20,7 +20,7 @@ from tests.bystanders.stage import Stage
 from tests.bystanders.verdict import CONTROL
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(600)
 
 NODE, OTHER = "node-1", "node-2"
 LABEL = "kube-nftlb.io/service-proxy"
@@ -188,7 +188,7 @@ def test_a_node_moves_to_kube_nftlb_and_back_without_a_failed_connection(cluster
         lab.stop("nftlb", NODE)
         lab.start("kube-proxy", NODE)
         print("kube-proxy started after", after())
-        assert leaving.wait(90) == 0
+        assert leaving.wait(130) == 0
         print("moved back after", after())
         moved_back = lines(cluster, NODE)
         eventually(lambda: bool(time.monotonic() - began > 35), "time passes", 60)

@@ -23,7 +23,7 @@ BESIDE_S = 1.0
 ALONE_S = 10.0
 """How often to look while there is something of kube-proxy, and while there is not."""
 
-_BY_HAND = "kubectl delete the kube-proxy of this node, then restart the agent, which removes its rules"
+_BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
 
 
 class Ports(Protocol):
@@ -56,6 +56,8 @@ class Takeover:
         self._on_change = on_change
         self._on_removed = on_removed
         self._free_since: float | None = None
+        self._left: bool | None = None
+        """Whether the rules were there before the agent, or beside a kube-proxy: who writes others lives."""
         self._removed = False
 
     async def run(self) -> None:
@@ -81,6 +83,8 @@ class Takeover:
         now = self._clock.now()
         found, held = await self._rules.found(), await asyncio.to_thread(self._ports)
         there = ", ".join(found)
+        if self._left is None or held or not found:
+            self._left = bool(found)
         if held:
             self._free_since = None
             listens = f"another process listens on port {' and '.join(map(str, held))}, as kube-proxy does"
@@ -90,8 +94,8 @@ class Takeover:
             self._free_since = now
         if not found:
             return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
-        if self._removed:
-            told = f"rules of kube-proxy are back after they were removed: {there}; {_BY_HAND}"
+        if self._removed or not self._left:
+            told = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
             return KubeProxy("KubeProxyRulesReturned", told, rules=True)
         if not self._cleanup:
             told = f"kube-proxy left rules: {there}; kubeProxy.cleanup of the chart is off"
@@ -107,7 +111,8 @@ class Takeover:
     @property
     def _waits(self) -> bool:
         progress = self._progress
-        return progress.lag.done_at is None or bool(progress.pending or progress.engine_error or progress.pass_error)
+        # Not until nothing is pending, since changes may never stop: all farms that there were are programmed.
+        return progress.lag.done_at is None or bool(progress.engine_error or progress.pass_error)
 
     async def _remove(self) -> KubeProxy:
         done = ", ".join(await self._rules.remove())

@@ -122,12 +122,11 @@ async def test_a_kube_proxy_that_restarts_keeps_its_rules(node: Node) -> None:
     assert node.kernel.commits == []
 
 
-@pytest.mark.parametrize("why", ["not yet", "changes", "engine", "pass"])
+@pytest.mark.parametrize("why", ["not yet", "engine", "pass"])
 async def test_nothing_is_removed_before_the_agents_own_rules_are_there(node: Node, why: str) -> None:
     progress = node.progress
     if why == "not yet":
         progress.lag.done_at = None
-    progress.pending = int(why == "changes")
     progress.engine_error = "away" * (why == "engine")
     progress.pass_error = "no" * (why == "pass")
     await node.look()
@@ -144,6 +143,26 @@ async def test_rules_that_return_are_reported_and_not_removed_again(node: Node) 
     assert node.kernel.commits == before
     assert node.progress.kube_proxy is not None
     assert "table ip kube-proxy" in node.progress.kube_proxy.message
+
+
+async def test_rules_that_appear_while_the_agent_has_the_ports_are_not_left_rules() -> None:
+    node = Node()
+    node.progress.lag.done_at = 1.0
+    assert await node.look() == "NoKubeProxy"
+    node.kernel.kube_proxy_writes()
+    assert [await node.look(60), await node.look(600)] == ["KubeProxyRulesReturned"] * 2
+    assert node.kernel.commits == []
+
+
+async def test_a_kube_proxy_that_comes_and_goes_leaves_rules() -> None:
+    node = Node()
+    node.progress.lag.done_at = 1.0
+    assert await node.look() == "NoKubeProxy"
+    node.kernel.kube_proxy_writes()
+    node.ports = [10249]
+    assert await node.look(60) == "KubeProxyRuns"
+    node.ports = []
+    assert [await node.look(1), await node.look(QUIET_S)] == ["KubeProxyRulesPending", "NoKubeProxy"]
 
 
 async def test_without_cleanup_rules_are_only_reported() -> None:
