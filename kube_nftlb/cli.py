@@ -14,6 +14,7 @@ import typer
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import app as cluster
+from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
 _REJECTED = 3
@@ -85,11 +86,28 @@ def nftlb_daemon() -> None:
 @app.command()
 def check(
     wait: Annotated[float, typer.Option(help="Seconds to wait until all nodes are ready.")] = 0,
+    before: Annotated[
+        bool, typer.Option("--before", help="Before a move from kube-proxy: say what kube-nftlb does differently.")
+    ] = False,
+    engine: Annotated[
+        DefaultEngine, typer.Option(help="With --before: defaults.engine of the chart to install.")
+    ] = "nftlb",
+    output: Annotated[Format, typer.Option("--output", "-o", help="With --before: text or json.")] = Format.TEXT,
+    context: cluster.Context = None,
+    kubeconfig: cluster.Kubeconfig = None,
 ) -> None:
     """Check that the agent of every node is ready and that every node serves the Service kubernetes.
 
-    The exit status is 1 if not.
+    The exit status is 1 if not. With --before, where kube-proxy still runs: list what the cluster uses that kube-nftlb
+    does differently, or not at all, and what to do; 1 if connections would fail, 2 if the cluster cannot be asked.
     """
+    if before:
+        from kube_nftlb.commands.before.command import before as look
+        from kube_nftlb.commands.cluster.asking import Target
+
+        if not cluster.ask(look(Target(kubeconfig, context), output, engine)):
+            raise typer.Exit(1)
+        return
     from kube_nftlb.commands import check as command
 
     checked = asyncio.run(command.check(wait))

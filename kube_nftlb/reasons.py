@@ -34,8 +34,24 @@ NodeReason = Literal[
     "InSync",
     "Pending",
     "FarmsFailed",
+    "NoKubeProxy",
+    "KubeProxyRuns",
+    "KubeProxyRulesPending",
+    "KubeProxyRulesLeft",
+    "KubeProxyRulesReturned",
+    "KubeProxyUnknown",
 ]
 """Reasons of conditions of NftlbNodes."""
+
+KubeProxyReason = Literal[
+    "NoKubeProxy",
+    "KubeProxyRuns",
+    "KubeProxyRulesPending",
+    "KubeProxyRulesLeft",
+    "KubeProxyRulesReturned",
+    "KubeProxyUnknown",
+]
+"""Those of the condition KubeProxyGone."""
 
 FailureReason = Literal[
     "Invalid",
@@ -84,6 +100,10 @@ AgentEvent = Literal[
     "NftlbReachable",
     "FarmsFailed",
     "FarmsProgrammed",
+    "KubeProxyRulesLeft",
+    "KubeProxyRulesReturned",
+    "KubeProxyRulesRemoved",
+    "KubeProxyGone",
 ]
 """Reasons of the agents' Events."""
 

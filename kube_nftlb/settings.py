@@ -312,8 +312,11 @@ class AgentSettings(CommonSettings):
     daemon_set: str | None
     """KUBE_NFTLB_DAEMON_SET: DaemonSet that runs the agent (none).
 
-    When it is deleted, the agent removes its rules before it exits. Without one, they always stay.
+    When it is deleted, the agent removes its rules before it exits; when it no longer selects the node, once kube-proxy
+    has rules there. Without one, they always stay.
     """
+    kube_proxy_cleanup: bool
+    """KUBE_NFTLB_KUBE_PROXY_CLEANUP: whether rules that kube-proxy left on the node are removed, on or off (on)."""
     limits: NamespaceLimits
     sysctl_dir: Path
     """KUBE_NFTLB_SYSCTL_DIR: writable mount of /proc/sys (/proc/sys)."""
@@ -347,6 +350,7 @@ class AgentSettings(CommonSettings):
             traffic=TrafficSettings.from_environment(environ),
             namespace=namespace(environ),
             daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or None,
+            kube_proxy_cleanup=choice(environ, "KUBE_NFTLB_KUBE_PROXY_CLEANUP", "on", _SWITCH),
             limits=limits(environ),
             sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
         )

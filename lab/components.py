@@ -18,6 +18,8 @@ OPERATOR = "operator"
 AGENT = "agent"
 NFTLB = "nftlb"
 KUBE_PROXY = "kube-proxy"
+BESIDE = "+kube-nftlb"
+"""The end of the names of proxies that run while nftlb and the agents wait to be started."""
 SCHEDULER = "scheduler"
 CONTAINERD = "containerd"
 
@@ -28,6 +30,10 @@ CONTAINERS = "containerd"
 RUNTIMES = (NAMESPACES, CONTAINERS)
 
 
+_AGENT_GRACE_S = 100.0
+"""It waits for the proxy that takes over from it."""
+
+
 @dataclass(frozen=True)
 class Component:
     """A program that the supervisor keeps running, on a node or (``node`` None) in the control plane's namespace."""
@@ -36,6 +42,10 @@ class Component:
     node: str | None
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    started: bool = True
+    """Whether it runs from the beginning, and not only once it is started by hand."""
+    grace_s: float = 5.0
+    """How long it may take to end after SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +83,33 @@ class Blueprint:
 
     def operators_and_daemons(self) -> list[Component]:
         """Return the operators and nftlb daemons, which can start before the nodes exist."""
-        if self.proxy != "kube-nftlb":
+        if not self.has_kube_nftlb:
             return []
         operators = [self._operator(number) for number in range(1, self.operators + 1)]
         daemons = [self._kube_nftlb(NFTLB, "nftlb-daemon", node, self._node_environment(node)) for node in self.nodes]
-        return [*operators, *daemons]
+        return [*operators, *self._waiting(daemons)]
 
     def proxies(self) -> list[Component]:
         """Return the service proxies of all nodes; empty for the proxy ``none``."""
+        agents = [
+            replace(self._kube_nftlb(AGENT, "agent", node, self._node_environment(node)), grace_s=_AGENT_GRACE_S)
+            for node in self.nodes
+        ]
         if self.proxy == "kube-nftlb":
-            return [self._kube_nftlb(AGENT, "agent", node, self._node_environment(node)) for node in self.nodes]
+            return agents
         if self.proxy.startswith(KUBE_PROXY):
-            return [self._kube_proxy(node) for node in self.nodes]
+            proxies = [self._kube_proxy(node) for node in self.nodes]
+            return [*proxies, *self._waiting(agents)] if self.has_kube_nftlb else proxies
         return []
+
+    @property
+    def has_kube_nftlb(self) -> bool:
+        """True if there is an operator, and each node has an agent, which may have to be started."""
+        return self.proxy == "kube-nftlb" or self.proxy.endswith(BESIDE)
+
+    def _waiting(self, of_nodes: list[Component]) -> list[Component]:
+        """Return components that wait to be started where another proxy runs."""
+        return [replace(each, started=self.proxy == "kube-nftlb") for each in of_nodes]
 
     def all(self) -> list[Component]:
         """Return all components in start order."""
@@ -123,7 +147,7 @@ class Blueprint:
         return (str(self.programs["nsenter"]), f"--mount={self.files.mounts(node.name)}", "--")
 
     def _kube_proxy(self, node: NodePlan) -> Component:
-        mode = self.proxy.rpartition("-")[2]
+        mode = self.proxy.removesuffix(BESIDE).rpartition("-")[2]
         own = {**flags.kube_proxy(self.files, node, mode), **self._settings(KUBE_PROXY, node)}
         return Component(KUBE_PROXY, node.name, self._command("kube-proxy", own))
 

@@ -16,6 +16,8 @@ from lab.places import Places, host_pids, split_pod
 from lab.state import LabFiles
 
 _T = TypeVar("_T")
+_CONTROL_S = 120.0
+"""Longer than any component may take to stop."""
 
 
 class Lab:
@@ -159,7 +161,7 @@ class Lab:
             list(pool.map(lambda node: images.load(self.command(node.name), image), self.nodes))
 
     def restart(self, component: str, node: str | None = None) -> None:
-        """Stop a component (SIGTERM, SIGKILL after 5 s) on a node or on all, then start it."""
+        """Stop a component (SIGTERM, SIGKILL after 5 s, for an agent 100 s) on a node or on all, then start it."""
         self._control("restart", component, node)
 
     def stop(self, component: str, node: str | None = None) -> None:
@@ -198,4 +200,4 @@ class Lab:
         return path
 
     def _control(self, action: str, component: str, node: str | None) -> None:
-        control.call(self._files.control, {"do": action, "component": component, "node": node})
+        control.call(self._files.control, {"do": action, "component": component, "node": node}, _CONTROL_S)

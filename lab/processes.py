@@ -16,7 +16,6 @@ from lab.components import Component
 _FIRST_BACKOFF_S = 0.2
 _LONGEST_BACKOFF_S = 5.0
 _STABLE_S = 10.0
-_STOP_TIMEOUT_S = 5.0
 
 
 class Process:
@@ -55,13 +54,13 @@ class Process:
             self._gone.clear()
 
     async def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL after 5 s."""
+        """Send SIGTERM, and SIGKILL after the component's time."""
         self._wanted = False
         if self._popen is None:
             return
         self._popen.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self._gone.wait(), _STOP_TIMEOUT_S)
+            await asyncio.wait_for(self._gone.wait(), self.component.grace_s)
         except TimeoutError:
             _kill_group(self._popen.pid)
             await self._gone.wait()
@@ -111,9 +110,10 @@ class Processes:
         self._processes: list[Process] = []
 
     def add(self, process: Process) -> None:
-        """Add a process and start it."""
+        """Add a process, and start it if its component says so."""
         self._processes.append(process)
-        process.start()
+        if process.component.started:
+            process.start()
 
     def watch(self) -> None:
         """Watch for exited processes; needs a running event loop."""

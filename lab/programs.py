@@ -31,6 +31,8 @@ _MORE_DEBIAN_PACKAGES = {
     "kube-proxy-nftables": {},
     "kube-proxy-iptables": {"iptables": "iptables"},
     "kube-proxy-ipvs": {"iptables": "iptables", "ipset": "ipset"},
+    "kube-proxy-nftables+kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
+    "kube-proxy-iptables+kube-nftlb": {"iptables": "iptables", "nftlb": "nftlb", "conntrack": "conntrack"},
     "none": {},
 }
 _DEBIAN_PACKAGES_WITH_CONTAINERS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
@@ -60,14 +62,15 @@ def ensure(
     if with_containers:
         packages |= _DEBIAN_PACKAGES_WITH_CONTAINERS
     missing = {package for program, package in packages.items() if find(program) is None}
-    if proxy == "kube-nftlb" and not _has_libnftables():
+    with_nftlb = "nftlb" in packages
+    if with_nftlb and not _has_libnftables():
         missing.add("libnftables1")
     if with_containers and not Path(config.CNI_PLUGINS, "bridge").exists():
         missing.add("containernetworking-plugins")
     if missing:
         debian.install(sorted(missing), report)
     found = {program: _require(find(program), program) for program in packages}
-    if proxy == "kube-nftlb":
+    if with_nftlb:
         # Debian's stays where it is found by name, for what is not of a lab.
         found["nftlb"] = build.nftlb(cache_folder(), report)
 

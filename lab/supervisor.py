@@ -56,7 +56,7 @@ class Supervisor:
         from lab import readiness, rights
 
         nodes = {node.name for node in self._blueprint.nodes}
-        with_crds = self._blueprint.proxy == "kube-nftlb"
+        with_crds = self._blueprint.has_kube_nftlb
         crds = readiness.read_crds(readiness.crd_folder()) if with_crds else []
         async with await Kube.connect(self._files.inside_kubeconfig, "kube-nftlb-lab") as client:
             await readiness.until_api_server(client)
@@ -77,7 +77,7 @@ class Supervisor:
                     self._write_kubeconfig(components.AGENT, node.name, await rights.agent_token(client, node))
             self._start(self._blueprint.proxies())
             await readiness.until_nodes_ready(client, nodes)
-            if with_crds:
+            if self._blueprint.proxy == "kube-nftlb":
                 self._report("waiting for the agents")
                 await readiness.until_agents_ready(client, nodes)
 

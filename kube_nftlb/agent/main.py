@@ -10,12 +10,16 @@ import structlog
 
 from kube_nftlb import logs, metrics
 from kube_nftlb.agent.assembly import assemble
-from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.connections.cutter import Cutter
+from kube_nftlb.agent.departure import Departure, departure, take_away
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
+from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
+from kube_nftlb.agent.kube_proxy.ports import held_by_others
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.takeover import Takeover
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
@@ -28,10 +32,13 @@ from kube_nftlb.agent.traffic import process as traffic
 from kube_nftlb.agent.traffic.series import TrafficSeries
 from kube_nftlb.http_server import serve
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.kube.events import Events, Source, Subject
+from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
+from kube_nftlb.netfilter.chains import KernelChains
 from kube_nftlb.netfilter.challenge import Challenger
 from kube_nftlb.netfilter.connection_count import ConnectionCounter
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.netfilter.tcp_connections import TcpConnections
 from kube_nftlb.settings import AgentSettings
@@ -47,7 +54,8 @@ _log = structlog.get_logger()
 def main(settings: AgentSettings) -> None:
     """Run the agent until SIGTERM or SIGINT.
 
-    What it has programmed stays, and goes on working. Only where its DaemonSet is deleted, all is taken away.
+    What it has programmed stays, and goes on working. Only where its DaemonSet is deleted, or no longer selects the
+    node and kube-proxy has taken over, all is taken away.
 
     Raises UsageError where the metrics or health address cannot be listened on.
     """
@@ -82,20 +90,39 @@ async def _run(settings: AgentSettings) -> None:
         drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
         node_watch = NodeWatch(kube, inputs, own_node, settings)
         health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
+        reader, transactions, clock = KernelChains.open(), NftSocket.open(), MonotonicClock()
+        stack.callback(reader.close)
+        stack.callback(transactions.close)
+        rules = ProxyRules(reader, transactions, KernelIpvs())
+
+        takeover = Takeover(
+            rules,
+            reconciler.progress,
+            clock,
+            ports=held_by_others,
+            cleanup=settings.kube_proxy_cleanup,
+            on_change=reporter.changed,
+            on_removed=lambda sentence: _tell_removed(events, own_node, sentence),
+        )
+        taking_over = asyncio.create_task(takeover.run(), name="kube-proxy")
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
+        reporting = [
+            taking_over,
+            asyncio.create_task(reporter.run(reconciler), name="report"),
+            asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
+        ]
         tasks = [
             reconciling,
             asyncio.create_task(node_watch.run(), name="node-watch"),
             asyncio.create_task(watch_farms(kube, inputs, health_checks, limits), name="watch"),
             asyncio.create_task(watch_slices(kube, inputs, health_checks), name="watch-slices"),
             asyncio.create_task(watch_policies(kube, inputs, limits), name="watch-policies"),
-            asyncio.create_task(reporter.run(reconciler), name="report"),
             asyncio.create_task(drains.run(), name="drains"),
             asyncio.create_task(cutter.run(), name="cut"),
             asyncio.create_task(serve_when_free(health.answer, settings.health_address), name="health"),
             asyncio.create_task(health_checks.run(), name="health-checks"),
             asyncio.create_task(events.run(), name="events"),
-            asyncio.create_task(NodeEvents(events, own_node, reconciler.progress).run(), name="node-events"),
+            *reporting,
         ]
         if settings.traffic is not None:
             series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
@@ -113,6 +140,13 @@ async def _run(settings: AgentSettings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for reports in reporting:
+            # nftlb ends at the same time, which is no news.
+            reports.cancel()
+        why = Departure.RESTART
+        if done == {stopped}:
+            # Changes are programmed until kube-proxy has taken over.
+            why = await departure(daemon_set, own_node, rules, clock)
         reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)
         for task in (stopped, *tasks):
@@ -121,7 +155,11 @@ async def _run(settings: AgentSettings) -> None:
         metrics_server.close()
         for task in done - {stopped}:
             task.result()
-        if daemon_set is not None and await daemon_set.is_deleted():
-            await clean(settings.nftlb, nft)
-            _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
+        await take_away(why, kube, own_node, settings.nftlb, nft)
     _log.info("agent stopped")
+
+
+def _tell_removed(events: Events, own_node: OwnNode, sentence: str) -> None:
+    if (node := own_node.current) is not None:
+        subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
+        events.report_resolved(subject, "KubeProxyRulesRemoved", sentence)

@@ -131,7 +131,8 @@ class NodeStatus(Model):
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            description="Ready: the agent works. NftlbReachable: nftlb responds. InSync: no change is pending.",
+            description="Ready: the agent works. NftlbReachable: nftlb responds. InSync: no change is pending. "
+            "KubeProxyGone: no kube-proxy runs on the node, and none has left rules.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

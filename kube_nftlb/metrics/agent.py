@@ -89,6 +89,9 @@ CONNTRACK_ENTRIES = gauge("kube_nftlb_conntrack_entries", "Connections that the 
 CONNTRACK_LIMIT = gauge(
     "kube_nftlb_conntrack_entries_limit", "Connections that it tracks at most; 0 if unknown.", "agent"
 )
+KUBE_PROXY_RULES = gauge(
+    "kube_nftlb_node_kube_proxy_rules", "1 if the node has rules of kube-proxy in nftables or IPVS, else 0.", "agent"
+)
 NFTLB_UP = gauge("kube_nftlb_nftlb_up", "1 if nftlb responded to the last request, else 0.", "agent")
 NFTLB_STARTS = counter("kube_nftlb_nftlb_restarts_total", "Detected restarts of nftlb.", "agent")
 NFTLB_REQUEST_SECONDS = histogram(

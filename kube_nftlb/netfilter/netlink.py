@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 from kube_nftlb import errors
 
 _NFTABLES, _CONNTRACK = 10 << 8, 1 << 8
+GET_TABLE = _NFTABLES | 1
 GET_CHAIN = _NFTABLES | 4
 GET_RULES = _NFTABLES | 7
 GET_ELEMENTS = _NFTABLES | 13

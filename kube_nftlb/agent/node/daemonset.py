@@ -1,4 +1,4 @@
-"""Watch the DaemonSet that runs the agent, to know if the agent is being uninstalled."""
+"""Watch the DaemonSet that runs the agent, to know if the agent is being uninstalled, or leaves this node alone."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,8 @@ import contextlib
 from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
-from kube_nftlb.kube.resources import DAEMON_SETS, JsonObject
+from kube_nftlb.kube.resources import DAEMON_SETS, NODES, JsonObject
+from kube_nftlb.kube.scheduling import runs_on
 
 _REQUEST_TIMEOUT_S = 3.0
 
@@ -22,6 +23,7 @@ class OwnDaemonSet:
         self._namespace = namespace
         self._name = name
         self._deleted = False
+        self._raw: JsonObject | None = None
 
     async def run(self) -> None:
         """Watch it until cancelled."""
@@ -38,9 +40,20 @@ class OwnDaemonSet:
                 self._update(next(iter(listing.items), None))
         return self._deleted
 
+    async def deselects(self, node: str) -> bool:
+        """Return True if the DaemonSet exists, and its node selector or affinity no longer selects this node."""
+        if await self.is_deleted() or self._raw is None:
+            return False
+        with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError, TimeoutError):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                labels = (await self._kube.get(NODES, node))["metadata"].get("labels") or {}
+            return not runs_on(self._raw["spec"]["template"]["spec"], node, labels)
+        return False
+
     @property
     def _selector(self) -> str:
         return f"metadata.name={self._name}"
 
     def _update(self, raw: JsonObject | None) -> None:
+        self._raw = raw
         self._deleted = raw is None or raw["metadata"].get("deletionTimestamp") is not None

@@ -16,6 +16,9 @@ LASTS_S = 5.0
 _RESOLVED: dict[EventReason, tuple[EventReason, str]] = {
     "NftlbUnreachable": ("NftlbReachable", "nftlb answers again"),
     "FarmsFailed": ("FarmsProgrammed", "all farms are programmed again"),
+    **dict.fromkeys(
+        ("KubeProxyRulesLeft", "KubeProxyRulesReturned"), ("KubeProxyGone", "there are no rules of kube-proxy any more")
+    ),
 }
 
 
@@ -39,6 +42,9 @@ def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
                 "FarmsFailed", f"{sentence}: {problem.reason}: {problem.message}; kubectl describe nftlbnode {node}"
             )
         )
+    proxy = progress.kube_proxy
+    if proxy is not None and proxy.reason in ("KubeProxyRulesLeft", "KubeProxyRulesReturned"):
+        found.append(Lasting(proxy.reason, proxy.message))
     return found
 
 

@@ -25,6 +25,9 @@ _MESSAGE_MAX = 512
 _GENERATION = 1
 """The generation of every NftlbNode, since it has no spec. ``kubectl wait`` ignores conditions of an earlier one."""
 
+_TRUTH = {"NoKubeProxy": "True", "KubeProxyUnknown": "Unknown"}
+"""The status of the condition KubeProxyGone by its reason; False for all others."""
+
 _Said = tuple[str, NodeReason, str]
 
 
@@ -56,6 +59,9 @@ def node_status(
         in_sync = ("False", "FarmsFailed", f"{len(failed)} farms failed, see status.failedFarms")
     else:
         in_sync = ("True", "InSync", "all farms are programmed")
+    said: dict[str, _Said] = {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}
+    if (proxy := progress.kube_proxy) is not None:
+        said["KubeProxyGone"] = (_TRUTH.get(proxy.reason, "False"), proxy.reason, proxy.message)
     known = {condition.type: condition for condition in before.conditions} if before else {}
     stamp = timestamps.seconds(now)
     return NodeStatus(
@@ -76,7 +82,7 @@ def node_status(
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),
         conditions=tuple(
             _condition(kind, status, reason, message, known.get(kind), stamp)
-            for kind, (status, reason, message) in {"Ready": ready, "NftlbReachable": nftlb, "InSync": in_sync}.items()
+            for kind, (status, reason, message) in said.items()
         ),
     )
 

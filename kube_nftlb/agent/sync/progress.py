@@ -8,7 +8,7 @@ from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeDraining
-from kube_nftlb.reasons import FailureReason
+from kube_nftlb.reasons import FailureReason, KubeProxyReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,21 @@ class Problem:
         return self.reason == "NftlbUnreachable"
 
 
+@dataclass(frozen=True, slots=True)
+class KubeProxy:
+    """What there is of kube-proxy on this node."""
+
+    reason: KubeProxyReason
+    message: str
+    rules: bool = False
+    """True if there are rules of kube-proxy."""
+
+    @property
+    def gone(self) -> bool:
+        """True if there is nothing of it."""
+        return self.reason == "NoKubeProxy"
+
+
 @dataclass(slots=True)
 class Progress:
     """The progress of the loop, for the node's status."""
@@ -43,6 +58,8 @@ class Progress:
     """What the engine last failed at beside its farms, such as a file that it cannot write; "" if nothing."""
     engine_error: str = ""
     nftlb_version: str = ""
+    kube_proxy: KubeProxy | None = None
+    """What there is of kube-proxy; None while nobody has looked."""
     watermark: int = 0
     slice_watermark: int = 0
     policy_watermark: int = 0

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from kube_nftlb.netfilter.netlink import attribute, text
 from kube_nftlb.netfilter.nftables.expressions import Verdict, verdict_data
 
-_NEW_TABLE, _NEW_CHAIN, _DELETE_CHAIN, _NEW_RULE, _NEW_ELEMENTS, _DELETE_ELEMENTS = 0, 3, 5, 6, 12, 14
+_NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _DELETE_CHAIN, _NEW_RULE, _DELETE_RULE = 0, 2, 3, 5, 6, 8
+_NEW_ELEMENTS, _DELETE_ELEMENTS = 12, 14
 _CREATE, _APPEND = 0x400, 0x800
 _TABLE_NAME, _TABLE_FLAGS, _OWNED = 1, 2, 2
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
-_RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
+_RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 1, 2, 3, 4
 _ELEMENTS_TABLE, _ELEMENTS_SET, _ELEMENTS_LIST = 1, 2, 3
 _LIST_ELEMENT = 1
 _VALUE = 1
@@ -60,8 +61,27 @@ def new_chain(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message
 
 def _rules(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message]:
     for rule in rules:
-        attributes = text(_RULE_TABLE, table) + text(_RULE_CHAIN, name) + attribute(_RULE_EXPRESSIONS, rule)
+        attributes = _rule_names(table, name) + attribute(_RULE_EXPRESSIONS, rule)
         yield Message(_NEW_RULE, _CREATE | _APPEND, attributes)
+
+
+def delete_table(table: str) -> Message:
+    """Return what deletes a table with all that it has."""
+    return Message(_DELETE_TABLE, 0, text(_TABLE_NAME, table))
+
+
+def delete_rule(table: str, chain: str, handle: int) -> Message:
+    """Return what deletes one rule of a chain, by its handle."""
+    return Message(_DELETE_RULE, 0, _rule_names(table, chain) + attribute(_RULE_HANDLE, struct.pack(">Q", handle)))
+
+
+def flush_chain(table: str, chain: str) -> Message:
+    """Return what deletes all rules of a chain."""
+    return Message(_DELETE_RULE, 0, _rule_names(table, chain))
+
+
+def _rule_names(table: str, chain: str) -> bytes:
+    return text(_RULE_TABLE, table) + text(_RULE_CHAIN, chain)
 
 
 def delete_chain(table: str, name: str) -> Message:

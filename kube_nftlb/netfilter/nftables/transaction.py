@@ -16,7 +16,6 @@ _NFTABLES = 10
 _BEGIN, _END = 0x10, 0x11
 _REQUEST, _ACKNOWLEDGE = 0x1, 0x4
 _ERROR = 2
-_INET = 1
 _HEADER = struct.Struct("=IHHIIBB")
 _RESOURCE = struct.Struct(">H")
 _HEADER_BYTES = _HEADER.size + _RESOURCE.size
@@ -42,9 +41,9 @@ class _Refusal(NamedTuple):
 
 
 class Transactions(Protocol):
-    """Commits transactions on tables of the family inet."""
+    """Commits transactions on tables of one family, by default inet."""
 
-    async def commit(self, messages: Sequence[Message]) -> None:
+    async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
         """Commit all messages in one transaction. Raises KernelError if the kernel refuses any; nothing changes."""
 
 
@@ -74,11 +73,11 @@ class NftSocket:
         """Close the socket."""
         self._socket.close()
 
-    async def commit(self, messages: Sequence[Message]) -> None:
+    async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
         """See ``Transactions``. One that is larger than the socket's buffer is divided."""
         async with self._lock:
             for part in self._parts(messages):
-                await self._commit(part)
+                await self._commit(part, netlink.FAMILIES[family])
 
     def _parts(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         part: list[Message] = []
@@ -93,18 +92,18 @@ class NftSocket:
         if part:
             yield part
 
-    async def _commit(self, messages: Sequence[Message]) -> None:
+    async def _commit(self, messages: Sequence[Message], family: int) -> None:
         for left in reversed(range(_ATTEMPTS)):
-            if (refusal := await self._try(messages)) is None:
+            if (refusal := await self._try(messages, family)) is None:
                 return
             if not left or refusal.code not in _TRANSIENT:
                 where = f"message {refusal.position} of {len(messages)}" if refusal.position else "all of it"
                 raise errors.KernelError(f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}")
             await asyncio.sleep(_RETRY_S)
 
-    async def _try(self, messages: Sequence[Message]) -> _Refusal | None:
+    async def _try(self, messages: Sequence[Message], family: int) -> _Refusal | None:
         first = self._sequence + 1
-        data = b"".join(self._encoded(messages))
+        data = b"".join(self._encoded(messages, family))
         last = self._sequence - 1
         try:
             if len(data) > _IN_THREAD_BYTES:
@@ -113,11 +112,11 @@ class NftSocket:
         except OSError as error:
             raise errors.KernelError(f"nftables does not answer: {error!r}") from error
 
-    def _encoded(self, messages: Sequence[Message]) -> Iterator[bytes]:
+    def _encoded(self, messages: Sequence[Message], family: int) -> Iterator[bytes]:
         yield self._head(_HEADER_BYTES, _BEGIN, _REQUEST, 0, _NFTABLES)
         for position, message in enumerate(messages, 1):
             flags = message.flags | _REQUEST | (_ACKNOWLEDGE if position == len(messages) else 0)
-            yield self._head(_HEADER_BYTES + len(message.attributes), _NFTABLES << 8 | message.kind, flags, _INET, 0)
+            yield self._head(_HEADER_BYTES + len(message.attributes), _NFTABLES << 8 | message.kind, flags, family, 0)
             yield message.attributes
         yield self._head(_HEADER_BYTES, _END, _REQUEST, 0, _NFTABLES)
 

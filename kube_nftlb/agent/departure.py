@@ -1,0 +1,75 @@
+"""What becomes of the rules when the agent stops: they stay, unless it is uninstalled or its node is moved back."""
+
+import contextlib
+from enum import Enum, auto
+
+import structlog
+
+from kube_nftlb import errors
+from kube_nftlb.agent.cleanup import clean
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.takeover import until_proxy_serves
+from kube_nftlb.agent.node.daemonset import OwnDaemonSet
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.resources import NFTLB_NODES
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.settings import NftlbSettings
+
+HAND_OVER_S = 90.0
+"""How long kube-proxy may take to have rules. The pod's terminationGracePeriodSeconds are 120."""
+
+_log = structlog.get_logger()
+
+
+class Departure(Enum):
+    """Why the agent stops."""
+
+    RESTART = auto()
+    """It comes back, or another one: all stays."""
+    UNINSTALL = auto()
+    """Its DaemonSet is deleted."""
+    MOVE = auto()
+    """Its DaemonSet no longer selects the node, and kube-proxy has rules for all Services there."""
+
+
+async def departure(daemon_set: OwnDaemonSet | None, own_node: OwnNode, rules: ProxyRules, clock: Clock) -> Departure:
+    """Return why the agent stops. For a node that it leaves, wait until kube-proxy has rules."""
+    if daemon_set is None:
+        return Departure.RESTART
+    if await daemon_set.is_deleted():
+        return Departure.UNINSTALL
+    if not await daemon_set.deselects(own_node.name):
+        return Departure.RESTART
+    families = _families(own_node)
+    _log.info("the DaemonSet no longer selects this node: waiting for rules of kube-proxy", families=families)
+    if await until_proxy_serves(rules, families, clock, HAND_OVER_S):
+        return Departure.MOVE
+    told = "no kube-proxy has taken over, so the rules stay: run `kube-nftlb clean` here once another proxy serves"
+    _log.warning(told, waited_s=HAND_OVER_S)
+    return Departure.RESTART
+
+
+async def take_away(why: Departure, kube: Kube, own_node: OwnNode, settings: NftlbSettings, nft: Nft) -> None:
+    """Remove all of kube-nftlb from this node, unless the agent only restarts.
+
+    Raises KernelError if a table cannot be removed.
+    """
+    if why is Departure.RESTART:
+        return
+    await clean(settings, nft)
+    if why is Departure.UNINSTALL:
+        _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
+        return
+    # Farms wait for every node that has one.
+    with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError):
+        await kube.delete(NFTLB_NODES, own_node.name)
+    _log.info("kube-proxy has taken over: nothing of kube-nftlb is left on this node")
+
+
+def _families(own_node: OwnNode) -> list[str]:
+    """Return the families of nftables in which the node has addresses."""
+    addresses = own_node.current.status.addresses if own_node.current is not None else ()
+    internal = [each.address for each in addresses if each.type == "InternalIP"]
+    return sorted({"ip6" if ":" in address else "ip" for address in internal}) or ["ip"]

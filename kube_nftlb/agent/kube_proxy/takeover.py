@@ -1,0 +1,142 @@
+"""Take a node over from kube-proxy: once the agent's rules are there and kube-proxy is not, remove those that it left.
+
+Both may be there for a while: each translates a connection as a whole, and the first one wins. A kube-proxy that lives
+would write its rules anew, so they are removed once in the life of an agent; if they return, the agent says so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from kube_nftlb import errors, metrics
+from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.sync.progress import KubeProxy, Progress
+
+_log = structlog.get_logger()
+
+QUIET_S = 5.0
+"""How long kube-proxy's ports must be free: a kube-proxy that is restarted comes back."""
+BESIDE_S = 1.0
+ALONE_S = 10.0
+"""How often to look while there is something of kube-proxy, and while there is not."""
+
+_BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
+
+
+class Ports(Protocol):
+    """Tells on which of kube-proxy's ports other processes listen."""
+
+    def __call__(self) -> list[int]:
+        """Return the ports. Raises KernelError."""
+
+
+class Takeover:
+    """Keeps ``progress.kube_proxy`` up to date, and removes what kube-proxy left."""
+
+    def __init__(
+        self,
+        rules: ProxyRules,
+        progress: Progress,
+        clock: Clock,
+        *,
+        ports: Ports,
+        cleanup: bool,
+        on_change: Callable[[], None],
+        on_removed: Callable[[str], None],
+    ) -> None:
+        """With ``cleanup`` off, rules are only reported. ``on_removed`` gets a sentence about what was removed."""
+        self._rules = rules
+        self._progress = progress
+        self._clock = clock
+        self._ports = ports
+        self._cleanup = cleanup
+        self._on_change = on_change
+        self._on_removed = on_removed
+        self._free_since: float | None = None
+        self._left: bool | None = None
+        """Whether the rules were there before the agent, or beside a kube-proxy: who writes others lives."""
+        self._removed = False
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            state = self._progress.kube_proxy
+            await self._clock.sleep(ALONE_S if state is not None and state.gone else BESIDE_S)
+
+    async def look(self) -> None:
+        """Look once, and remove what can be removed."""
+        try:
+            state = await self._look()
+        except errors.KernelError as error:
+            state = KubeProxy("KubeProxyUnknown", str(error))
+        metrics.KUBE_PROXY_RULES.set(state.rules)
+        if state != self._progress.kube_proxy:
+            _log.info("kube-proxy", reason=state.reason, message=state.message)
+            self._progress.kube_proxy = state
+            self._on_change()
+
+    async def _look(self) -> KubeProxy:
+        now = self._clock.now()
+        found, held = await self._rules.found(), await asyncio.to_thread(self._ports)
+        there = ", ".join(found)
+        if self._left is None or held or not found:
+            self._left = bool(found)
+        if held:
+            self._free_since = None
+            listens = f"another process listens on port {' and '.join(map(str, held))}, as kube-proxy does"
+            rules = f"; its rules: {there}" if found else "; it has no rules"
+            return KubeProxy("KubeProxyRuns", f"{listens}{rules}", rules=bool(found))
+        if self._free_since is None:
+            self._free_since = now
+        if not found:
+            return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
+        if self._removed or not self._left:
+            told = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
+            return KubeProxy("KubeProxyRulesReturned", told, rules=True)
+        if not self._cleanup:
+            told = f"kube-proxy left rules: {there}; kubeProxy.cleanup of the chart is off"
+            return KubeProxy("KubeProxyRulesLeft", told, rules=True)
+        if self._waits:
+            told = f"kube-proxy left rules: {there}; they are removed once all farms are programmed"
+            return KubeProxy("KubeProxyRulesPending", told, rules=True)
+        if now - self._free_since < QUIET_S:
+            told = f"kube-proxy left rules: {there}; they are removed if it does not come back within {QUIET_S:.0f} s"
+            return KubeProxy("KubeProxyRulesPending", told, rules=True)
+        return await self._remove()
+
+    @property
+    def _waits(self) -> bool:
+        progress = self._progress
+        # Not until nothing is pending, since changes may never stop: all farms that there were are programmed.
+        return progress.lag.done_at is None or bool(progress.engine_error or progress.pass_error)
+
+    async def _remove(self) -> KubeProxy:
+        done = ", ".join(await self._rules.remove())
+        self._removed = True
+        _log.info("rules of kube-proxy removed", rules=done)
+        self._on_removed(f"kube-proxy is gone, and the rules that it left are removed: {done}")
+        return KubeProxy("NoKubeProxy", f"the rules that kube-proxy left are removed: {done}")
+
+
+async def until_proxy_serves(
+    rules: ProxyRules, families: Sequence[str], clock: Clock, timeout_s: float, every_s: float = 0.2
+) -> bool:
+    """Wait until kube-proxy has rules for all these families (``ip``, ``ip6``); return False if it has not in time."""
+    deadline = clock.now() + timeout_s
+    while clock.now() < deadline:
+        if await _unless_it_fails(rules.serves(families)):
+            return True
+        await clock.sleep(every_s)
+    return False
+
+
+async def _unless_it_fails(question: Awaitable[bool]) -> bool:
+    try:
+        return await question
+    except errors.KernelError as error:
+        _log.warning("cannot look for rules of kube-proxy", error=str(error))
+        return False

@@ -1,0 +1,1 @@
+"""``kube-nftlb check --before``: what a cluster uses that kube-nftlb does differently, or not at all."""

@@ -1,0 +1,201 @@
+"""The agent removes what kube-proxy left: once, when its own rules are there, and never beside a kube-proxy."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.takeover import QUIET_S, Takeover, until_proxy_serves
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.netfilter.chains import ForeignChain, Jump
+from kube_nftlb.netfilter.nftables.messages import Message
+from tests.fakes.clock import FakeClock
+
+
+class Kernel:
+    """Tables, and chains of iptables, with one rule each, in the table nat."""
+
+    def __init__(self) -> None:
+        self.tables: set[tuple[str, str]] = set()
+        self.nat: dict[str, list[str]] = {"ip": [], "ip6": []}
+        self.ipvs = False
+        self.commits: list[tuple[str, int]] = []
+        self.refuses = False
+
+    def kube_proxy_writes(self) -> None:
+        self.tables = {("ip", "kube-proxy"), ("ip6", "kube-proxy")}
+
+    async def has_table(self, family: str, table: str) -> bool:
+        return (family, table) in self.tables
+
+    async def has_rules(self, family: str, table: str, chain: str) -> bool:
+        return table == "nat" and chain in self.nat[family]
+
+    async def chains(self, family: str, table: str) -> list[ForeignChain]:
+        return [ForeignChain(name, False) for name in self.nat[family]] if table == "nat" else []
+
+    async def jumps(self, family: str, table: str) -> list[Jump]:
+        return []
+
+    async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
+        if self.refuses:
+            raise errors.KernelError("busy")
+        self.commits.append((family, len(messages)))
+        self.tables.discard((family, "kube-proxy"))
+        self.nat[family] = [] if len(messages) > 1 else self.nat[family]
+
+    def found(self) -> bool:
+        return self.ipvs
+
+    def remove(self) -> str:
+        self.ipvs = False
+        return "2 virtual servers"
+
+
+class Node:
+    """A node, its agent's progress, and who listens."""
+
+    def __init__(self, *, cleanup: bool = True) -> None:
+        self.kernel, self.clock, self.progress = Kernel(), FakeClock(), Progress()
+        self.ports: list[int] = []
+        self.told: list[str] = []
+        self.changes = 0
+        self.rules = ProxyRules(self.kernel, self.kernel, self.kernel)
+        self.takeover = Takeover(
+            self.rules,
+            self.progress,
+            self.clock,
+            ports=lambda: self.ports,
+            cleanup=cleanup,
+            on_change=self._changed,
+            on_removed=self.told.append,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def look(self, after_s: float = 0) -> str:
+        self.clock.time += after_s
+        await self.takeover.look()
+        assert self.progress.kube_proxy is not None
+        return self.progress.kube_proxy.reason
+
+
+@pytest.fixture
+def node() -> Node:
+    """A node that is programmed, with what kube-proxy left in nftables."""
+    made = Node()
+    made.kernel.kube_proxy_writes()
+    made.progress.lag.done_at = 1.0
+    return made
+
+
+async def test_a_node_that_never_had_kube_proxy_says_so_once() -> None:
+    node = Node()
+    assert [await node.look(), await node.look(60)] == ["NoKubeProxy", "NoKubeProxy"]
+    assert node.changes == 1
+    assert node.kernel.commits == []
+
+
+async def test_rules_are_removed_once_kube_proxy_has_been_gone_for_a_while(node: Node) -> None:
+    node.ports = [10249]
+    assert await node.look() == "KubeProxyRuns"
+    node.ports = []
+    assert await node.look(60) == "KubeProxyRulesPending"
+    assert await node.look(QUIET_S - 1) == "KubeProxyRulesPending"
+    assert node.kernel.commits == []
+    assert await node.look(1) == "NoKubeProxy"
+    assert node.kernel.commits == [("ip", 1), ("ip6", 1)]
+    assert node.told == [
+        "kube-proxy is gone, and the rules that it left are removed: table ip kube-proxy, table ip6 kube-proxy"
+    ]
+
+
+async def test_a_kube_proxy_that_restarts_keeps_its_rules(node: Node) -> None:
+    for _ in range(5):
+        node.ports = [10256]
+        assert await node.look(60) == "KubeProxyRuns"
+        node.ports = []
+        assert await node.look(1) == "KubeProxyRulesPending"
+        assert await node.look(QUIET_S - 1) == "KubeProxyRulesPending"
+    assert node.kernel.commits == []
+
+
+@pytest.mark.parametrize("why", ["not yet", "engine", "pass"])
+async def test_nothing_is_removed_before_the_agents_own_rules_are_there(node: Node, why: str) -> None:
+    progress = node.progress
+    if why == "not yet":
+        progress.lag.done_at = None
+    progress.engine_error = "away" * (why == "engine")
+    progress.pass_error = "no" * (why == "pass")
+    await node.look()
+    assert await node.look(60) == "KubeProxyRulesPending"
+    assert node.kernel.commits == []
+
+
+async def test_rules_that_return_are_reported_and_not_removed_again(node: Node) -> None:
+    await node.look()
+    assert await node.look(QUIET_S) == "NoKubeProxy"
+    node.kernel.kube_proxy_writes()
+    before = list(node.kernel.commits)
+    assert [await node.look(1), await node.look(600)] == ["KubeProxyRulesReturned"] * 2
+    assert node.kernel.commits == before
+    assert node.progress.kube_proxy is not None
+    assert "table ip kube-proxy" in node.progress.kube_proxy.message
+
+
+async def test_rules_that_appear_while_the_agent_has_the_ports_are_not_left_rules() -> None:
+    node = Node()
+    node.progress.lag.done_at = 1.0
+    assert await node.look() == "NoKubeProxy"
+    node.kernel.kube_proxy_writes()
+    assert [await node.look(60), await node.look(600)] == ["KubeProxyRulesReturned"] * 2
+    assert node.kernel.commits == []
+
+
+async def test_a_kube_proxy_that_comes_and_goes_leaves_rules() -> None:
+    node = Node()
+    node.progress.lag.done_at = 1.0
+    assert await node.look() == "NoKubeProxy"
+    node.kernel.kube_proxy_writes()
+    node.ports = [10249]
+    assert await node.look(60) == "KubeProxyRuns"
+    node.ports = []
+    assert [await node.look(1), await node.look(QUIET_S)] == ["KubeProxyRulesPending", "NoKubeProxy"]
+
+
+async def test_without_cleanup_rules_are_only_reported() -> None:
+    node = Node(cleanup=False)
+    node.kernel.kube_proxy_writes()
+    node.progress.lag.done_at = 1.0
+    assert [await node.look(), await node.look(600)] == ["KubeProxyRulesLeft"] * 2
+    assert node.kernel.commits == []
+
+
+async def test_chains_of_iptables_and_ipvs_are_removed_too(node: Node) -> None:
+    node.kernel.nat = {"ip": ["KUBE-SERVICES", "KUBE-MARK-MASQ"], "ip6": ["KUBE-SERVICES"]}
+    node.kernel.tables, node.kernel.ipvs = set(), True
+    await node.look()
+    assert await node.look(QUIET_S) == "NoKubeProxy"
+    # To empty each chain, and to delete each.
+    assert node.kernel.commits == [("ip", 4), ("ip6", 2)]
+    assert node.told[0].endswith("removed: 2 chains of ip nat, 1 chains of ip6 nat, 2 virtual servers")
+
+
+async def test_a_refusal_is_reported_and_tried_again(node: Node) -> None:
+    await node.look()
+    node.kernel.refuses = True
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    node.kernel.refuses = False
+    assert await node.look(1) == "NoKubeProxy"
+
+
+async def test_a_node_goes_back_only_to_a_kube_proxy_with_rules_for_all_families() -> None:
+    node = Node()
+    families = ["ip", "ip6"]
+    assert not await until_proxy_serves(node.rules, families, node.clock, 5)
+    node.kernel.nat["ip"] = ["KUBE-SERVICES"]
+    assert not await until_proxy_serves(node.rules, families, node.clock, 5)
+    node.kernel.tables = {("ip6", "kube-proxy")}
+    assert await until_proxy_serves(node.rules, families, node.clock, 5)
