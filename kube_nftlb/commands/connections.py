@@ -1,6 +1,7 @@
 """Connections to the cluster IPs of a Service, whose pods run ``kube-nftlb echo``."""
 
 import asyncio
+import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -77,7 +78,8 @@ async def _ask(target: Target) -> tuple[str, str]:
     except TimeoutError:
         return "", f"no answer within {_TIMEOUT_S:.0f} s"
     except OSError as error:
-        return "", (error.strerror or str(error)).lower()
+        # asyncio's own words name the address once more.
+        return "", os.strerror(error.errno).lower() if error.errno else str(error)
     return (answer, "") if answer else ("", "closed without an answer")
 
 

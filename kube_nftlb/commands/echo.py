@@ -41,7 +41,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         assert isinstance(transport, asyncio.DatagramTransport)  # noqa: S101 (narrows the type)
         self._transport = transport
 
-    def datagram_received(self, _data: bytes, peer: object) -> None:
+    def datagram_received(self, _data: bytes, peer: tuple[str, int]) -> None:
         self._transport.sendto(self._answer, peer)
 
 
