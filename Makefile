@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint e2e image format crds reference chart docs bystanders faults bench bench-full lock clean
+.PHONY: help demo test unit lint e2e image release format crds reference chart docs bystanders faults bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ e2e: .venv/ready ## Install the chart on real nodes of an older Kubernetes: kube
 image: ## Build the image kube-nftlb with docker, podman or buildah, whichever works here
 	@.ci/image
 
+release: .venv/ready ## Build image, SBOM, chart, manifest and checksums into dist/release; publishes nothing
+	@$(PYTHON) .ci/release
+
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -46,8 +49,9 @@ crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
 reference: .venv/ready ## Write docs/reference.md anew from the models
 	$(BIN)/kube-nftlb reference
 
-chart: .venv/ready ## Write the table in the chart's README anew from its values.yaml
+chart: .venv/ready ## Write the chart's table of values and the plain manifest anew from the chart
 	$(BIN)/kube-nftlb chart
+	$(BIN)/python -m tests.chart.manifest
 
 docs: .venv/ready ## Do what the documents say, and write down what came out
 	KUBE_NFTLB_RENEW_DOCS=1 $(BIN)/pytest tests/docs/test_pages.py
@@ -70,6 +74,7 @@ bench-full: .venv/ready ## The same with everything, which takes hours
 lock: .venv/ready ## Pin the newest versions of all packages
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --constraint requirements.lock pyproject.toml -o requirements-image.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --upgrade .ci/sbom.in -o .ci/sbom.lock
 
 clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import os
+import socket
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -85,7 +86,6 @@ def nftlb_daemon() -> None:
 
 @app.command()
 def check(
-    wait: Annotated[float, typer.Option(help="Seconds to wait until all nodes are ready.")] = 0,
     before: Annotated[
         bool, typer.Option("--before", help="Before a move from kube-proxy: say what kube-nftlb does differently.")
     ] = False,
@@ -95,6 +95,14 @@ def check(
     output: Annotated[Format, typer.Option("--output", "-o", help="With --before: text or json.")] = Format.TEXT,
     context: cluster.Context = None,
     kubeconfig: cluster.Kubeconfig = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until all is well.")] = 0,
+    service: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE/NAME", help="Also connect to a Service from here, whose pods run `kube-nftlb echo`."
+        ),
+    ] = "",
+    pods: Annotated[int, typer.Option(min=1, help="How many pods of that Service must answer.")] = 1,
 ) -> None:
     """Check that the agent of every node is ready and that every node serves the Service kubernetes.
 
@@ -110,12 +118,25 @@ def check(
         return
     from kube_nftlb.commands import check as command
 
-    checked = asyncio.run(command.check(wait))
+    namespace, slash, name = service.partition("/")
+    if service and not (namespace and slash and name):
+        raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
+    checked = asyncio.run(command.check(wait, command.Service(namespace, name, pods) if service else None))
     for problem in checked.problems:
         typer.echo(problem, err=True)
     if checked.problems:
         raise typer.Exit(1)
     typer.echo(checked.summary)
+
+
+@app.command()
+def echo(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="TCP and UDP port, on all addresses.")] = 8080,
+) -> None:
+    """Answer connections and datagrams with this machine's name, for `kube-nftlb check --service`."""
+    from kube_nftlb.commands import echo as command
+
+    asyncio.run(command.serve(port, socket.gethostname()))
 
 
 @app.command()

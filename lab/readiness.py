@@ -16,13 +16,14 @@ from lab.kubelet import objects
 
 _TIMEOUT_S = 120
 _FIELD_MANAGER = "kube-nftlb-lab"
+_CRDS = "kube-nftlb.io_*.yaml"
 _SERVICE_ACCOUNTS = resources.Resource("", "v1", "ServiceAccount", "serviceaccounts")
 
 
 def crd_folder() -> Path:
     """Return the folder of the CRDs. Raises LabError if there are none."""
     folder = Path(__file__).parents[1] / "crds"
-    if any(folder.glob("kube-nftlb.io_*.yaml")):
+    if any(folder.glob(_CRDS)):
         return folder
     raise errors.LabError(f"no CRDs found in {folder}; run `make crds`")
 
@@ -40,7 +41,7 @@ async def until_api_server(client: Kube) -> None:
 
 def read_crds(folder: Path) -> list[JsonObject]:
     """Return the CRDs in a folder."""
-    return [body for path in sorted(folder.glob("*.yaml")) for body in yaml.safe_load_all(path.read_text()) if body]
+    return [body for path in sorted(folder.glob(_CRDS)) for body in yaml.safe_load_all(path.read_text()) if body]
 
 
 async def apply_crds(client: Kube, crds: list[JsonObject]) -> None:

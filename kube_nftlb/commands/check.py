@@ -1,4 +1,4 @@
-"""``kube-nftlb check``: check that every node serves Services, according to the API server."""
+"""``kube-nftlb check``: check that every node serves Services, according to the API server, and by connections."""
 
 import asyncio
 import time
@@ -6,14 +6,24 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kube_nftlb import errors, names
+from kube_nftlb.commands import connections
 from kube_nftlb.commands.agent_nodes import AGENTS, selected
 from kube_nftlb.commands.cluster.asking import list_if_allowed
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, NFTLB_NODES, NODES, JsonObject
+from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, NFTLB_NODES, NODES, SERVICES, JsonObject
 
 _AGAIN_S = 1.0
 _KUBERNETES = {"namespace": "default", "service": "kubernetes"}
 """The one Service that every cluster has."""
+
+
+class Service(NamedTuple):
+    """A Service to connect to, whose pods run ``kube-nftlb echo``."""
+
+    namespace: str
+    name: str
+    pods: int
+    """How many of them must answer at least."""
 
 
 class Checked(NamedTuple):
@@ -23,13 +33,18 @@ class Checked(NamedTuple):
     problems: tuple[str, ...]
 
 
-async def check(wait_s: float) -> Checked:
-    """Check until there are no problems, for at most ``wait_s`` seconds. Raises KubeError if a request is refused."""
+async def check(wait_s: float, service: Service | None = None) -> Checked:
+    """Check until there are no problems, for at most ``wait_s`` seconds, then connect to ``service`` likewise.
+
+    Raises KubeError if a request is refused, and UsageError if the Service has no address to connect to.
+    """
     deadline = time.monotonic() + wait_s
     async with await Kube.connect(user_agent="kube-nftlb-check") as kube:
         while True:
             try:
                 checked = await _look(kube)
+                if service and not checked.problems:
+                    checked = await _connect(kube, service, checked.summary)
             except errors.KubeUnreachableError as error:
                 checked = Checked("", (f"the API server cannot be reached: {error}",))
             if not checked.problems or time.monotonic() >= deadline:
@@ -44,6 +59,13 @@ async def _look(kube: Kube) -> Checked:
     farms = await kube.list(FARMS, _KUBERNETES["namespace"], label_selector=selector)
     daemon_sets = await list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS)
     return judge(nodes.items, reports.items, farms.items, daemon_sets)
+
+
+async def _connect(kube: Kube, service: Service, summary: str) -> Checked:
+    """Connect to each cluster IP and port. One after another: a node that drops packets drops them all."""
+    found = await kube.get(SERVICES, service.name, service.namespace)
+    tried = [await connections.connect(target) for target in connections.targets(found)]
+    return Checked("\n".join([summary, *connections.summary(tried)]), tuple(connections.problems(tried, service.pods)))
 
 
 def judge(

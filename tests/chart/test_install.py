@@ -136,6 +136,23 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
     eventually(lambda: not crds(cluster), "the definitions go where they are not to be kept", 60)
 
 
+def test_the_plain_manifest_comes_up_and_goes(cluster: Cluster) -> None:
+    overlay = str(CHART.parents[1] / "examples/kustomize")
+    try:
+        cluster.kubectl("apply", "--server-side", "-k", overlay)
+        for kind, name in (("deployment", "operator"), ("daemonset", "agent")):
+            cluster.kubectl("rollout", "status", f"{kind}/kube-nftlb-{name}", "-n", NAMESPACE, "--timeout=120s")
+        assert crds(cluster) == CRDS
+        container = cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["spec"]["template"]["spec"]["containers"][0]
+        assert container["image"].startswith("registry.example.com/kube-nftlb:")
+        assert {"name": "KUBERNETES_SERVICE_HOST", "value": "192.0.2.1"} in container["env"]
+    finally:
+        cluster.kubectl("delete", "-k", overlay, "--wait=false")
+        cluster.try_kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
+    eventually(lambda: not ours(cluster) and not crds(cluster), "nothing is left", 120)
+    eventually(lambda: cluster.get("namespace", NAMESPACE) is None, "not even the namespace", 120)
+
+
 def test_an_upgrade_brings_new_fields_into_the_definitions(cluster: Cluster, release: Release, tmp_path: Path) -> None:
     old = tmp_path / "kube-nftlb"
     shutil.copytree(CHART, old)

@@ -1,5 +1,6 @@
 """The original kube-nftlb's walk-through, with real containers, from installation on."""
 
+import re
 from functools import partial
 
 import pytest
@@ -48,8 +49,15 @@ def test_what_runs_has_the_rights_it_needs_and_no_more(cluster: RealCluster) -> 
         assert "Read-only file system" in refused.stderr, container
 
 
-def test_helm_test_passes(cluster: RealCluster) -> None:
-    assert "Succeeded" in cluster.helm("test", "kube-nftlb", "--namespace", SYSTEM)
+def test_helm_test_sends_packets_and_leaves_its_log_alone(cluster: RealCluster) -> None:
+    said = cluster.helm("test", "kube-nftlb", "--namespace", SYSTEM, "--logs")
+    assert "Succeeded" in said
+    pod = r"kube-nftlb-test-\w+-\w+ \(\d+\)"
+    for protocol in ("TCP", "UDP"):
+        assert re.search(rf"{protocol} [\d.]+:80 answered 20 of 20 connections, from {pod} and {pod}", said), said
+    assert cluster.get("service", "kube-nftlb-test", SYSTEM) is None
+    assert cluster.get("deployment", "kube-nftlb-test", SYSTEM) is None
+    assert cluster.get("pod", "kube-nftlb-test", SYSTEM)["status"]["phase"] == "Succeeded"
 
 
 def test_the_walk_through(cluster: RealCluster, namespace: str) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,10 @@ class Image:
         """Write it to a file, as ``docker save`` does."""
         _buildah(self._storage, "push", self.name, f"docker-archive:{file}:{self.name}")
 
+    def push(self, name: str) -> None:
+        """Push it to a registry without TLS, under this name."""
+        _buildah(self._storage, "push", "--tls-verify=false", self.name, f"docker://{name}")
+
     def unpack(self, folder: Path) -> None:
         """Copy its root file system to a folder that is not there yet."""
         container = _buildah(self._storage, "from", "--pull-never", self.name).strip()
@@ -57,23 +62,51 @@ class Image:
 
 def build() -> Image:
     """Build the image. Raises LabError if the tools cannot be installed, AssertionError if the build fails."""
-    if missing := sorted({package for tool, package in _TOOLS.items() if programs.find(tool) is None}):
-        debian.install(missing, lambda _: None)
-    cache = programs.cache_folder() / "image"
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = _prepared()
     version = re.search(r'^__version__ = "(.+)"', (CHECKOUT / "kube_nftlb/__init__.py").read_text(), re.MULTILINE)
     assert version
     name = f"{NAME}:{version[1]}"
     with _locked(cache / "lock"):
         storage = cache / "storage"
-        if _BASE not in _buildah(storage, "images", "--format", "{{.Name}}:{{.Tag}}"):
-            _make_base(storage, cache)
+        _need_base(storage, cache)
         arguments = {"BASE": _BASE, "VERSION": version[1], "REVISION": "test"}
         options = [option for key, value in arguments.items() for option in ("--build-arg", f"{key}={value}")]
         _buildah(
             storage, "bud", "--isolation=chroot", "--layers", "--format=docker", *options, "-t", name, str(CHECKOUT)
         )
     return Image(storage, name)
+
+
+def release(folder: Path) -> Path:
+    """Run ``make release``'s script with the same base and layers. Return the folder with what it built.
+
+    ``folder`` is for its settings. Raises as ``build`` does.
+    """
+    cache = _prepared()
+    storage = cache / "storage"
+    settings = folder / "storage.conf"
+    settings.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{storage}"\nrunroot = "{storage}-run"\n')
+    with _locked(cache / "lock"):
+        _need_base(storage, cache)
+        _run(
+            *("env", f"CONTAINERS_STORAGE_CONF={settings}", "BUILDAH_ISOLATION=chroot", "DOCKER_HOST=unix:///nowhere"),
+            *("nice", sys.executable, str(CHECKOUT / ".ci/release"), "--build-arg", f"BASE={_BASE}"),
+        )
+    return CHECKOUT / "dist/release"
+
+
+def _prepared() -> Path:
+    """Install what is missing, and return the cache's folder."""
+    if missing := sorted({package for tool, package in _TOOLS.items() if programs.find(tool) is None}):
+        debian.install(missing, lambda _: None)
+    cache = programs.cache_folder() / "image"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+def _need_base(storage: Path, cache: Path) -> None:
+    if _BASE not in _buildah(storage, "images", "--format", "{{.Name}}:{{.Tag}}"):
+        _make_base(storage, cache)
 
 
 def _make_base(storage: Path, cache: Path) -> None:
