@@ -37,7 +37,7 @@ def _move(router: addresses.Interfaces) -> None:
             old, new, gateway = addresses.CLIENT[number], ADDRESSES[number], router[number]
             ip.addr("add", index=link, address=str(new.ip), prefixlen=new.network.prefixlen, flags=flags)
             ip.addr("delete", index=link, address=str(old.ip), prefixlen=old.network.prefixlen)
-            ip.route("replace", dst=str(old.network), oif=link)
+            ip.route("replace", dst=str(old.network), oif=link, scope="link")
             ip.route("replace", dst=_DEFAULT[number], gateway=str(gateway.ip), oif=link)
 
 
@@ -45,4 +45,4 @@ def _reach(link: str) -> None:
     with IPRoute() as ip:
         [index] = ip.link_lookup(ifname=link)
         for address in ADDRESSES:
-            ip.route("replace", dst=str(address.network), oif=index)
+            ip.route("replace", dst=str(address.network), oif=index, scope="link")
