@@ -10,7 +10,7 @@ import socket
 from typing import Any
 
 import aiohttp
-from pyroute2 import IPRoute
+from pyroute2 import AsyncIPRoute
 
 from kube_nftlb import errors
 from kube_nftlb.kube import resources
@@ -25,7 +25,7 @@ _HEALTH_TIMEOUT_S = 2
 class Provider:
     """The addresses that were given, and their routes."""
 
-    def __init__(self, client: Kube, http: aiohttp.ClientSession, ip: IPRoute) -> None:
+    def __init__(self, client: Kube, http: aiohttp.ClientSession, ip: AsyncIPRoute) -> None:
         self._client = client
         self._http = http
         self._ip = ip
@@ -50,7 +50,7 @@ class Provider:
                 await self._route(service, wanted.addresses, nodes)
             await self._write(service, wanted)
         for address in [address for address in self._routes if address not in taken]:
-            self._ip.route("delete", dst=_prefix(address))
+            await self._ip.route("delete", dst=_prefix(address))
             del self._routes[address]
 
     async def _write(self, service: JsonObject, wanted: balancers.Wanted) -> None:
@@ -81,8 +81,8 @@ class Provider:
             if self._routes.get(address) != node:
                 family = socket.AF_INET6 if is_six else socket.AF_INET
                 if address in self._routes:
-                    self._ip.route("delete", family=family, dst=_prefix(address))
-                self._ip.route("add", family=family, dst=_prefix(address), gateway=node)
+                    await self._ip.route("delete", family=family, dst=_prefix(address))
+                await self._ip.route("add", family=family, dst=_prefix(address), gateway=node)
                 self._routes[address] = node
                 print(f"{service['metadata']['namespace']}/{service['metadata']['name']}: {address} to {node}")
 
@@ -107,7 +107,7 @@ def _prefix(address: str) -> str:
 
 async def _main() -> None:
     timeout = aiohttp.ClientTimeout(total=_HEALTH_TIMEOUT_S)
-    with IPRoute() as ip:
+    async with AsyncIPRoute() as ip:
         kube = await Kube.connect(user_agent="upstream-provider")
         async with kube, aiohttp.ClientSession(timeout=timeout) as http:
             await Provider(kube, http, ip).run()
