@@ -32,7 +32,7 @@ def find(cache: Path, report: Callable[[str], None]) -> Path:
 
 
 BUILD = ("build",)
-BUILD_TESTS = ("test", "-c")
+BUILD_TESTS = ("test", "-c", "-vet=off")
 """For a package whose tests are the program."""
 
 
