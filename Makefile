@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint e2e image release format crds reference chart docs bystanders faults bench bench-full lock clean
+.PHONY: help demo test unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ e2e: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
 e2e: .venv/ready ## Install the chart on real nodes of an older Kubernetes: kubelet, containerd, runc (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries --proxy none --runtime containerd
 	$(BIN)/pytest tests/e2e
+
+conformance-upstream: .venv/ready ## Run Kubernetes' own tests of Services, with kube-proxy and with both engines (root; hours)
+	$(BIN)/python -m tests.upstream
 
 image: ## Build the image kube-nftlb with docker, podman or buildah, whichever works here
 	@.ci/image

@@ -50,7 +50,7 @@ def kubernetes(programs: list[str], version: Version, target: Path, cache: Path,
     Concurrent builds of the same programs wait for each other. A program is moved into place only when it is complete.
     """
     target.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "build.lock", report):
+    with locked(cache / "build.lock", report):
         programs = [program for program in programs if not has_version(target / program, version)]
         if not programs:
             return
@@ -64,11 +64,12 @@ def kubernetes(programs: list[str], version: Version, target: Path, cache: Path,
             for number, program in enumerate(programs, 1):
                 report(f"building {program} {version.full} with Go ({number} of {len(programs)}; takes minutes, once)")
                 package = "./pause" if program == PAUSE else f"k8s.io/kubernetes/cmd/{program}"
-                go.build(toolchain, source, Path(folder, program), cache, package, _linker_flags(version))
+                go.build(toolchain, source, Path(folder, program), cache, package, linker_flags(version))
                 Path(folder, program).rename(target / program)
 
 
-def _linker_flags(version: Version) -> str:
+def linker_flags(version: Version) -> str:
+    """Return the flags of Go's linker by which a program knows its version."""
     stamp = {
         "gitVersion": version.full,
         "gitMajor": version.major,
@@ -83,7 +84,7 @@ def helm(cache: Path, report: Callable[[str], None]) -> None:
     """Build Helm into ``cache/bin``, in the same way as ``kubernetes``."""
     target = cache / "bin" / HELM
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "build-helm.lock", report):
+    with locked(cache / "build-helm.lock", report):
         if has_helm_version(target):
             return
         toolchain = go.find(cache, report)
@@ -99,7 +100,7 @@ def nftlb(cache: Path, report: Callable[[str], None]) -> Path:
     """Return the nftlb with our patches, built into the cache if they have changed. Raises LabError."""
     target = cache / "nftlb" / _digest(_NFTLB) / "nftlb"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "build-nftlb.lock", report):
+    with locked(cache / "build-nftlb.lock", report):
         if target.exists():
             return target
         if missing := [package for package, path in _NFTLB_NEEDS.items() if not Path(path).exists()]:
@@ -148,7 +149,8 @@ def _digest(folder: Path) -> str:
 
 
 @contextmanager
-def _locked(path: Path, report: Callable[[str], None]) -> Iterator[None]:
+def locked(path: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a file, which concurrent builds of the same programs wait for."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -58,7 +58,8 @@ class Blueprint:
     programs: Mapping[str, Path]
     operators: int = 1
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Additional environment variables (kube-proxy: flags) by component (``agent``), or on one node (``agent@node-1``).
+    """Additional environment variables (kube-proxy, kubelet: flags) by component (``agent``), or on one node
+    (``agent@node-1``).
     """
     runtime: str = NAMESPACES
     """How pods run, one of RUNTIMES."""
@@ -139,12 +140,18 @@ class Blueprint:
         return Component(CONTAINERD, node.name, (*self.enter(node), *self._command("containerd", own)))
 
     def _kubelet(self, node: NodePlan) -> Component:
-        argv = self._command("kubelet", flags.kubelet(self.files, node))
+        argv = self._command("kubelet", {**flags.kubelet(self.files, node), **self._settings(KUBELET, node)})
         return Component(KUBELET, node.name, (*self.enter(node), *argv))
 
     def enter(self, node: NodePlan) -> tuple[str, ...]:
-        """Return the command prefix that enters the mount namespace of a node's containers."""
-        return (str(self.programs["nsenter"]), f"--mount={self.files.mounts(node.name)}", "--")
+        """Return the command prefix that enters the mount namespace of a node's containers, and has its host name."""
+        files = self.files
+        return (
+            str(self.programs["nsenter"]),
+            f"--mount={files.mounts(node.name)}",
+            f"--uts={files.host_name(node.name)}",
+            "--",
+        )
 
     def _kube_proxy(self, node: NodePlan) -> Component:
         mode = self.proxy.removesuffix(BESIDE).rpartition("-")[2]

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kube_nftlb import errors
@@ -31,11 +31,18 @@ def find(cache: Path, report: Callable[[str], None]) -> Path:
     return go
 
 
-def build(go: Path, source: Path, target: Path, cache: Path, package: str, flags: str) -> None:
+BUILD = ("build",)
+BUILD_TESTS = ("test", "-c", "-vet=off")
+"""For a package whose tests are the program."""
+
+
+def build(
+    go: Path, source: Path, target: Path, cache: Path, package: str, flags: str, how: Sequence[str] = BUILD
+) -> None:
     """Build a package of the module in ``source``. Raises LabError with the end of Go's output if that fails."""
     command = [
         str(go),
-        "build",
+        *how,
         "-tags",
         "programs",
         "-trimpath",
@@ -50,7 +57,7 @@ def build(go: Path, source: Path, target: Path, cache: Path, package: str, flags
         environment.update(GOPATH=str(cache / "go"), GOCACHE=str(cache / "go-build"))
     result = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise errors.LabError(f"go build of {target.name} failed:\n{result.stderr[-2000:].strip()}")
+        raise errors.LabError(f"go {how[0]} of {target.name} failed:\n{result.stderr[-2000:].strip()}")
 
 
 def version_of(output: str) -> tuple[int, int] | None:

@@ -44,8 +44,8 @@ class Lab:
     ) -> "Lab":
         """Start a lab and wait until it is ready; ``report`` is called with a sentence at each step.
 
-        ``settings`` has additional environment variables of operator, nftlb and agent, or flags of kube-proxy, by
-        component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
+        ``settings`` has additional environment variables of operator, nftlb and agent, or flags of kube-proxy and
+        kubelet, by component (``agent``) or by component and node (``agent@node-1``). ``runtime`` is ``namespaces``, or
         ``containerd`` for containers under a kubelet on each node. Several ``operators`` elect a leader; the components
         are named ``operator``, ``operator-2`` and so on. ``kubernetes`` is a minor version (``versions.of``).
         """

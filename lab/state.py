@@ -111,6 +111,10 @@ class LabFiles:
         """Return the mount namespace of a node's containerd and kubelet."""
         return self.netns / f"{node}~mounts"
 
+    def host_name(self, node: str) -> Path:
+        """Return the UTS namespace of a node's containerd and kubelet, which has the node's name."""
+        return self.netns / f"{node}~uts"
+
     def run(self, node: str) -> Path:
         """Return the folder shared by agent and nftlb of a node."""
         return self.root / "run" / node

@@ -54,7 +54,9 @@ def cni(node: NodePlan) -> str:
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
         },
     }
-    return json.dumps({"cniVersion": "0.4.0", "name": "lab", "plugins": [bridge]}, indent=2)
+    # For hostPort. It does nothing for pods without.
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return json.dumps({"cniVersion": "0.4.0", "name": "lab", "plugins": [bridge, portmap]}, indent=2)
 
 
 def kubelet(*, cgroup_root: str) -> str:

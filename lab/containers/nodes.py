@@ -14,7 +14,7 @@ _PRIVATE = ("/run", "/var/log", "/var/lib/cni", "/var/lib/kubelet")
 
 
 def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
-    """Write the configuration of a node's programs; create its mount namespace and control groups. Raises LabError."""
+    """Write the configuration of a node's programs; create its namespaces and control groups. Raises LabError."""
     folder = files.node(node.name)
     cni_folder = folder / "cni"
     cni_folder.mkdir(mode=0o700, parents=True)
@@ -27,11 +27,13 @@ def prepare(files: LabFiles, node: NodePlan, snapshotter: str) -> None:
     cgroups.create(files.root.name, node.name)
     for path in _PRIVATE:
         Path(path).mkdir(parents=True, exist_ok=True)
-    mounts = "; ".join(f"mount -t tmpfs -o mode=0700 tmpfs {path}" for path in _PRIVATE)
-    namespace = files.mounts(node.name)
-    namespace.touch()
-    command = ["unshare", f"--mount={namespace}", "--propagation", "unchanged", "--", "sh", "-ec", mounts]
+    steps = [f"hostname {node.name}", *(f"mount -t tmpfs -o mode=0700 tmpfs {path}" for path in _PRIVATE)]
+    namespaces = {"mount": files.mounts(node.name), "uts": files.host_name(node.name)}
+    for namespace in namespaces.values():
+        namespace.touch()
+    options = [f"--{kind}={namespace}" for kind, namespace in namespaces.items()]
+    command = ["unshare", *options, "--propagation", "unchanged", "--", "sh", "-ec", "; ".join(steps)]
     with on_first_cpu():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise errors.LabError(f"{node.name} cannot have its own mount namespace: {done.stderr.strip()}")
+        raise errors.LabError(f"{node.name} cannot have its own namespaces: {done.stderr.strip()}")

@@ -16,7 +16,8 @@ NODE = addresses.NodePlan(2)
 
 
 def test_pods_get_dual_stack_addresses_of_their_node_on_the_bridge() -> None:
-    [bridge] = json.loads(config.cni(NODE))["plugins"]
+    bridge, portmap = json.loads(config.cni(NODE))["plugins"]
+    assert (portmap["type"], portmap["capabilities"]) == ("portmap", {"portMappings": True})
     assert (bridge["bridge"], bridge["hairpinMode"], bridge["ipMasq"]) == ("cni0", True, False)
     assert [ranges[0] for ranges in bridge["ipam"]["ranges"]] == [
         {"subnet": "10.244.2.0/24", "rangeStart": "10.244.2.2", "gateway": "10.244.2.1"},

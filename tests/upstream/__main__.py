@@ -1,0 +1,73 @@
+"""``python -m tests.upstream``: run Kubernetes' end-to-end tests with each service proxy, and make their page."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kube_nftlb import errors
+from lab.lab import Lab
+from tests.upstream import cluster, records, report, suite
+from tests.upstream.groups import GROUPS, Group
+from tests.upstream.subjects import SUBJECTS, Subject
+
+
+def main() -> int:
+    """Run the suite. Return 0 if no test fails that passes with kube-proxy."""
+    parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("dist/upstream"), metavar="DIR", help="folder of the records")
+    parser.add_argument("--only", default="", metavar="GROUP,...", help=", ".join(group.name for group in GROUPS))
+    parser.add_argument(
+        "--subjects", default="", metavar="NAME,...", help=", ".join(subject.name for subject in SUBJECTS)
+    )
+    parser.add_argument("--processes", type=int, default=5, help="tests at the same time")
+    parser.add_argument("--hold", action="store_true", help="only start the cluster, and keep it")
+    arguments = parser.parse_args()
+    groups = [group for group in GROUPS if _is_chosen(group.name, arguments.only)]
+    subjects = [subject for subject in SUBJECTS if _is_chosen(subject.name, arguments.subjects)]
+    try:
+        for subject in subjects:
+            with cluster.running(f"upstream-{os.getpid()}", subject, _say) as lab:
+                if arguments.hold:
+                    _hold(lab)
+                else:
+                    _try(lab, subject, groups, arguments.processes, arguments.out)
+    except errors.LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(report.write(arguments.out, arguments.out))
+    return 1 if report.defects(report.read(arguments.out)) else 0
+
+
+def _try(lab: Lab, subject: Subject, groups: Sequence[Group], processes: int, out: Path) -> None:
+    logs = out / "logs" / subject.name
+    _say(f"running {', '.join(group.title for group in groups)}: {logs}/log.txt")
+    run = suite.run(lab, subject.name, groups, processes, logs)
+    if failed := [each.test for each in run.outcomes if each.outcome == records.FAILED]:
+        # Side by side, tests disturb each other, and a slow machine does the rest.
+        _say(f"running {len(failed)} that failed again, one after another")
+        run = records.retried(run, suite.run_again(lab, subject.name, failed, logs / "again"))
+    records.write(out, records.merged(records.read(out, subject.name), run))
+
+
+def _hold(lab: Lab) -> None:
+    _say(f"ready: export KUBECONFIG={lab.kubeconfig}; kube-nftlb lab --name {lab.name} exec client -- ...")
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        return
+
+
+def _is_chosen(name: str, wanted: str) -> bool:
+    return not wanted or name in wanted.split(",")
+
+
+def _say(step: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {step}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Kubernetes' end-to-end tests and the programs that they need, built once from their Go modules."""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from lab import build, debian, go, programs, versions
+
+_MODULES = Path(__file__).parent / "modules"
+# hostPort is made of its rules.
+_DEBIAN_PACKAGES = {"iptables": "iptables"}
+
+TESTS = "e2e.test"
+GINKGO = "ginkgo"
+AGNHOST = "agnhost"
+REGRESSION = "regression-issue-74839"
+COREDNS = "coredns"
+
+
+class _Package(NamedTuple):
+    module: str
+    name: str
+    how: tuple[str, ...] = go.BUILD
+
+
+_PACKAGES = {
+    AGNHOST: _Package("suite", "k8s.io/kubernetes/test/images/agnhost"),
+    REGRESSION: _Package("suite", "k8s.io/kubernetes/test/images/regression-issue-74839"),
+    GINKGO: _Package("suite", "github.com/onsi/ginkgo/v2/ginkgo"),
+    TESTS: _Package("suite", "k8s.io/kubernetes/test/e2e", go.BUILD_TESTS),
+    COREDNS: _Package("coredns", "github.com/coredns/coredns"),
+}
+
+
+def ensure(report: Callable[[str], None]) -> Mapping[str, Path]:
+    """Return all programs by name; missing ones are built or installed. Raises LabError."""
+    if missing := [package for program, package in _DEBIAN_PACKAGES.items() if programs.find(program) is None]:
+        debian.install(missing, report)
+    cache = programs.cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    places = {name: _folder(cache, package.module) / name for name, package in _PACKAGES.items()}
+    with build.locked(cache / "build-upstream.lock", report):
+        to_build = [name for name, place in places.items() if not place.exists()]
+        toolchain = go.find(cache, report) if to_build else None
+        for number, name in enumerate(to_build, 1):
+            assert toolchain
+            report(f"building {name} with Go ({number} of {len(to_build)}; takes minutes, once)")
+            _build(toolchain, _PACKAGES[name], places[name], cache)
+    return places
+
+
+def _build(toolchain: Path, package: _Package, target: Path, cache: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
+        # Go writes beside go.mod, and this folder may be read-only.
+        source = Path(folder, "source")
+        shutil.copytree(_MODULES / package.module, source)
+        built = Path(folder, target.name)
+        flags = build.linker_flags(versions.newest())
+        go.build(toolchain, source, built, cache, package.name, flags, package.how)
+        built.rename(target)
+
+
+def _folder(cache: Path, module: str) -> Path:
+    """Return the folder of a module's programs, which is another one for other versions."""
+    digest = hashlib.sha256((_MODULES / module / "go.mod").read_bytes()).hexdigest()[:12]
+    return cache / "upstream" / f"{module}-{digest}"
