@@ -100,18 +100,15 @@ def name(value: bytes | None) -> str:
 class NetfilterSocket:
     """Sends requests to this network namespace's netfilter, one at a time. Use ``NetfilterSocket.open``."""
 
-    def __init__(self, opened: socket.socket) -> None:
-        self._socket = opened
+    def __init__(self) -> None:
+        self._socket = _opened()
         self._lock = asyncio.Lock()
         self._sequence = 0
 
     @classmethod
     def open(cls) -> Self:
         """Open the socket. Raises OSError."""
-        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
-        opened.setblocking(False)
-        opened.bind((0, 0))
-        return cls(opened)
+        return cls()
 
     def close(self) -> None:
         """Close the socket."""
@@ -123,7 +120,7 @@ class NetfilterSocket:
         Raises KernelError if the kernel refuses, or does not answer.
         """
         answers: list[bytes] = []
-        async with self._lock, _answering():
+        async with self._lock, self._answering():
             sequence = self._number()
             await self._send([_message(family, kind, _REQUEST | (_DUMP if dump else 0), sequence, payload)])
             async for of, answered, data in self._read():
@@ -146,7 +143,7 @@ class NetfilterSocket:
         """
         changed = 0
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
-            async with self._lock, _answering():
+            async with self._lock, self._answering():
                 changed += await self._change_some(family, changes[first : first + _CHANGES_AT_ONCE])
         return changed
 
@@ -166,6 +163,24 @@ class NetfilterSocket:
         if refusal:
             raise errors.KernelError(f"netfilter refused to change a connection: {os.strerror(refusal)}")
         return changed
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Raise KernelError if the kernel does not answer in time."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                yield
+        except OSError as error:
+            self._renew()
+            raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
+        except asyncio.CancelledError:
+            self._renew()
+            raise
+
+    def _renew(self) -> None:
+        """Open another socket: while a dump is not read to its end, the kernel refuses the next one (EBUSY)."""
+        self._socket.close()
+        self._socket = _opened()
 
     def _number(self) -> int:
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
@@ -189,14 +204,11 @@ class NetfilterSocket:
             await asyncio.sleep(0)
 
 
-@contextlib.asynccontextmanager
-async def _answering() -> AsyncIterator[None]:
-    """Raise KernelError if the kernel does not answer in time."""
-    try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            yield
-    except OSError as error:
-        raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
+def _opened() -> socket.socket:
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    opened.setblocking(False)
+    opened.bind((0, 0))
+    return opened
 
 
 def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:
