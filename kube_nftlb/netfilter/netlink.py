@@ -168,8 +168,7 @@ class NetfilterSocket:
     async def _answering(self) -> AsyncIterator[None]:
         """Raise KernelError if the kernel does not answer in time."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                yield
+            yield
         except OSError as error:
             self._renew()
             raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
@@ -193,7 +192,9 @@ class NetfilterSocket:
         """Yield the sequence number, type and payload of each message, without end."""
         loop = asyncio.get_running_loop()
         while True:
-            data = await loop.sock_recv(self._socket, _READ_BYTES)
+            # Not for the whole of a dump, which other tasks may delay.
+            async with asyncio.timeout(_TIMEOUT_S):
+                data = await loop.sock_recv(self._socket, _READ_BYTES)
             position = 0
             while position + _MESSAGE.size <= len(data):
                 length, kind, _, of, _ = _MESSAGE.unpack_from(data, position)
