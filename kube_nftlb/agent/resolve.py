@@ -21,7 +21,8 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collectio
     routed then.
     """
     spec = farm.spec
-    endpoints = tuple(selection.select(spec, facts))
+    candidates = selection.candidates(spec, facts)
+    endpoints = tuple(selection.select(spec, candidates))
     direct = None
     suspended = False
     if spec.mode == "local":
@@ -36,7 +37,7 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collectio
         spec,
         tuple(without(_addresses(spec, facts), lost)),
         endpoints,
-        selection.candidates(spec, facts),
+        candidates,
         _local_ips(spec, facts),
         direct,
         suspended,

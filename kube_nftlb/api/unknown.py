@@ -13,16 +13,15 @@ def unknown_fields(model: type[BaseModel], raw: object, path: str) -> Iterator[s
     """Yield the paths, such as ``spec.addresses[0].colour``, of fields in ``raw`` that a model does not have."""
     if not isinstance(raw, Mapping):
         return
-    fields = _fields(model)
-    for key, value in raw.items():
-        if key not in fields:
-            yield f"{path}.{key}"
-        elif (inner := fields[key]) is not None:
-            if isinstance(value, list):
-                for number, each in enumerate(value):
-                    yield from unknown_fields(inner, each, f"{path}.{key}[{number}]")
-            else:
-                yield from unknown_fields(inner, value, f"{path}.{key}")
+    known, inner = _fields(model)
+    yield from (f"{path}.{key}" for key in raw if key not in known)
+    for key, of in inner.items():
+        value = raw.get(key)
+        if isinstance(value, list):
+            for number, each in enumerate(value):
+                yield from unknown_fields(of, each, f"{path}.{key}[{number}]")
+        elif value is not None:
+            yield from unknown_fields(of, value, f"{path}.{key}")
 
 
 def listed(paths: tuple[str, ...]) -> str:
@@ -32,9 +31,10 @@ def listed(paths: tuple[str, ...]) -> str:
 
 
 @functools.cache
-def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return the names of a model's fields, each with the model of its value or of its entries."""
-    return {field.alias or name: _model(field.annotation) for name, field in model.model_fields.items()}
+def _fields(model: type[BaseModel]) -> tuple[frozenset[str], dict[str, type[BaseModel]]]:
+    """Return the names of a model's fields, and the models of those whose value or entries have one."""
+    models = {field.alias or name: _model(field.annotation) for name, field in model.model_fields.items()}
+    return frozenset(models), {name: of for name, of in models.items() if of is not None}
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:

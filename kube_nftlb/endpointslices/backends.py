@@ -7,6 +7,7 @@ I/O.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from kube_nftlb import names
@@ -19,7 +20,9 @@ _NAME_MAX = 253
 _HASH_CHARACTERS = 10
 _DEFAULTS = BackendOptions()
 _BLANK = Backend.model_construct(name="", ip="")
+_FIELDS_SET = set(Backend.model_fields)
 _OPTIONS = tuple(BackendOptions.model_fields)
+_TO_DASHES = str.maketrans(".:", "--")
 _VALID_NAME = re.compile(BACKEND_NAME_PATTERN)
 
 Address = tuple[str, int]
@@ -40,6 +43,7 @@ class ResolvedEndpoint(NamedTuple):
     def backend(self) -> Backend:
         """The backend, as if it were written by hand."""
         fields: dict[str, object] = {
+            **_BLANK.__dict__,
             "name": self.name,
             "ip": self.ip,
             "port": self.port or None,
@@ -52,8 +56,17 @@ class ResolvedEndpoint(NamedTuple):
         }
         if self.options is not _DEFAULTS:
             fields |= {name: getattr(self.options, name) for name in _OPTIONS}
-        # Validated already, by parse_slice, _name and the model of overrides: a fortieth of the time.
-        return _BLANK.model_copy(update=fields)
+        # As unpickled. Validated already, by parse_slice, _name and the model of overrides: a fiftieth of the time.
+        backend = Backend.__new__(Backend)
+        backend.__setstate__(
+            {
+                "__dict__": fields,
+                "__pydantic_fields_set__": _FIELDS_SET,
+                "__pydantic_extra__": None,
+                "__pydantic_private__": None,
+            }
+        )
+        return backend
 
 
 class Resolved(NamedTuple):
@@ -69,15 +82,7 @@ def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iter
     An IP and port in several slices (a pod that moves from one to another) is one endpoint, with the best entry: ready
     before serving before neither, then one with a pod and node.
     """
-    found: dict[Address, SliceEndpoint] = {}
-    for each in _opened(slices, frozenset(reference.gated_ips)):
-        if each.family != family:
-            continue
-        for number in _numbers(each.ports, reference, protocol):
-            for endpoint in each.endpoints:
-                address = (endpoint.ip, number)
-                if (other := found.get(address)) is None or _preference(endpoint) > _preference(other):
-                    found[address] = endpoint
+    found = _found(reference, family, protocol, slices)
     chosen = sorted(found.items(), key=_choice)[:most] if len(found) > most else found.items()
     overrides: dict[str, BackendOptions] = {override.pod: override for override in reference.overrides}
     taken: set[str] = set()
@@ -87,8 +92,23 @@ def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iter
         taken.add(name)
         options = overrides.get(endpoint.pod, _DEFAULTS)
         endpoints.append(ResolvedEndpoint(name, ip, number, endpoint, options))
-    endpoints.sort(key=lambda each: each.name)
-    return Resolved(tuple(_distinct_marks(endpoints)), len(found))
+    endpoints.sort(key=attrgetter("name"))
+    return Resolved(tuple(_distinct_marks(endpoints) if overrides else endpoints), len(found))
+
+
+def _found(
+    reference: BackendsFrom, family: Family, protocol: str, slices: Iterable[Slice]
+) -> dict[Address, SliceEndpoint]:
+    found: dict[Address, SliceEndpoint] = {}
+    for each in _opened(slices, frozenset(reference.gated_ips)):
+        if each.family != family:
+            continue
+        for number in _numbers(each.ports, reference, protocol):
+            for endpoint in each.endpoints:
+                address = (endpoint.ip, number)
+                if (other := found.get(address)) is None or _preference(endpoint) > _preference(other):
+                    found[address] = endpoint
+    return found
 
 
 def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
@@ -97,6 +117,17 @@ def resolved_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
         return spec
     resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     return spec.model_copy(update={"backends": tuple(each.backend for each in resolved.endpoints)})
+
+
+def sized_spec(spec: FarmSpec, slices: Iterable[Slice]) -> FarmSpec:
+    """Return a spec like ``resolved_spec``, in a tenth of the time: with blank backends, where it has no overrides.
+
+    There are as many of them, which is all that their elements are counted by.
+    """
+    if spec.backends_from is None or spec.backends_from.overrides:
+        return resolved_spec(spec, slices)
+    found = len(_found(spec.backends_from, spec.family, spec.protocol, slices))
+    return spec.model_copy(update={"backends": (_BLANK,) * min(found, ENDPOINTS_MAX[spec.engine])})
 
 
 def _opened(slices: Iterable[Slice], gated: frozenset[str]) -> Iterable[Slice]:
@@ -159,7 +190,7 @@ def _name(ip: str, port: int, pod: str, taken: set[str]) -> str:
     """
     # fullmatch: the $ of the pattern would match before a trailing newline.
     usable = pod and len(pod) <= _NAME_MAX and _VALID_NAME.fullmatch(pod)
-    plain = pod if usable else re.sub("[.:]", "-", f"{ip}:{port}" if port else ip).strip("-")
+    plain = pod if usable else (f"{ip}:{port}" if port else ip).translate(_TO_DASHES).strip("-")
     name, text = plain, f"{ip} {port}"
     while name in taken:
         tail = hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARACTERS]

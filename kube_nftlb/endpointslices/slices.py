@@ -4,11 +4,12 @@ import functools
 import ipaddress
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kube_nftlb import names
 from kube_nftlb.api.base import Family
-from kube_nftlb.api.kubernetes.endpointslice import Endpoint, EndpointSlice, Hints
+from kube_nftlb.api.kubernetes.endpointslice import Endpoint, EndpointSlice, Hint
 
 INVALID_SHOWN_MAX = 5
 ENDPOINTS_MAX, PORTS_MAX, HINTS_MAX = 1000, 100, 8
@@ -25,7 +26,6 @@ _LOOPBACK_OR_MULTICAST = (127, *range(224, 240))
 _LINK_LOCAL = b"\xa9\xfe"
 
 _FAMILIES: dict[str, Family] = {"IPv4": "ipv4", "IPv6": "ipv6"}
-_NO_HINTS = Hints()
 _FOREIGN_LABELS = (names.LABEL_PROXY_NAME, names.LABEL_HEADLESS)
 SERVED_SLICES = ",".join((names.LABEL_SLICE_SERVICE, *(f"!{label}" for label in _FOREIGN_LABELS)))
 """The label selector of slices that farms may need."""
@@ -134,7 +134,7 @@ def _canonical_ipv6(text: str) -> str | None:
 
 
 def _endpoint(ip: str, endpoint: Endpoint) -> SliceEndpoint:
-    target, hints = endpoint.target_ref, endpoint.hints or _NO_HINTS
+    target, hints = endpoint.target_ref, endpoint.hints
     return _shared(
         SliceEndpoint(
             ip,
@@ -143,10 +143,14 @@ def _endpoint(ip: str, endpoint: Endpoint) -> SliceEndpoint:
             endpoint.ready,
             endpoint.serving,
             endpoint.terminating,
-            tuple(sys.intern(hint.name) for hint in hints.for_zones[:HINTS_MAX]),
-            tuple(sys.intern(hint.name) for hint in hints.for_nodes[:HINTS_MAX]),
+            _hinted(hints.for_zones) if hints is not None else (),
+            _hinted(hints.for_nodes) if hints is not None else (),
         )
     )
+
+
+def _hinted(hints: Sequence[Hint]) -> tuple[str, ...]:
+    return tuple(sys.intern(hint.name) for hint in hints[:HINTS_MAX])
 
 
 @functools.lru_cache(_SHARED_MAX)

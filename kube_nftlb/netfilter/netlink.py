@@ -101,18 +101,15 @@ def name(value: bytes | None) -> str:
 class NetfilterSocket:
     """Sends requests to this network namespace's netfilter, one at a time. Use ``NetfilterSocket.open``."""
 
-    def __init__(self, opened: socket.socket) -> None:
-        self._socket = opened
+    def __init__(self) -> None:
+        self._socket = _opened()
         self._lock = asyncio.Lock()
         self._sequence = 0
 
     @classmethod
     def open(cls) -> Self:
         """Open the socket. Raises OSError."""
-        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
-        opened.setblocking(False)
-        opened.bind((0, 0))
-        return cls(opened)
+        return cls()
 
     def close(self) -> None:
         """Close the socket."""
@@ -124,7 +121,7 @@ class NetfilterSocket:
         Raises KernelError if the kernel refuses, or does not answer.
         """
         answers: list[bytes] = []
-        async with self._lock, _answering():
+        async with self._lock, self._answering():
             sequence = self._number()
             await self._send([_message(family, kind, _REQUEST | (_DUMP if dump else 0), sequence, payload)])
             async for of, answered, data in self._read():
@@ -145,21 +142,17 @@ class NetfilterSocket:
 
         Raises KernelError if the kernel refuses, or does not answer.
         """
-        async with self._lock:
+        async with self._lock, self._answering():
             sequence = self._number()
-            async with _answering():
-                await self._send([_message(family, kind, _REQUEST | _DUMP, sequence, payload)])
-            while True:
-                async with _answering():
-                    messages = await self._receive()
-                for of, answered, data in messages:
-                    if of != sequence:
-                        continue
-                    if answered in (_ERROR, _DONE):
-                        if (code := _code(data)) not in (0, _ENOENT):
-                            raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
-                        return
-                    yield data[_NFNETLINK_BYTES:]
+            await self._send([_message(family, kind, _REQUEST | _DUMP, sequence, payload)])
+            async for of, answered, data in self._read():
+                if of != sequence:
+                    continue
+                if answered in (_ERROR, _DONE):
+                    if (code := _code(data)) not in (0, _ENOENT):
+                        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+                    return
+                yield data[_NFNETLINK_BYTES:]
 
     async def change(self, family: str, changes: Sequence[Change]) -> int:
         """Change connections. Return how many there were; those that are gone do not count.
@@ -168,7 +161,7 @@ class NetfilterSocket:
         """
         changed = 0
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
-            async with self._lock, _answering():
+            async with self._lock, self._answering():
                 changed += await self._change_some(family, changes[first : first + _CHANGES_AT_ONCE])
         return changed
 
@@ -189,6 +182,23 @@ class NetfilterSocket:
             raise errors.KernelError(f"netfilter refused to change a connection: {os.strerror(refusal)}")
         return changed
 
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Raise KernelError if the kernel does not answer in time."""
+        try:
+            yield
+        except OSError as error:
+            self._renew()
+            raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
+        except (asyncio.CancelledError, GeneratorExit):
+            self._renew()
+            raise
+
+    def _renew(self) -> None:
+        """Open another socket: while a dump is not read to its end, the kernel refuses the next one (EBUSY)."""
+        self._socket.close()
+        self._socket = _opened()
+
     def _number(self) -> int:
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         return self._sequence
@@ -204,7 +214,9 @@ class NetfilterSocket:
 
     async def _receive(self) -> list[tuple[int, int, bytes]]:
         """Return the sequence number, type and payload of the messages that the kernel sends at once."""
-        data = await asyncio.get_running_loop().sock_recv(self._socket, _READ_BYTES)
+        # Not for the whole of a dump, which other tasks may delay.
+        async with asyncio.timeout(_TIMEOUT_S):
+            data = await asyncio.get_running_loop().sock_recv(self._socket, _READ_BYTES)
         messages = []
         position = 0
         while position + _MESSAGE.size <= len(data):
@@ -217,14 +229,11 @@ class NetfilterSocket:
         return messages
 
 
-@contextlib.asynccontextmanager
-async def _answering() -> AsyncIterator[None]:
-    """Raise KernelError if the kernel does not answer in time."""
-    try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            yield
-    except OSError as error:
-        raise errors.KernelError(f"netfilter does not answer: {error!r}") from error
+def _opened() -> socket.socket:
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    opened.setblocking(False)
+    opened.bind((0, 0))
+    return opened
 
 
 def dump_request(kind: int, payload: bytes) -> bytes:

@@ -5,6 +5,7 @@ answers with that address.
 """
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import threading
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kube_nftlb import errors
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
@@ -86,7 +88,9 @@ class Node:
         conntrack, table = await Conntrack.open(0), AgentTable(nft)
         file = folder / "nftables.json"
         engine = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, file, MonotonicClock())
-        await engine.restore()
+        # As the agent's loop does.
+        with contextlib.suppress(errors.KernelError):
+            await engine.restore()
         await engine.load()
         await engine.set_node(HERE)
         await table.create()
@@ -216,6 +220,25 @@ async def test_a_restarted_agent_adopts_and_writes_nothing(node: Node, tmp_path:
     assert everybody.others() == set()
     everybody.close()
     assert sorted(listed().split()) == sorted(before.split())
+    again.close()
+
+
+async def test_a_restarted_agent_reads_the_table_again_if_it_could_not(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    before = listed()
+
+    async def busy(*_: object) -> None:
+        monkeypatch.undo()
+        raise errors.KernelError("netfilter does not answer")
+
+    monkeypatch.setattr(TableElements, "dump", busy)
+    again = await Node.open(tmp_path)
+    assert dict(again.engine.programmed) == dict(node.engine.programmed)
+    await again.put("web", spec(VIPS[0], *ENDPOINTS[:3]))
+    assert sorted(listed().split()) == sorted(before.split())
+    assert await again.engine.drift() is None
     again.close()
 
 

@@ -12,14 +12,13 @@ from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
 
 
-def select(spec: FarmSpec, facts: NodeFacts) -> Iterator[NodeBackend]:
-    """Yield the endpoints that a node uses, in the order of the spec.
+def select(spec: FarmSpec, endpoints: Endpoints) -> Iterator[NodeBackend]:
+    """Yield the endpoints that a node uses, in the order of the spec; ``endpoints`` are its ``candidates``.
 
     Those that the traffic policy allows are schedulable. If the node schedules only its own, its own clients can still
     reach the others. A backend that drains is not schedulable either, but keeps its sessions. One that is off
     or down, on standby, or not ready is not used at all; nor is any of a farm that is off or down.
     """
-    endpoints = candidates(spec, facts)
     scheduled = {backend.name for backend in endpoints.local or endpoints.cluster}
     reachable = {backend.name for backend in endpoints.cluster}
     for backend in spec.backends:

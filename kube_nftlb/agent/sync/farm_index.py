@@ -1,7 +1,6 @@
 """The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
 import sys
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb import names
@@ -9,6 +8,7 @@ from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
+from kube_nftlb.agent.sync.resolved_farms import ResolvedFarms
 from kube_nftlb.agent.table.element_count import elements
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
@@ -16,15 +16,13 @@ from kube_nftlb.agent.table.policy_references import References, references
 from kube_nftlb.api import budgets
 from kube_nftlb.api.budgets import Budget
 from kube_nftlb.api.conflicts import Conflicts, FarmKey, farm_key, rank
-from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.endpointslices.backends import resolved_spec
+from kube_nftlb.endpointslices.backends import resolved_spec, sized_spec
 from kube_nftlb.endpointslices.index import SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
-
-_RESOLVED_MAX = 64
 
 
 class FarmIndex:
@@ -42,8 +40,7 @@ class FarmIndex:
         self._keys: dict[str, FarmKey] = {}
         self.slices = SliceIndex()
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
-        self._resolved: OrderedDict[FarmKey, Farm] = OrderedDict()
-        """The farms with backends that were resolved last: each is needed several times in a pass."""
+        self._resolved = ResolvedFarms()
         self._conflicts = Conflicts()
         self._unreadable: dict[FarmKey, References | None] = {}
         """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
@@ -103,7 +100,7 @@ class FarmIndex:
         self.unprobed.discard(key)
         known = key in self._unreadable
         self._unreadable.pop(key, None)
-        self._resolved.pop(key, None)
+        self._resolved.forget(key)
         self._refer(self._farms.get(key), key, join=False)
         self._sizes.pop(key, None)
         turned = self._elements.remove(key)
@@ -131,12 +128,13 @@ class FarmIndex:
         turned: set[FarmKey] = set()
         measured = set(keys)
         for key in measured:
-            farm = self.resolved(key)
+            farm = self._farms.get(key)
             if farm is None or self.loses(key):
                 self._sizes.pop(key, None)
                 turned |= self._elements.remove(key)
                 continue
-            size = self._sizes[key] = elements(farm.spec, len(self.node.port_ips.get(farm.spec.family, ())))
+            spec = sized_spec(farm.spec, self._slices_of(key, farm.spec))
+            size = self._sizes[key] = elements(spec, len(self.node.port_ips.get(spec.family, ())))
             fits_alone = size <= self._limits.farm_elements
             metadata = farm.metadata
             place = budgets.rank(of_service=metadata.service is not None, created=metadata.creation_timestamp)
@@ -163,12 +161,13 @@ class FarmIndex:
             return farm
         if (known := self._resolved.get(key)) is not None:
             return known
-        service = ServiceKey(key.namespace, farm.spec.backends_from.service)
-        spec = resolved_spec(farm.spec, self.slices.of(service))
-        self._resolved[key] = resolved = farm.model_copy(update={"spec": spec})
-        if len(self._resolved) > _RESOLVED_MAX:
-            self._resolved.popitem(last=False)
+        spec = resolved_spec(farm.spec, self._slices_of(key, farm.spec))
+        resolved = farm.model_copy(update={"spec": spec})
+        self._resolved.put(key, resolved)
         return resolved
+
+    def _slices_of(self, key: FarmKey, spec: FarmSpec) -> Iterable[Slice]:
+        return self.slices.of(ServiceKey(key.namespace, spec.backends_from.service)) if spec.backends_from else ()
 
     def all(self) -> set[FarmKey]:
         """Return all farms, also those that have never been valid."""
@@ -254,7 +253,7 @@ class FarmIndex:
 
     def _retry(self, key: FarmKey) -> None:
         """Forget what was found out about a farm before it changed."""
-        self._resolved.pop(key, None)
+        self._resolved.forget(key)
         self._rules_refused.pop(key, None)
         self._backing_off_until.pop(key, None)
         self._look_again_at.pop(key, None)

@@ -16,7 +16,7 @@ def admitted(address: Address, facts: NodeFacts) -> tuple[str, ...]:
 
     If one contains the node's own address, its processes are also admitted with the address itself as the source.
     """
-    return _admitted(address.source_ranges, address.ip, facts.all_port_ips)
+    return _admitted(address.source_ranges, address.ip, facts.all_port_ips) if address.source_ranges else ()
 
 
 @functools.lru_cache(maxsize=1024)

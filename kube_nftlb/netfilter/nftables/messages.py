@@ -1,5 +1,6 @@
 """The messages of a transaction: what to add to a table, and what to delete. No I/O."""
 
+import functools
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -96,7 +97,16 @@ def chain_names(table: str, name: str) -> bytes:
 
 def value(data: bytes) -> bytes:
     """Return the data of an element of a map."""
-    return attribute(_DATA, attribute(_VALUE, data))
+    before, after = _around(len(data))
+    return before + data + after
+
+
+@functools.cache
+def _around(length: int) -> tuple[bytes, bytes]:
+    """Return what is around a value of that many bytes, as a farm may have thousands."""
+    whole = attribute(_DATA, attribute(_VALUE, bytes(length)))
+    padding = -length % 4
+    return whole[: len(whole) - length - padding], bytes(padding)
 
 
 def leads_to(chain: str, comment: str = "") -> bytes:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.table.element_count import elements
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.farm import BACKENDS_MAX, BackendsFrom, FarmSpec
-from kube_nftlb.endpointslices.backends import Resolved, ResolvedEndpoint, resolve, resolved_spec
+from kube_nftlb.endpointslices.backends import Resolved, ResolvedEndpoint, resolve, resolved_spec, sized_spec
 from kube_nftlb.endpointslices.slices import Slice
 from tests.builders import endpoint, endpoint_slice, farm, raw_backend
 
@@ -252,7 +253,7 @@ def test_a_farm_has_the_backends_that_it_refers_to() -> None:
     spec = farm(backends=[], backendsFrom={"service": "web", "port": "http"}).spec
     slices = [endpoint_slice(endpoint("10.244.0.1", "a"))]
     found = resolved_spec(spec, slices)
-    assert [(backend.name, backend.port) for backend in found.backends] == [("a", 8080)]
+    assert found.backends == (Backend(name="a", ip="10.244.0.1", port=8080, node_name="n1"),)
     assert (found.backends_from, found.addresses) == (spec.backends_from, spec.addresses)
     assert resolved_spec(spec, []).backends == ()
     FarmSpec.model_validate({**found.model_dump(by_alias=True), "backendsFrom": None})
@@ -261,3 +262,31 @@ def test_a_farm_has_the_backends_that_it_refers_to() -> None:
 def test_a_farm_with_backends_written_by_hand_is_as_it_was() -> None:
     spec = farm(backends=[raw_backend("mine", "10.244.0.9")]).spec
     assert resolved_spec(spec, [endpoint_slice(endpoint("10.244.0.1", "a"))]) is spec
+
+
+@pytest.mark.parametrize("engine", ["nftlb", "nftables"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"persistence": "srcip", "trafficPolicy": "Local"}, id="sticky and local"),
+        pytest.param({"protocol": "UDP"}, id="no endpoints"),
+        pytest.param({"overrides": [{"pod": "a", "weight": 3, "sourceAddress": "10.1.0.1"}]}, id="overrides"),
+    ],
+)
+def test_a_farm_has_as_many_elements_with_blank_backends(engine: str, more: dict[str, Any]) -> None:
+    reference = {"service": "web", "port": "http", "overrides": more.pop("overrides", [])}
+    spec = farm(backends=[], backendsFrom=reference, mode="snat", engine=engine, **more).spec
+    slices = [endpoint_slice(endpoint("10.244.0.1", "a"), endpoint("10.244.0.2", "b"), endpoint("10.244.0.1", "c"))]
+    assert elements(sized_spec(spec, slices), 2) == elements(resolved_spec(spec, slices), 2)
+
+
+def test_the_limit_of_backends_counts_for_blank_ones_too() -> None:
+    spec = farm(backends=[], backendsFrom={"service": "web", "port": "http"}).spec
+    slices = [
+        endpoint_slice(
+            *(endpoint(f"10.{each}.{number >> 8}.{number & 255}") for number in range(1, 1001)), name=str(each)
+        )
+        for each in range(5)
+    ]
+    assert len(sized_spec(spec, slices).backends) == BACKENDS_MAX

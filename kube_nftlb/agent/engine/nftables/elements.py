@@ -1,13 +1,14 @@
 """The elements of a placement, and the chains that they lead to. Pure: no I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb.agent.engine.nftables import layout
-from kube_nftlb.agent.engine.nftables.layout import NUMBER, Target
+from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE, Target
 from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
 from kube_nftlb.agent.engine.nftables.scheduling import Remember
 from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables.messages import Message
 
 
 class Element(NamedTuple):
@@ -83,3 +84,22 @@ def chains(placement: Placement) -> set[str]:
     return {
         name for name in names if name not in (layout.DROP, layout.REFUSE) and not name.startswith(layout.BY_CLIENT)
     }
+
+
+def deleted(gone: Iterable[Element]) -> Iterator[Message]:
+    """Yield what deletes elements."""
+    for name, some in _by_map(gone).items():
+        yield from messages.delete_elements(TABLE, name, (each.key for each in some))
+
+
+def added(fresh: Iterable[Element]) -> Iterator[Message]:
+    """Yield what adds elements."""
+    for name, some in _by_map(fresh).items():
+        yield from messages.new_elements(TABLE, name, ((each.key, each.data) for each in some))
+
+
+def _by_map(found: Iterable[Element]) -> dict[str, list[Element]]:
+    by_map: dict[str, list[Element]] = {}
+    for each in found:
+        by_map.setdefault(each.map, []).append(each)
+    return by_map

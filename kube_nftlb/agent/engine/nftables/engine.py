@@ -115,11 +115,12 @@ class NftablesEngine:
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
-            self._loaded = True
             await self._untranslated.forget(self._clock.now())
             self._next_farm = await self._store.load() + 1
             for placement in self._store.placements.values():
                 self._note(placement)
+            # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
+            self._loaded = True
         return False
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:

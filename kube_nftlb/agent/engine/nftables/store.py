@@ -22,6 +22,9 @@ _LISTENERS_CHECKED = 16
 
 _KEY_BYTES = reading.key_bytes()
 
+_Dump = dict[str, dict[bytes, bytes]]
+"""The elements of each map and set, by name: data as attributes, by key."""
+
 
 class Store:
     """Holds the placement of each farm, and writes the differences to the kernel."""
@@ -54,12 +57,12 @@ class Store:
         dump = await self._dump()
         for placement in adoption.placements(dump).values():
             self._replace(placement.name, None, placement)
-            self._count(elements.elements(placement), 1)
         self._chains = set(await self._reader.rule_counts()) - skeleton.rule_counts().keys()
         for name in (layout.name(layout.HAIRPIN, family) for family in layout.FAMILIES):
             self._shared.update({Element(name, key): 0 for key in dump[name]})
-            self._sums[name] = _sum(dump[name].items())
-        await self._settle(dump)
+        wanted = self._wanted()
+        self._sums = {name: _sum(there.items()) for name, there in wanted.items()}
+        await self._settle(dump, wanted)
         return adoption.highest_farm(dump, {family: await self._remembered(family) for family in layout.FAMILIES})
 
     async def _remembered(self, family: TableFamily) -> set[int]:
@@ -123,7 +126,7 @@ class Store:
         gone += [each for each, uses in shared.items() if not uses and each in self._shared]
         fresh += [each for each, uses in shared.items() if uses and each not in self._shared]
         needed = {name for placement in changed.values() if placement for name in elements.chains(placement)}
-        await self._netfilter.commit([*self._new_chains(needed), *_deleted(gone), *_added(fresh)])
+        await self._netfilter.commit([*self._new_chains(needed), *elements.deleted(gone), *elements.added(fresh)])
         self._chains |= needed
         for each, uses in shared.items():
             if uses:
@@ -173,7 +176,9 @@ class Store:
             return
         chains = sorted(name for name in self._chains if self._uses[name] <= 0)
         unused = [each for each, uses in self._shared.items() if not uses]
-        await self._netfilter.commit([*_deleted(unused), *(messages.delete_chain(TABLE, name) for name in chains)])
+        await self._netfilter.commit(
+            [*elements.deleted(unused), *(messages.delete_chain(TABLE, name) for name in chains)]
+        )
         self._chains.difference_update(chains)
         for name in chains:
             del self._uses[name]
@@ -206,7 +211,7 @@ class Store:
     async def repair(self) -> None:
         """Write what the kernel lacks, and delete what it should not have; where rules are gone, write all anew."""
         if await self._reader.has_chain(skeleton.seal()) and await self._changed_chain() is None:
-            await self._settle(await self._dump())
+            await self._settle(await self._dump(), self._wanted())
             return
         placements = dict(self.placements)
         self._forget()
@@ -221,22 +226,31 @@ class Store:
         found = await self._reader.rule_counts()
         return next((name for name in rules.keys() | found.keys() if found[name] != rules.get(name, 0)), None)
 
-    async def _dump(self) -> dict[str, dict[bytes, bytes]]:
+    async def _dump(self) -> _Dump:
         return {name: dict(await self._reader.dump(name, length)) for name, length in _KEY_BYTES.items()}
 
-    async def _settle(self, dump: Mapping[str, Mapping[bytes, bytes]]) -> None:
+    def _wanted(self) -> _Dump:
+        """Return the elements of all farms."""
+        wanted: _Dump = {name: {} for name in _KEY_BYTES}
+        for placement in self.placements.values():
+            for name, key, data in elements.elements(placement):
+                wanted[name][key] = data
+        for name, key, data in self._shared:
+            wanted[name][key] = data
+        return wanted
+
+    async def _settle(self, dump: _Dump, wanted: _Dump) -> None:
         """Bring the elements that the kernel has to those of all farms."""
-        wanted = {(each.map, each.key): each for farm in self.placements.values() for each in elements.elements(farm)}
-        wanted |= {(each.map, each.key): each for each in self._shared}
-        gone = [
-            Element(name, key)
-            for name, there in dump.items()
-            for key, data in there.items()
-            if (each := wanted.get((name, key))) is None or each.data != data
-        ]
-        fresh = [each for (name, key), each in wanted.items() if dump[name].get(key) != each.data]
+        gone: list[Element] = []
+        fresh: list[Element] = []
+        for name, there in dump.items():
+            # Mostly nothing differs, and there are hundreds of thousands.
+            if there != wanted[name]:
+                here = wanted[name]
+                gone += (Element(name, key) for key, data in there.items() if here.get(key) != data)
+                fresh += (Element(name, key, data) for key, data in here.items() if there.get(key) != data)
         if gone or fresh:
-            await self._netfilter.commit([*_deleted(gone), *_added(fresh)])
+            await self._netfilter.commit([*elements.deleted(gone), *elements.added(fresh)])
 
 
 def _elements(placement: Placement | None) -> Iterable[Element]:
@@ -249,23 +263,6 @@ def _shared(placement: Placement | None) -> Iterable[Element]:
 
 def _by_key(found: Iterable[Element]) -> dict[tuple[str, bytes], Element]:
     return {(each.map, each.key): each for each in found}
-
-
-def _deleted(gone: Iterable[Element]) -> Iterator[Message]:
-    for name, some in _by_map(gone).items():
-        yield from messages.delete_elements(TABLE, name, (each.key for each in some))
-
-
-def _added(fresh: Iterable[Element]) -> Iterator[Message]:
-    for name, some in _by_map(fresh).items():
-        yield from messages.new_elements(TABLE, name, ((each.key, each.data) for each in some))
-
-
-def _by_map(found: Iterable[Element]) -> dict[str, list[Element]]:
-    by_map: dict[str, list[Element]] = {}
-    for each in found:
-        by_map.setdefault(each.map, []).append(each)
-    return by_map
 
 
 def _sum(found: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]:

@@ -10,7 +10,8 @@ from tests.views import translated
 
 def states(backends: list[dict[str, Any]], **changes: Any) -> dict[str, str]:
     spec = farm(backends=backends, **changes).spec
-    return {each.backend.name: "up" if each.schedulable else "off" for each in selection.select(spec, NodeFacts())}
+    selected = selection.select(spec, selection.candidates(spec, NodeFacts()))
+    return {each.backend.name: "up" if each.schedulable else "off" for each in selected}
 
 
 def backend(name: str, **changes: Any) -> dict[str, Any]:
