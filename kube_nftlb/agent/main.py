@@ -19,7 +19,7 @@ from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_f
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
 from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
-from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
 from kube_nftlb.agent.kube_proxy.takeover import Takeover
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
@@ -107,6 +107,7 @@ async def _run(settings: AgentSettings) -> None:
             reconciler.progress,
             clock,
             ports=held_by_others,
+            legacy_nat=has_legacy_nat,
             cleanup=settings.kube_proxy_cleanup,
             on_change=reporter.changed,
             on_removed=lambda sentence: _tell_removed(events, own_node, sentence),

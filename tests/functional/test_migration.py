@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from tests import engine
 from tests.builders.manifests import deployment, service
 from tests.bystanders.stage import Stage
 from tests.bystanders.verdict import CONTROL
+from tests.docs.reader import ROOT
 from tests.functional.cluster import Cluster, eventually
 
 pytestmark = pytest.mark.timeout(600)
@@ -27,8 +30,8 @@ LABEL = "kube-nftlb.io/service-proxy"
 AGENT = "kube-nftlb-agent"
 FOREIGN = "FOREIGN"
 """Somebody else's chain."""
-_NOT_MOVED = {"matchExpressions": [{"key": LABEL, "operator": "NotIn", "values": ["kube-nftlb"]}]}
-_AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NOT_MOVED]}}}
+_PATCH = re.compile(r"^kubectl (-n kube-system patch daemonset kube-proxy .*?\}')$", re.MULTILINE | re.DOTALL)
+"""The command of docs/install.md that keeps kube-proxy off the nodes with the label."""
 
 
 @pytest.fixture(scope="module", params=["nftables", "iptables"])
@@ -47,8 +50,8 @@ def cluster_with_kube_proxy(request: pytest.FixtureRequest) -> Iterator[Cluster]
         lab.down()
 
 
-def daemon_set(name: str, **pod: Any) -> dict[str, Any]:
-    made = deployment(name, 0, NAMESPACE)
+def daemon_set(name: str, namespace: str, **pod: Any) -> dict[str, Any]:
+    made = deployment(name, 0, namespace)
     del made["spec"]["replicas"]
     made["kind"] = "DaemonSet"
     made["spec"]["template"]["spec"].update(pod)
@@ -56,7 +59,8 @@ def daemon_set(name: str, **pod: Any) -> dict[str, Any]:
 
 
 def nodes_of(cluster: Cluster, name: str) -> list[str]:
-    items = cluster.get("pod", namespace=NAMESPACE, labelSelector=f"app={name}")["items"]
+    namespace = NAMESPACE if name == AGENT else "kube-system"
+    items = cluster.get("pod", namespace=namespace, labelSelector=f"app={name}")["items"]
     return sorted(item["spec"].get("nodeName", "") for item in items if "deletionTimestamp" not in item["metadata"])
 
 
@@ -127,7 +131,7 @@ def test_what_differs_is_known_before(cluster_with_kube_proxy: Cluster) -> None:
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": {"config.conf": config}}
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(made))
     cluster.apply(service("before", "default", type="NodePort", sessionAffinity="ClientIP"))
-    done = cluster.lab.exec(NODE, "kube-nftlb", "check", "--before", "-o", "json")
+    done = cluster.lab.exec(NODE, "kube-nftlb", "check", "--before", "-o", "json", timeout_s=120)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     found = {each["reason"]: (each["severity"], each["objects"]) for each in told["findings"]}
@@ -138,7 +142,7 @@ def test_what_differs_is_known_before(cluster_with_kube_proxy: Cluster) -> None:
     # No webhook keeps an external IP from being a node's.
     taken = [str(cluster.lab.nodes[0].addresses[0].ip)]
     cluster.apply(service("before", "default", type="NodePort", sessionAffinity="ClientIP", externalIPs=taken))
-    done = cluster.lab.exec(NODE, "kube-nftlb", "check", "--before")
+    done = cluster.lab.exec(NODE, "kube-nftlb", "check", "--before", timeout_s=120)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "blocks  ExternalIPRefused: " in done.stdout
     assert "(Service default/before)" in done.stdout
@@ -151,7 +155,12 @@ def test_a_node_moves_to_kube_nftlb_and_back_without_a_failed_connection(cluster
     namespace = "moving"
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     eventually(lambda: cluster.get("serviceaccount", "default", namespace) is not None, "it has a service account")
-    cluster.apply(daemon_set(AGENT, nodeSelector={LABEL: "kube-nftlb"}), daemon_set("kube-proxy", affinity=_AFFINITY))
+    cluster.apply(
+        daemon_set(AGENT, NAMESPACE, nodeSelector={LABEL: "kube-nftlb"}), daemon_set("kube-proxy", "kube-system")
+    )
+    patch = _PATCH.search((ROOT / "docs/install.md").read_text())
+    assert patch
+    cluster.kubectl(*shlex.split(patch[1]))
     eventually(lambda: nodes_of(cluster, "kube-proxy") == [NODE, OTHER], "kube-proxy is everywhere")
     # Others' rules, one of which needs a chain of kube-proxy's; and the kubelet's.
     iptables(cluster, "-t", "nat", "-N", FOREIGN)

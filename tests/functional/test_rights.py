@@ -174,7 +174,8 @@ def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cl
     assert forge(own) == ""
     anybody = Holder(guarded, AGENT)
     assert "the agent of node ''" in forge(own, anybody), "a token that is bound to no node"
-    assert not holder.can("delete", "nftlbnodes")
+    assert f"{told} '{other}'" in holder.says("delete", "nftlbnode", other, "--wait=false")
+    assert not holder.can("deletecollection", "nftlbnodes")
     # The agents themselves go on: they write what the forged number hides.
     version = guarded.get("nftlbnode", own)["metadata"]["resourceVersion"]
     guarded.lab.restart("agent", own)

@@ -1,6 +1,7 @@
 """kube-proxy's rules in this network namespace: found, and removed."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from kube_nftlb.agent.kube_proxy import chains as iptables
@@ -10,6 +11,7 @@ from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
 
 FAMILIES = ("ip", "ip6")
+_LEGACY = tuple(Path("/proc/net", f"{family}_tables_names") for family in FAMILIES)
 TABLE = "kube-proxy"
 """The table of kube-proxy in nftables mode, in each family."""
 
@@ -28,7 +30,7 @@ class ProxyRules:
     """Finds and removes rules of kube-proxy, in all of its modes. All methods raise KernelError.
 
     Rules of the program iptables-legacy are in another part of the kernel, which takes the capability NET_RAW to read:
-    they are neither found nor removed.
+    they are neither found nor removed (``has_legacy_nat``).
     """
 
     def __init__(self, reader: ChainReader, transactions: Transactions, ipvs: Ipvs) -> None:
@@ -79,6 +81,11 @@ class ProxyRules:
         told = [f"{len(removal.chains)} chains of {family} {table}"] if removal.chains else []
         kept = ", ".join(f"{chain} of {family} {table} (for {by})" for chain, by in sorted(removal.kept.items()))
         return [*told, f"not {kept}"] if kept else told
+
+
+def has_legacy_nat() -> bool:
+    """Return True if the program iptables-legacy, or one like it, has a table nat in this network namespace."""
+    return any(path.exists() and "nat" in path.read_text().split() for path in _LEGACY)
 
 
 def _messages(table: str, removal: iptables.Removal) -> list[Message]:

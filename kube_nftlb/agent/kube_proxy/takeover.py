@@ -25,6 +25,11 @@ ALONE_S = 10.0
 
 _BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
 
+_LEGACY = (
+    "there is a table nat of iptables-legacy, which the agent has no right to read: see if iptables-legacy-save and"
+    " ip6tables-legacy-save show the chain KUBE-SERVICES; if so, remove kube-proxy's rules, or restart the node"
+)
+
 
 class Ports(Protocol):
     """Tells on which of kube-proxy's ports other processes listen."""
@@ -43,15 +48,20 @@ class Takeover:
         clock: Clock,
         *,
         ports: Ports,
+        legacy_nat: Callable[[], bool],
         cleanup: bool,
         on_change: Callable[[], None],
         on_removed: Callable[[str], None],
     ) -> None:
-        """With ``cleanup`` off, rules are only reported. ``on_removed`` gets a sentence about what was removed."""
+        """With ``cleanup`` off, rules are only reported. ``on_removed`` gets a sentence about what was removed.
+
+        ``legacy_nat`` returns True where there may be rules that cannot be read.
+        """
         self._rules = rules
         self._progress = progress
         self._clock = clock
         self._ports = ports
+        self._legacy_nat = legacy_nat
         self._cleanup = cleanup
         self._on_change = on_change
         self._on_removed = on_removed
@@ -63,7 +73,11 @@ class Takeover:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                # The node is served all the same.
+                _log.exception("cannot look for kube-proxy")
             state = self._progress.kube_proxy
             await self._clock.sleep(ALONE_S if state is not None and state.gone else BESIDE_S)
 
@@ -71,7 +85,7 @@ class Takeover:
         """Look once, and remove what can be removed."""
         try:
             state = await self._look()
-        except errors.KernelError as error:
+        except (errors.KernelError, OSError) as error:
             state = KubeProxy("KubeProxyUnknown", str(error))
         metrics.KUBE_PROXY_RULES.set(state.rules)
         if state != self._progress.kube_proxy:
@@ -92,6 +106,8 @@ class Takeover:
             return KubeProxy("KubeProxyRuns", f"{listens}{rules}", rules=bool(found))
         if self._free_since is None:
             self._free_since = now
+        if not found and self._legacy_nat():
+            return KubeProxy("KubeProxyUnknown", _LEGACY)
         if not found:
             return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
         if self._removed or not self._left:

@@ -10,7 +10,7 @@ from kube_nftlb.commands.cluster.advice import ADVICE
 from kube_nftlb.commands.cluster.asking import COMPONENT, Overview
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
-from kube_nftlb.reasons import ConditionReason
+from kube_nftlb.reasons import ConditionReason, KubeProxyReason
 
 _NAMED_MAX = 3
 _LEASE_OVERDUE = 2
@@ -20,6 +20,11 @@ _STATUS_PATIENCE_S = 30
 _PENDING_PATIENCE_S = 10
 """How long a change may wait until that counts as wrong."""
 _PENDING = ("Pending", "EndpointsPending")
+_KUBE_PROXY: Final[dict[KubeProxyReason, str]] = {
+    "KubeProxyRulesLeft": "remove them, or set kubeProxy.cleanup=true in the chart",
+    "KubeProxyRulesReturned": "stop the kube-proxy of this node, then restart the agent there",
+}
+"""What to do where rules of kube-proxy stay. One that runs beside the agent is perhaps about to leave."""
 _ALL_ACCEPTED: Final[ConditionReason] = "Valid"
 
 
@@ -116,6 +121,9 @@ def of_nodes(seen: Overview, now: datetime) -> list[Finding]:
         elif in_sync is not None and _wrong(in_sync, now):
             todo = "see the farms below" if in_sync["reason"] == "FarmsFailed" else ADVICE["Pending"]
             found.append(_of_condition("node", "", name, in_sync, todo))
+        gone = condition(report, "KubeProxyGone")
+        if gone is not None and gone["reason"] in _KUBE_PROXY:
+            found.append(_of_condition("node", "", name, gone, _KUBE_PROXY[gone["reason"]]))
     return found
 
 

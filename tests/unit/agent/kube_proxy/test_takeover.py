@@ -59,6 +59,7 @@ class Node:
     def __init__(self, *, cleanup: bool = True) -> None:
         self.kernel, self.clock, self.progress = Kernel(), FakeClock(), Progress()
         self.ports: list[int] = []
+        self.legacy = False
         self.told: list[str] = []
         self.changes = 0
         self.rules = ProxyRules(self.kernel, self.kernel, self.kernel)
@@ -67,6 +68,7 @@ class Node:
             self.progress,
             self.clock,
             ports=lambda: self.ports,
+            legacy_nat=lambda: self.legacy,
             cleanup=cleanup,
             on_change=self._changed,
             on_removed=self.told.append,
@@ -96,6 +98,12 @@ async def test_a_node_that_never_had_kube_proxy_says_so_once() -> None:
     assert [await node.look(), await node.look(60)] == ["NoKubeProxy", "NoKubeProxy"]
     assert node.changes == 1
     assert node.kernel.commits == []
+
+
+async def test_rules_that_cannot_be_read_leave_it_open() -> None:
+    node = Node()
+    node.legacy = True
+    assert await node.look() == "KubeProxyUnknown"
 
 
 async def test_rules_are_removed_once_kube_proxy_has_been_gone_for_a_while(node: Node) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.agent.status.node_events import LASTS_S, NodeEvents, problems_of_node
-from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.progress import KubeProxy, Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.kube.event_limits import Finding
@@ -96,3 +96,19 @@ def test_the_sentence_names_the_first_farm_and_what_to_do(progress: Progress) ->
     assert problem.message.endswith("kubectl describe nftlbnode node-1")
     del progress.problems[WEB]
     assert problems_of_node(progress, "node-1") == []
+
+
+def test_rules_of_kube_proxy_that_stay_are_reported_and_a_kube_proxy_that_runs_is_not(
+    events: NodeEvents, progress: Progress, recorded: RecordingEvents
+) -> None:
+    progress.kube_proxy = KubeProxy("KubeProxyRuns", "it listens", rules=True)
+    events.look(0)
+    events.look(LASTS_S)
+    assert recorded.lasting == set()
+    progress.kube_proxy = KubeProxy("KubeProxyRulesReturned", "they are back", rules=True)
+    events.look(10)
+    events.look(10 + LASTS_S)
+    assert recorded.lasting == {"KubeProxyRulesReturned"}
+    progress.kube_proxy = KubeProxy("NoKubeProxy", "none")
+    events.look(30)
+    assert recorded.resolved == ["KubeProxyGone"]

@@ -1,9 +1,10 @@
 from datetime import UTC, datetime, timedelta
 
 from kube_nftlb.agent.status.node_status import node_status
-from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.agent.sync.progress import KubeProxy, Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.node import NodeStatus, NodeVersions
+from kube_nftlb.reasons import KubeProxyReason
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,6 +33,18 @@ def test_a_silent_nftlb_makes_the_node_not_ready() -> None:
     said = conditions(report(Progress(engine_error="connection refused")))
     assert said["Ready"] == ("False", "NftlbUnreachable")
     assert said["NftlbReachable"] == ("False", "Unreachable")
+
+
+def test_what_there_is_of_kube_proxy_is_a_condition_once_somebody_has_looked() -> None:
+    truths: dict[KubeProxyReason, str] = {
+        "NoKubeProxy": "True",
+        "KubeProxyRuns": "False",
+        "KubeProxyRulesReturned": "False",
+        "KubeProxyUnknown": "Unknown",
+    }
+    for reason, truth in truths.items():
+        progress = Progress(kube_proxy=KubeProxy(reason, "so it is"))
+        assert conditions(report(progress))["KubeProxyGone"] == (truth, reason)
 
 
 def failures(namespace: str, count: int) -> dict[FarmKey, Problem]:

@@ -118,6 +118,14 @@ def test_a_node_whose_nftlb_is_away_is_wrong() -> None:
     assert (finding.reason, finding.message) == ("NftlbUnreachable", "no answer")
 
 
+def test_rules_of_kube_proxy_that_stay_are_wrong_and_a_kube_proxy_that_leaves_is_not() -> None:
+    ready = told("Ready", "True", "AgentReady")
+    (finding,) = found(report=node(ready, told("KubeProxyGone", "False", "KubeProxyRulesReturned", "they are back")))
+    assert (finding.reason, finding.message) == ("KubeProxyRulesReturned", "they are back")
+    for reason in ("KubeProxyRuns", "KubeProxyRulesPending"):
+        assert found(report=node(ready, told("KubeProxyGone", "False", reason))) == []
+
+
 @pytest.mark.parametrize(
     ("holder", "renewed", "wrong"),
     [("a", "2026-01-01T00:59:50.000000Z", False), ("a", "2026-01-01T00:50:00.000000Z", True), ("", None, True)],

@@ -1,0 +1,107 @@
+"""What the agent does with its rules when it stops."""
+
+from typing import Any, cast
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.agent.departure import HAND_OVER_S, Departure, departure
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.node.daemonset import OwnDaemonSet
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.api.kubernetes.node import CoreNode
+from kube_nftlb.kube.client import Kube
+from tests.fakes.clock import FakeClock
+
+SELECTOR = {"kube-nftlb.io/service-proxy": "kube-nftlb"}
+
+
+class Cluster:
+    """An API server with the agent's DaemonSet and its Node."""
+
+    def __init__(self) -> None:
+        self.daemon_sets: list[dict[str, Any]] = [
+            {"metadata": {}, "spec": {"template": {"spec": {"nodeSelector": SELECTOR}}}}
+        ]
+        self.labels: dict[str, str] = dict(SELECTOR)
+        self.away = False
+        self.items = self.daemon_sets
+
+    async def list(self, *_: object, **__: object) -> "Cluster":
+        self._answer()
+        return self
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        self._answer()
+        return {"metadata": {"labels": self.labels}}
+
+    def _answer(self) -> None:
+        if self.away:
+            raise errors.KubeUnreachableError("away")
+
+
+class Rules:
+    """Rules of kube-proxy, from some time on."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.there_at = float("inf")
+        self.asked: list[str] = []
+
+    async def serves(self, families: list[str]) -> bool:
+        self.asked = families
+        return self.clock.now() >= self.there_at
+
+
+class Node:
+    def __init__(self) -> None:
+        self.cluster, self.clock = Cluster(), FakeClock()
+        self.rules = Rules(self.clock)
+        self.own_node = OwnNode("a")
+        addresses = [{"type": "InternalIP", "address": each} for each in ("192.0.2.1", "2001:db8::1")]
+        self.own_node.update(CoreNode.model_validate({"metadata": {"name": "a"}, "status": {"addresses": addresses}}))
+        self.daemon_set = OwnDaemonSet(cast("Kube", self.cluster), "kube-nftlb-system", "kube-nftlb-agent")
+
+    async def departs(self) -> Departure:
+        return await departure(self.daemon_set, self.own_node, cast("ProxyRules", self.rules), self.clock)
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+async def test_an_agent_that_restarts_leaves_its_rules(node: Node) -> None:
+    assert await node.departs() is Departure.RESTART
+    assert node.rules.asked == []
+
+
+async def test_one_whose_daemon_set_is_deleted_does_not(node: Node) -> None:
+    node.cluster.daemon_sets.clear()
+    assert await node.departs() is Departure.UNINSTALL
+
+
+async def test_one_whose_node_is_moved_back_waits_for_kube_proxy_in_all_families(node: Node) -> None:
+    node.cluster.labels.clear()
+    began = node.clock.now()
+    node.rules.there_at = began + 10
+    assert await node.departs() is Departure.MOVE
+    assert node.clock.now() >= began + 10
+    assert node.rules.asked == ["ip", "ip6"]
+
+
+async def test_its_rules_stay_if_no_kube_proxy_comes(node: Node) -> None:
+    node.cluster.labels.clear()
+    began = node.clock.now()
+    assert await node.departs() is Departure.RESTART
+    assert node.clock.now() >= began + HAND_OVER_S
+
+
+async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
+    node.cluster.labels.clear()
+    node.cluster.away = True
+    assert await node.departs() is Departure.RESTART
+
+
+async def test_its_rules_stay_without_a_daemon_set(node: Node) -> None:
+    assert await departure(None, node.own_node, cast("ProxyRules", node.rules), node.clock) is Departure.RESTART
