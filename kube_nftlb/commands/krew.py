@@ -74,8 +74,8 @@ def manifest(url: str, sha256: str) -> str:
             "shortDescription": "See and steer Services that kube-nftlb balances",
             "description": (
                 "Shows what is wrong in a cluster with kube-nftlb, since when and what to do about it (status, why),\n"
-                "what each node does with a Service (get), drains backends and nodes with a countdown of open\n"
-                "connections (drain, undrain), and collects what a bug report needs (sysdump).\n"
+                "what each node does with a Service (get), who has the traffic (top), drains backends and nodes with\n"
+                "a countdown of open connections (drain, undrain), and collects what a bug report needs (sysdump).\n"
             ),
             "caveats": f"Needs the Python package kube-nftlb {__version__}, or uv or pipx to run it.\n",
             "platforms": [

@@ -50,7 +50,23 @@ that.
   processor, it does without them for a minute. Most connections that end meanwhile are found in the table, where they
   stay for 10 seconds or more.
 - **Who sees it**: whoever reaches port 9195 of a node sees the names of these farms, their namespaces and pods.
-@COST@"""
+
+What it costs is measured by `python -m benchmarks.counting`, in rounds in which the states of the node take turns: the
+processor time of a packet, with bytes counted by the kernel, and with the process that counts, relative to that without
+both. These are medians of 20 rounds on a busy machine with two processors, where a median alone varies by 4 %:
+
+| engine nftables | without | bytes | bytes and connections |
+| --- | --- | --- | --- |
+| mode snat, a connection's later packets | 5.7 µs | 0.98 | 1.04 |
+| mode snat, a connection's first packet | 11.7 µs | 1.05 | 1.14 |
+| mode dnat, a connection's later packets | 3.8 µs | 1.04 | 1.01 |
+| mode dnat, a connection's first packet | 8.0 µs | 1.07 | 1.19 |
+
+The process that counts runs at a low priority. It takes 15 µs of processor time for each event, 4 s to read 260,000
+connections, and 23 MB of memory, 74 MB with so many connections.
+
+The series:
+"""
 
 _KUBE_PROXY = (
     ("sync_proxy_rules_duration_seconds", "kube_nftlb_sync_duration_seconds"),

@@ -34,6 +34,12 @@ def dashboard_queries() -> list[str]:
     return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
 
+def dashboard_variables() -> list[str]:
+    """The queries for the values that a user can choose from."""
+    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    return [each["definition"] for each in variables if each["type"] == "query"]
+
+
 def series_of(query: str) -> set[str]:
     """The series that a query names."""
     return {

@@ -12,6 +12,7 @@ from tests.functional.prometheus import (
     Prometheus,
     alerts,
     dashboard_queries,
+    dashboard_variables,
     running,
     series_of,
 )
@@ -236,6 +237,15 @@ def test_every_query_of_dashboard_and_alerts_asks_for_what_there_is(troubled: Pr
     shown = shown.replace("${farm_namespace}", ".+").replace("${farm}", ".+")
     if "absent(" not in query and not asked & QUIET:
         assert troubled.query(shown), shown
+
+
+def test_the_variables_of_the_dashboard_ask_for_labels_that_there_are() -> None:
+    declared = {series.name: set(series.labels) for series in metrics.SERIES}
+    asked = [re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, (\w+)\)", query) for query in dashboard_variables()]
+    assert asked
+    for each in asked:
+        assert each is not None
+        assert each[2] in declared[each[1]]
 
 
 def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:

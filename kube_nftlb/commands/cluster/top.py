@@ -51,7 +51,7 @@ async def top(target: Target, wishes: Wishes) -> None:
     async with connected(target) as kube:
         async with terminal.progress("asking the API server"):
             nodes = (await kube.list(NODES)).items
-            names = _chosen([raw["metadata"]["name"] for raw in nodes], wishes.nodes)
+            names = chosen([raw["metadata"]["name"] for raw in nodes], wishes.nodes)
             farms = Farms(_addresses(nodes))
             farms.update((await kube.list(FARMS, not_older_than="0")).items)
             pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS) or []
@@ -64,14 +64,15 @@ async def top(target: Target, wishes: Wishes) -> None:
                 await _live(kube, seen, farms, target.namespace, wishes)
 
 
-def _chosen(there: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def chosen(there: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the nodes to ask, of those that there are. Raises UsageError if a wanted one is not there."""
     for name in wanted:
         if name not in there:
             raise errors.UsageError(f"there is no node {name!r}")
-    chosen = list(wanted) or sorted(there)[:_NODES_MAX]
+    asked = list(wanted) or sorted(there)[:_NODES_MAX]
     if not wanted and len(there) > _NODES_MAX:
         terminal.note(f"only the first {_NODES_MAX} of {len(there)} nodes: name others with --node")
-    return chosen
+    return asked
 
 
 def _addresses(nodes: Sequence[JsonObject]) -> list[str]:

@@ -122,6 +122,14 @@ async def test_a_status_is_not_told_and_yet_seen(watch: Watch) -> None:
     assert (inputs.calls, inputs.version) == ([], 20)
 
 
+async def test_labels_are_told_though_they_change_no_generation(watch: Watch) -> None:
+    kube, inputs, _ = watch
+    raw = raw_farm(version=13)
+    kube.put(FARMS, {**raw, "metadata": {**raw["metadata"], "labels": {"team": "a"}}})
+    await kube.delivered()
+    assert inputs.calls == [("put", 1)]
+
+
 @pytest.mark.parametrize("changed", [{"generation": 2}, {"owner": "web"}])
 async def test_what_makes_it_another_farm_is_told_once(watch: Watch, changed: dict[str, Any]) -> None:
     kube, inputs, health_checks = watch

@@ -173,6 +173,24 @@ def test_every_port_of_an_ip_meets_each_of_its_ports() -> None:
     assert verdicts(farm("a", every, protocol="All", day=1), farm("b", every, protocol="All", day=2)) == {"b": "a"}
 
 
+def test_a_listener_has_the_owner_of_its_port_its_address_or_its_node_port() -> None:
+    conflicts = on_two_nodes(
+        farm("port", ("", "30080"), day=1),
+        farm("late", (HERE, "30080-30081"), day=2),
+        farm("every", ("10.96.0.7", ""), protocol="All", day=3),
+    )
+    owners = {
+        Listener(HERE, "TCP", 30080): key("port"),
+        Listener(THERE, "TCP", 30080): key("port"),
+        Listener(HERE, "TCP", 30081): key("late"),
+        Listener(THERE, "TCP", 30081): None,
+        Listener(HERE, "UDP", 30080): None,
+        Listener("10.96.0.7", "UDP", 53): key("every"),
+        Listener("10.96.0.8", "TCP", 80): None,
+    }
+    assert {listener: conflicts.owner(listener) for listener in owners} == owners
+
+
 def test_a_controller_that_is_another_kind_of_service_gives_no_rank() -> None:
     other = farm("other", V, owned=True, day=1)
     reference = other.metadata.owner_references[0].model_copy(update={"api_version": "serving.knative.dev/v1"})

@@ -42,3 +42,31 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
 def test_a_value_of_no_use_is_refused_with_a_sentence(name: str, value: str, sentence: str) -> None:
     with pytest.raises(errors.UsageError, match=sentence):
         OperatorSettings.from_environment({name: value})
+
+
+def test_metrics_of_farms_are_off_by_default_and_limited() -> None:
+    node = {"KUBE_NFTLB_NODE_NAME": "node-1"}
+    off = AgentSettings.from_environment(node)
+    assert (off.traffic, off.conntrack.count_bytes) == (None, False)
+    on = AgentSettings.from_environment(
+        {**node, "KUBE_NFTLB_METRICS_PER_FARM": "on", "KUBE_NFTLB_METRICS_FARM_SELECTOR": "team=a"}
+    )
+    assert on.traffic is not None
+    assert (on.traffic.farms, on.traffic.backends, on.conntrack.count_bytes) == (20, 10, True)
+    assert on.traffic.selector.selects({"team": "a"})
+    assert not on.traffic.selector.selects({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("KUBE_NFTLB_METRICS_FARMS_MAX", "1001", "from 1 to 1000"),
+        ("KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX", "-1", "from 0 to 100"),
+        ("KUBE_NFTLB_METRICS_FARM_SELECTOR", "team==a,,", "is none of: a=b"),
+        ("KUBE_NFTLB_METRICS_PER_FARM", "yes", "on, off"),
+    ],
+)
+def test_a_limit_of_no_use_is_refused_with_a_sentence(name: str, value: str, sentence: str) -> None:
+    node = {"KUBE_NFTLB_NODE_NAME": "node-1", "KUBE_NFTLB_METRICS_PER_FARM": "on"}
+    with pytest.raises(errors.UsageError, match=sentence):
+        AgentSettings.from_environment({**node, name: value})
