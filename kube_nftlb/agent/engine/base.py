@@ -5,12 +5,13 @@ marks, chains or map elements, and in which order, is the engine's business, as 
 engines share the agent table (``table``), which they get in their constructors.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, Self
 
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.table import layout
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
@@ -32,6 +33,15 @@ class FarmChange:
     policies_after: Contents = field(default_factory=Contents)
     handed_over: bool = False
     """True if another engine serves the farm from now on: connections stay as they are."""
+
+    def without(self, is_taken: Callable[[Listener], bool]) -> Self:
+        """Return the change without what the agent table is to have for the listeners that are taken."""
+        return replace(
+            self,
+            overlay=layout.without(self.overlay, is_taken) if self.overlay is not None else None,
+            policies=layout.without(self.policies, is_taken),
+            policies_after=layout.without(self.policies_after, is_taken),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class Engines:
         """See ``Engine``."""
         rules: dict[str, Contents] = {}
         for engine in self._all:
-            rules |= engine.rules([each for each in changes if engine in self._targets(each)])
+            rules |= engine.rules([self._untaken(each) for each in changes if engine in self._targets(each)])
         return rules
 
     def _targets(self, change: FarmChange) -> list[Engine]:
@@ -136,6 +136,17 @@ class Engines:
         """See ``Engine``."""
         away = [each for each in changes if self._leaves(each, self._nftables)]
         to_nftables = [each for each in changes if self._nftables in self._targets(each)]
+        if self.unreachable:
+            # The rules that a farm of nftlb needs once the engine nftables leaves an address to it.
+            going = {each.name for each in to_nftables if each.farm is None and not each.keep}
+            kept = [
+                self._untaken(each, going)
+                for each in changes
+                if each.keep and self._nftables not in self._targets(each)
+            ]
+            before = await self._nftables.apply(kept) if kept and going else Applied()
+            if before.nothing_done:
+                return before
         first = await self._nftables.apply(to_nftables) if to_nftables else Applied()
         if first.nothing_done:
             return first
@@ -167,12 +178,21 @@ class Engines:
     def _kept(self, change: FarmChange) -> FarmChange | None:
         """Return what can be done for a change without nftlb: clients of a farm that is withdrawn are refused."""
         if change.keep:
-            return change
+            return self._untaken(change)
         programmed = self._nftlb.programmed.get(change.name)
         if programmed is None or change.farm is not None or change.handed_over:
             return None
         left = [listener for listener in programmed.listeners if not self._nftables.owners([listener])]
         return replace(change, keep=True, overlay=layout.refused(left))
+
+    def _untaken(self, change: FarmChange, going: Collection[str] = ()) -> FarmChange:
+        """Return a change without rules for what the engine nftables serves of others than are ``going``.
+
+        nftlb, which is away, listens there too, for a farm that stays as it is.
+        """
+        if not (self.unreachable and change.keep):
+            return change
+        return change.without(lambda listener: bool(self._nftables.owners([listener]) - {change.name, *going}))
 
     def _leaves(self, change: FarmChange, engine: Engine) -> bool:
         return (

@@ -94,8 +94,12 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owners: StuckOwners) ->
 
 
 def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
-    """Return True if a farm stays as it is, so that no other farm can get an address of it."""
-    return isinstance(_alone(facts, unsupported), Keep)
+    """Return True if a farm stays as it is, so that no other farm can get an address of it.
+
+    One that waits for its engine can lose it: whoever is to be served has another engine, which comes first.
+    """
+    decision = _alone(facts, unsupported)
+    return isinstance(decision, Keep) and not decision.is_engine_away
 
 
 def _alone(facts: Facts, unsupported: Unsupported) -> Decision:

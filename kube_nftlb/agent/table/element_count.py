@@ -6,8 +6,8 @@ from math import gcd
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
 
-_OF_EACH_LISTENER = 9
-"""In the agent table, and in those of either engine, if the farm uses every option."""
+_OF_EACH_LISTENER = 8
+"""In the agent table, and in those of either engine, if the farm uses every option that does not count by itself."""
 _OF_NFTLB = 4
 
 
@@ -17,13 +17,14 @@ def elements(spec: FarmSpec, node_addresses: int) -> int:
         (len(expand_ports(address.ports)) or 1) * (node_addresses if address.type == "NodePort" else 1)
         for address in spec.addresses
     )
+    of_each = _OF_EACH_LISTENER + (spec.on_gone == "cut")
     of_backends = len({each.ip for each in spec.backends if each.source_address})
     if spec.engine == "nftables":
         of_backends += len({each.ip for each in spec.backends if each.mark is not None})
         of_backends += _scheduled(spec)
     else:
         of_backends += _OF_NFTLB
-    return listeners * (_OF_EACH_LISTENER + of_backends) + len(spec.backends)
+    return listeners * (of_each + of_backends) + len(spec.backends)
 
 
 def _scheduled(spec: FarmSpec) -> int:

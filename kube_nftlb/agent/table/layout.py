@@ -1,15 +1,19 @@
 """The names in the agent table, ``inet kube-nftlb``, and the elements that farms add to its maps and sets. No I/O."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.listeners import ALL_PORTS, Listener
+from kube_nftlb.api.values import Protocol
 from kube_nftlb.netfilter.transaction import Contents, Element
 
 TABLE = "kube-nftlb"
 
 TABLE_FAMILY = {"ipv4": "ip", "ipv6": "ip6"}
 """The nftables family of a farm."""
+
+_PROTOCOLS: Final[Mapping[str, Protocol]] = {"tcp": "TCP", "udp": "UDP", "sctp": "SCTP"}
 
 NO_ENDPOINTS = "no-endpoints"
 """The maps from a listener to the verdict on its new connections; each exists once per family, see ``listener``."""
@@ -90,6 +94,22 @@ def listener(name: str, to: Listener, value: str = "") -> Element:
     if to.protocol == "All":
         return Element(f"{name}-all-{family}", to.ip, value)
     return Element(f"{name}-{family}", f"{to.protocol.lower()} . {to.ip} . {to.port}", value)
+
+
+def of_listener(entry: Element) -> Listener | None:
+    """Return the listener that an element is for, or None: the inverse of ``listener``."""
+    parts = entry.key.split(" . ")
+    if entry.set.rpartition("-")[0].endswith("-all"):
+        return Listener(parts[0], "All", ALL_PORTS)
+    if (protocol := _PROTOCOLS.get(parts[0])) is None:
+        return None
+    return Listener(parts[1], protocol, int(parts[2]))
+
+
+def without(contents: Contents, is_taken: Callable[[Listener], bool]) -> Contents:
+    """Return contents without the elements for the listeners that are taken."""
+    kept = (each for each in contents.elements if (of := of_listener(each)) is None or not is_taken(of))
+    return Contents(frozenset(kept), contents.chains, contents.sets)
 
 
 def hairpin(ip: str) -> Element:

@@ -107,6 +107,8 @@ def test_farm_rules_agree_with_cel() -> None:
     @example({**IPV6, "helper": "sip", "protocol": "SCTP"})
     @example({**IPV6, "scheduler": "hash", "schedParam": "srcip dstip srcport srcmac dstmac"})
     @example({**IPV6, "persistence": "srcip srcport"})
+    @example({**IPV6, "onGone": "cut", "mode": "local"})
+    @example({**IPV6, "onGone": "cut", "mode": "dnat"})
     @example({**IPV6, "backendsFrom": {**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "fd00::2"}]}})
     @example({**IPV6, "backendsFrom": {**REFERENCE, "overrides": [{"pod": "a", "sourceAddress": "10.0.0.1"}]}})
     @example({**EVERY_PORT, "backendsFrom": {**REFERENCE, "keepPort": True}})

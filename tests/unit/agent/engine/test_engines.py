@@ -12,6 +12,7 @@ from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.table import layout, policies
 from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.listeners import Listener
 from tests.builders import farm
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import FakeEngine
@@ -220,3 +221,34 @@ async def test_drift_of_either_engine_is_found_and_repaired_there(both: Both) ->
     await both.engines.repair("web--http")
     assert both.nftables.repaired == ["web--http"]
     assert await both.engines.drift("nobody") == "no engine has it"
+
+
+async def test_a_farm_of_an_absent_nftlb_has_no_rules_where_the_other_engine_serves_another(both: Both) -> None:
+    loser, winner = served("nftlb"), served("nftables", "winner")
+    await both.put(loser)
+    await both.engines.load()
+    both.nftlb.reachable, both.nftlb.hangs = False, True
+    await both.engines.load()
+    # Each is for a listener: the one that is lost, and one that stays.
+    rules = layout.refused([*loser.listeners, Listener("10.96.0.10", "TCP", 81)])
+    waits = FarmChange(loser.name, keep=True, overlay=rules, policies=rules, policies_after=rules)
+    rest = layout.refused([Listener("10.96.0.10", "TCP", 81)])
+    owners = (loser.name, policies.rules_owner(loser.name))
+    await both.engines.apply([FarmChange(winner.name, winner), waits])
+    assert [both.table.owned(owner) for owner in owners] == [rest, rest]
+    # A new agent begins with the same.
+    both.table.expect(both.engines.rules([FarmChange(winner.name, winner), waits]))
+    assert [both.table.owned(owner) for owner in owners] == [rest, rest]
+
+    there_when_it_went: list[bool] = []
+    apply = both.nftables.apply
+
+    async def seen(changes: Any) -> Any:
+        if any(each.name == winner.name for each in changes):
+            there_when_it_went.append(both.table.owned(loser.name) == rules)
+        return await apply(changes)
+
+    both.nftables.apply = seen  # type: ignore[method-assign] # a fake that tells more
+    await both.engines.apply([FarmChange(winner.name), waits])
+    assert there_when_it_went == [True], "nobody gets in whom the loser keeps out"
+    assert [both.table.owned(owner) for owner in owners] == [rules, rules]
