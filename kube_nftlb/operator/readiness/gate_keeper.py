@@ -191,6 +191,8 @@ class GateKeeper:
         if (kept := slim(answer)) is not None:
             self._writer.put_gated_pod(kept)
         self._forget(key)
+        # The next one has its turn.
+        self.wake()
         return None
 
     def _waits(self, key: PodKey) -> bool:
