@@ -6,15 +6,15 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Part, Subject
 from kube_nftlb.kube.resources import FARMS, PODS, POLICIES, SERVICES
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.model.gated_pods import EVENT_PART
 from kube_nftlb.operator.model.pods import PodKey
 
 
 def exists(cache: Cache, part: Part) -> bool:
-    """Return True if the operator knows an object, and the farm that is meant of a Service."""
+    """Return True if the operator knows an object, and the farm that is meant of a Service if one is."""
     subject, farm = part
     known = _uid(cache, subject) == subject.uid
-    of_service = subject.resource == SERVICES and farm
-    return known and (not of_service or cache.farms.get(FarmKey(subject.namespace, farm)) is not None)
+    return known and (farm in ("", EVENT_PART) or cache.farms.get(FarmKey(subject.namespace, farm)) is not None)
 
 
 def _uid(cache: Cache, subject: Subject) -> str | None:

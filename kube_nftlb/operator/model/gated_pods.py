@@ -11,6 +11,10 @@ SELECTOR = f"{names.LABEL_READINESS_GATE}={names.READINESS_GATE_ENABLED}"
 """The label selector of the Pods that are watched for their gate."""
 
 
+EVENT_PART = "readiness gate"
+"""What Events about a Pod's gate are about, beside those about its annotations; no farm has a name with a space."""
+
+
 class GatedPod(NamedTuple):
     """A Pod with the readiness gate."""
 

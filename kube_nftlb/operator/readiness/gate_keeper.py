@@ -16,7 +16,7 @@ from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import PODS
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.model.gated_pods import GatedPod, slim
+from kube_nftlb.operator.model.gated_pods import EVENT_PART, GatedPod, slim
 from kube_nftlb.operator.model.pods import PodKey
 from kube_nftlb.operator.readiness.decide import Awaited, Nodes, Verdict, decide
 from kube_nftlb.operator.readiness.gated_ips import counting_nodes, is_listed_as_wanted
@@ -27,7 +27,6 @@ _ASK_AGAIN_S = 10.0
 """After how long a Service is reconciled again whose farms still do not list what they are to."""
 _RETRY_S = 1.0
 _REFUSED_RETRY_S = 60.0
-_EVENT_PART = "readiness gate"
 
 _log = structlog.get_logger()
 
@@ -155,7 +154,7 @@ class GateKeeper:
                 self._verdicts[key] = verdict
                 self._writes.add(key)
         elif now - self._since[key] >= self._tell_after_s:
-            self._events.report(_subject(key, pod), [Lasting("ReadinessGatePending", verdict.message)], _EVENT_PART)
+            self._events.report(_subject(key, pod), [Lasting("ReadinessGatePending", verdict.message)], EVENT_PART)
             if self._cache.gates.defer(key):
                 self._begin(key)
 
@@ -191,6 +190,8 @@ class GateKeeper:
         if (kept := slim(answer)) is not None:
             self._writer.put_gated_pod(kept)
         self._forget(key)
+        # The next one has its turn.
+        self.wake()
         return None
 
     def _waits(self, key: PodKey) -> bool:
@@ -203,7 +204,7 @@ class GateKeeper:
         self._asked_at.pop(key, None)
         self._verdicts.pop(key, None)
         if (pod := self._cache.gates.pods.get(key)) is not None:
-            self._events.report(_subject(key, pod), [], _EVENT_PART)
+            self._events.report(_subject(key, pod), [], EVENT_PART)
 
 
 def _subject(key: PodKey, pod: GatedPod) -> Subject:

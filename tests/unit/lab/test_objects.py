@@ -41,6 +41,16 @@ def test_a_running_pod_has_addresses_and_is_ready() -> None:
     assert status["containerStatuses"][0]["ready"] is True
 
 
+def test_a_pod_waits_for_its_readiness_gates() -> None:
+    gated = pod(conditions=[{"type": "example.com/gate", "status": "False"}])
+    gated["spec"]["readinessGates"] = [{"conditionType": "example.com/gate"}]
+    status = objects.pod_status(gated, NODE, IPS, ready=True, now=NOW)
+    assert (conditions(status)["ContainersReady"], conditions(status)["Ready"]) == ("True", "False")
+    assert not objects.was_made_unready(pod(**status))
+    gated["status"]["conditions"][0]["status"] = "True"
+    assert conditions(objects.pod_status(gated, NODE, IPS, ready=True, now=NOW))["Ready"] == "True"
+
+
 def test_a_pod_made_unready_is_recognized_afterwards() -> None:
     status = objects.pod_status(pod(), NODE, IPS, ready=False, now=NOW)
     assert conditions(status)["Ready"] == conditions(status)["ContainersReady"] == "False"

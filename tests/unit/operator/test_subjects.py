@@ -6,9 +6,10 @@ from kube_nftlb.kube.events import Part, Subject
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES, Resource
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.model.pods import slim
+from kube_nftlb.operator.model import gated_pods
+from kube_nftlb.operator.model.pods import PodKey, slim
 from kube_nftlb.operator.subjects import exists
-from tests.builders import raw_farm, raw_pod, raw_policy, raw_service
+from tests.builders import raw_farm, raw_gated_pod, raw_pod, raw_policy, raw_service
 
 
 def raw_annotated_pod() -> dict[str, object]:
@@ -37,6 +38,18 @@ def test_an_object_exists_until_it_is_deleted_or_made_anew(resource: Resource, r
     assert exists(cache, Part(subject))
     assert not exists(cache, Part(subject._replace(uid="of-another")))
     assert not exists(cache, Part(subject, "no-such-farm"))
+
+
+def test_the_gate_of_a_pod_exists_for_as_long_as_the_pod() -> None:
+    cache = Cache()
+    writer = CacheWriter(cache)
+    kept = gated_pods.slim(raw_gated_pod("web"))
+    assert kept is not None
+    part = Part(Subject(PODS, "default", "web", kept["metadata"]["uid"]), gated_pods.EVENT_PART)
+    writer.put_gated_pod(kept)
+    assert exists(cache, part)
+    writer.remove_gated_pod(PodKey("default", "web"), 1000)
+    assert not exists(cache, part)
 
 
 def test_a_part_of_a_service_exists_for_as_long_as_its_farm() -> None:

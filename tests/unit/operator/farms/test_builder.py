@@ -64,9 +64,12 @@ def test_a_spec_names_every_field_of_the_model() -> None:
 
 def test_a_merge_patch_removes_what_others_added_to_the_reference() -> None:
     (named,) = build(service()).farms
-    assert merge_patch(named.spec)["backendsFrom"] == named.spec["backendsFrom"]
+    assert merge_patch(named.spec)["backendsFrom"] == {**named.spec["backendsFrom"], "gatedIPs": None}
     (nameless,) = build(service(ports=[{"port": 80}])).farms
-    assert merge_patch(nameless.spec)["backendsFrom"] == {**nameless.spec["backendsFrom"], "port": None}
+    removed = {"port": None, "gatedIPs": None}
+    assert merge_patch(nameless.spec)["backendsFrom"] == {**nameless.spec["backendsFrom"], **removed}
+    (gated,) = build(service(), gated_ips={"ipv4": ["10.244.0.1"], "ipv6": ["fd00::1"]}).farms
+    assert merge_patch(gated.spec)["backendsFrom"]["gatedIPs"] == ["10.244.0.1"]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,18 @@ async def test_a_farm_is_written_that_lists_a_pod_no_longer_there(operator: Oper
     assert set(operator.reconciled) == {ServiceKey("default", "web")}
 
 
+async def test_a_namespace_of_thousands_does_not_delay_another(operator: Operator) -> None:
+    for number in range(2000):
+        operator.pod(
+            name=f"p{number:04}", namespace="crowd", ip=f"10.0.{number // 250}.{number % 250}", version=10 + number
+        )
+    operator.pod(namespace="quiet", version=5000)
+    await asyncio.sleep(10)
+    served = [write.body["metadata"]["namespace"] for write in operator.kube.writes]
+    assert served.index("quiet") < 4
+    assert len(served) == 2001
+
+
 async def test_a_service_whose_farms_cannot_be_written_is_not_reconciled_with_each_report(operator: Operator) -> None:
     operator.select()
     operator.pod()
