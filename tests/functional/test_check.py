@@ -35,6 +35,7 @@ def test_it_names_a_node_without_an_agent(cluster: Cluster, without_agent: str) 
     assert done.stderr == told
 
 
+@pytest.mark.timeout(300)  # five commands that each start Python, one after another
 def test_it_connects_to_a_service_and_tells_what_fails(cluster: Cluster) -> None:
     with cluster.namespace() as name:
         pod = client_pod("server", name, cluster.nodes[1])

@@ -23,7 +23,7 @@ PYTHON = "313"
 BASE = ("base-files", "bash", "coreutils")
 """What Debian's own image has and the Dockerfile relies on; the rest of it follows from what is installed."""
 SITE = f"opt/kube-nftlb/lib/python3.{PYTHON[1:]}/site-packages"
-_INSTALL = re.compile(r"apt-get install -y --no-install-recommends ((?:[^&]|\\\n)+)")
+_INSTALL = re.compile(r"apt-get install -y --no-install-recommends ((?:[^&\n\\]|\\\n)+)")
 
 
 def stages() -> list[list[str]]:
