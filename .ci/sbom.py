@@ -1,7 +1,7 @@
 """Write the software bill of materials of an image, in CycloneDX 1.6: ``sbom.py ARCHIVE VERSION TARGET``.
 
-ARCHIVE is what ``docker save`` writes, for any architecture; nothing in it runs. debsbom lists Debian's packages; the packages of
-Python and nftlb, which Debian does not know, are added. Needs the packages of sbom.lock.
+ARCHIVE is what ``docker save`` writes, for any architecture; nothing in it runs. debsbom lists Debian's packages; those
+of Python, and nftlb, are added, since dpkg does not know them. Needs the packages of sbom.lock.
 """
 
 import email.parser

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from typing import Final
+from typing import Final, cast
 
 _TIMEOUT_S: Final = 5.0
 _QUESTION_MAX: Final = 64
@@ -38,8 +38,8 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._answer = answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)  # noqa: S101 (narrows the type)
-        self._transport = transport
+        # Those of the standard library are not of the class that it documents.
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, _data: bytes, peer: tuple[str, int]) -> None:
         self._transport.sendto(self._answer, peer)

@@ -35,6 +35,7 @@ def test_it_names_a_node_without_an_agent(cluster: Cluster, without_agent: str) 
     assert done.stderr == told
 
 
+@pytest.mark.timeout(300)  # five commands that each start Python, one after another
 def test_it_connects_to_a_service_and_tells_what_fails(cluster: Cluster) -> None:
     with cluster.namespace() as name:
         pod = client_pod("server", name, cluster.nodes[1])
@@ -47,7 +48,7 @@ def test_it_connects_to_a_service_and_tells_what_fails(cluster: Cluster) -> None
 
         with subprocess.Popen(cluster.lab.command(f"{name}/server", "kube-nftlb", "echo", "--port", "8081")) as server:
             try:
-                done = cluster.lab.exec(cluster.nodes[0], *check, timeout_s=90)
+                done = cluster.lab.exec(cluster.nodes[0], *check, timeout_s=150)
                 assert done.returncode == 0, done.stderr
                 said = done.stdout.splitlines()
                 for protocol, line in zip(("TCP", "UDP"), said[1:], strict=True):

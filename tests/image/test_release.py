@@ -69,7 +69,8 @@ def answers(port: int) -> bool:
 
 
 def test_its_files_are_those_of_the_checksums(release: Path) -> None:
-    told = dict(reversed(line.split()) for line in (release / "SHA256SUMS").read_text().splitlines())
+    lines = (line.split() for line in (release / "SHA256SUMS").read_text().splitlines())
+    told = {name: digest for digest, name in lines}
     files = {file.name: file for file in release.iterdir() if file.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()} == told
     assert {f"{NAME}.tgz", f"{NAME}.yaml"} < files.keys()
