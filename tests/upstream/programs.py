@@ -31,7 +31,7 @@ _PACKAGES = {
     REGRESSION: _Package("suite", "k8s.io/kubernetes/test/images/regression-issue-74839"),
     GINKGO: _Package("suite", "github.com/onsi/ginkgo/v2/ginkgo"),
     TESTS: _Package("suite", "k8s.io/kubernetes/test/e2e", go.BUILD_TESTS),
-    COREDNS: _Package("coredns", "github.com/coredns/coredns"),
+    COREDNS: _Package("coredns", "."),
 }
 
 

@@ -48,6 +48,7 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
         str(found[programs.GINKGO]),
         f"--procs={processes}",
         "--no-color",
+        "--silence-skips",
         "--timeout=" + _TIME_LIMIT,
         f"--output-dir={folder}",
         f"--json-report={_FILE}",
