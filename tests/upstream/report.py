@@ -69,12 +69,12 @@ def write(folder: Path, docs: Path) -> Path:
 def _runs(runs: Sequence[Run]) -> str:
     rows = (
         f"| {_title(run.subject)} | {run.kubernetes} | {each['began']} | {each['commit']} "
-        f"| {each['kernel']}, {each['cores']} | {each['minutes']} |"
+        f"| {each['kernel']}, {each['cores']} | {each['tests']} | {each['minutes']} |"
         for run in runs
         for each in run.runs
     )
-    head = "| Service proxy | Kubernetes | Began | Commit | Kernel, cores | Minutes |"
-    return "\n".join(["## Runs", "", head, "|---|---|---|---|---|---|", *rows])
+    head = "| Service proxy | Kubernetes | Began | Commit | Kernel, cores | Tests | Minutes |"
+    return "\n".join(["## Runs", "", head, "|---|---|---|---|---|---|---|", *rows])
 
 
 def _counts(table: _Table) -> str:

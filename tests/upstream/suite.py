@@ -70,7 +70,8 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
         _wait(subprocess.Popen(argv, env=environment, stdout=log, stderr=log, start_new_session=True))
     description["minutes"] = round((time.monotonic() - start) / 60)
     report: list[Mapping[str, Any]] = json.loads((folder / _FILE).read_text())
-    return records.Run(subject, versions.newest().full, [description], records.outcomes(report))
+    outcomes = records.outcomes(report)
+    return records.Run(subject, versions.newest().full, [{**description, "tests": len(outcomes)}], outcomes)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
