@@ -59,6 +59,7 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
         f"--kubectl-path={lab.bin / 'kubectl'}",
         "--provider=skeleton",
         "--dns-domain=cluster.local",
+        f"--num-nodes={len(lab.nodes)}",
         f"--cluster-ip-range={addresses.SERVICE_CIDRS.split(',')[0]}",
         "--dump-logs-on-failure=false",
     ]
