@@ -26,7 +26,14 @@ def spec(name: str, state: str, message: str = "") -> dict[str, Any]:
 
 
 def run(subject: str, *outcomes: Outcome) -> Run:
-    description = {"began": "2026-01-01T00:00:00Z", "commit": "abc", "kernel": "6.18", "cores": 2, "tests": 2, "minutes": 3}
+    description = {
+        "began": "2026-01-01T00:00:00Z",
+        "commit": "abc",
+        "kernel": "6.18",
+        "cores": 2,
+        "tests": 2,
+        "minutes": 3,
+    }
     return Run(subject, "v1.36.3", [description], list(outcomes))
 
 
