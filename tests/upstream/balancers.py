@@ -62,8 +62,17 @@ def health_port(service: JsonObject) -> int | None:
     return spec.get("healthCheckNodePort") if spec.get("externalTrafficPolicy") == "Local" else None
 
 
-def route(nodes: list[str], healthy: Mapping[str, bool], now: str | None) -> str:
-    """Return the node to which an address is routed: the present one while it is healthy."""
-    if now is not None and healthy.get(now):
-        return now
-    return next((node for node in nodes if healthy.get(node)), nodes[0])
+def route(nodes: Iterable[str], healthy: Mapping[str, bool], now: tuple[str, ...], *, sticky: bool) -> tuple[str, ...]:
+    """Return the nodes among which the connections to an address are spread: those that are healthy, or the first.
+
+    ``sticky`` asks for one node for all connections, which is the present one while it is healthy.
+    """
+    usable = tuple(node for node in nodes if healthy.get(node)) or tuple(nodes)[:1]
+    if not sticky:
+        return usable
+    return next(((node,) for node in now if node in usable), usable[:1])
+
+
+def is_sticky(service: JsonObject) -> bool:
+    """Return True if a Service asks for session affinity, which nodes do not share."""
+    return bool(service["spec"].get("sessionAffinity") == "ClientIP")

@@ -31,6 +31,9 @@ def move_client(lab: Lab) -> None:
 
 
 def _move(router: addresses.Interfaces) -> None:
+    for family in ("ipv4", "ipv6"):
+        # Of several ways to a load balancer address, each connection takes one.
+        Path("/proc/sys/net", family, "fib_multipath_hash_policy").write_text("1")
     with IPRoute() as ip:
         [link] = ip.link_lookup(ifname=_LINK)
         for number, flags in enumerate((0, _NO_DAD)):

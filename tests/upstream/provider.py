@@ -29,7 +29,7 @@ class Provider:
         self._client = client
         self._http = http
         self._ip = ip
-        self._routes: dict[str, str] = {}
+        self._routes: dict[str, tuple[str, ...]] = {}
 
     async def run(self) -> None:
         """Look at all Services again and again."""
@@ -77,14 +77,16 @@ class Provider:
             of_family = [next(each for each in node if (":" in each) == is_six) for node in nodes]
             answers = await asyncio.gather(*(self._is_healthy(node, port) for node in of_family))
             healthy = dict(zip(of_family, answers, strict=True))
-            node = balancers.route(of_family, healthy, self._routes.get(address))
-            if self._routes.get(address) != node:
+            now = self._routes.get(address, ())
+            wanted = balancers.route(of_family, healthy, now, sticky=balancers.is_sticky(service))
+            if wanted != now:
                 family = socket.AF_INET6 if is_six else socket.AF_INET
-                if address in self._routes:
+                if now:
                     await self._ip.route("delete", family=family, dst=_prefix(address))
-                await self._ip.route("add", family=family, dst=_prefix(address), gateway=node)
-                self._routes[address] = node
-                print(f"{service['metadata']['namespace']}/{service['metadata']['name']}: {address} to {node}")
+                hops = [{"gateway": node} for node in wanted]
+                await self._ip.route("replace", family=family, dst=_prefix(address), multipath=hops)
+                self._routes[address] = wanted
+                print(f"{service['metadata']['namespace']}/{service['metadata']['name']}: {address} to {wanted}")
 
     async def _is_healthy(self, node: str, port: int | None) -> bool:
         if port is None:

@@ -69,12 +69,12 @@ def write(folder: Path, docs: Path) -> Path:
 def _runs(runs: Sequence[Run]) -> str:
     rows = (
         f"| {_title(run.subject)} | {run.kubernetes} | {each['began']} | {each['commit']} "
-        f"| {each['kernel']}, {each['cores']} | {each['tests']} | {each['minutes']} |"
+        f"| {each['kernel']}, {each['cores']} | {each['load_average'][0]:.0f} | {each['tests']} | {each['minutes']} |"
         for run in runs
         for each in run.runs
     )
-    head = "| Service proxy | Kubernetes | Began | Commit | Kernel, cores | Tests | Minutes |"
-    return "\n".join(["## Runs", "", head, "|---|---|---|---|---|---|---|", *rows])
+    head = "| Service proxy | Kubernetes | Began | Commit | Kernel, cores | Load | Tests | Minutes |"
+    return "\n".join(["## Runs", "", head, "|---|---|---|---|---|---|---|---|", *rows])
 
 
 def _counts(table: _Table) -> str:
@@ -82,7 +82,7 @@ def _counts(table: _Table) -> str:
     lines = [
         "## Outcomes",
         "",
-        "Passed, failed and skipped tests; tests skip themselves, for the reasons below.",
+        "Passed, failed and skipped tests. Tests skip themselves, for the reasons below.",
         "",
         f"| Tests | {' | '.join(_title(name) for name in names)} |",
         f"|---|{'---|' * len(names)}",
@@ -156,14 +156,15 @@ def _left_out(table: _Table) -> str:
 def _missing(table: _Table) -> Iterator[str]:
     known = {test for outcomes in table.values() for test in outcomes}
     for subject in SUBJECTS:
-        run = table.get(subject.name, {})
-        lacking = [
-            group.title
-            for group in groups.GROUPS
-            if not (tests := {test for test in known if groups.of(test) == group}) or tests - set(run)
-        ]
+        run, lacking = table.get(subject.name, {}), []
+        for group in groups.GROUPS:
+            tests = {test for test in known if groups.of(test) == group}
+            if not tests & set(run):
+                lacking.append(group.title)
+            elif not_run := tests - set(run):
+                lacking.append(f"{len(not_run)} of {group.title}")
         if lacking:
-            yield f"- {subject.title}: tests of {', '.join(lacking)}"
+            yield f"- {subject.title}: {', '.join(lacking)}"
 
 
 def _title(name: str) -> str:

@@ -1,5 +1,6 @@
 """Run Kubernetes' end-to-end tests on a cluster, from its client."""
 
+import contextlib
 import json
 import os
 import platform
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
         f"--kubectl-path={lab.bin / 'kubectl'}",
         "--provider=skeleton",
         "--dns-domain=cluster.local",
+        f"--num-nodes={len(lab.nodes)}",
         f"--cluster-ip-range={addresses.SERVICE_CIDRS.split(',')[0]}",
         "--dump-logs-on-failure=false",
     ]
@@ -79,10 +81,19 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
         process.wait()
     except KeyboardInterrupt:
         print("ending the tests: those that are running do not count", file=sys.stderr)
-        # nsenter does not forward signals.
-        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            os.kill(int(child), signal.SIGINT)
+        # nsenter does not forward signals, and ginkgo leaves it to the terminal to tell the processes that it started.
+        for pid in _descendants(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
         process.wait(_END_WITHIN_S)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, children.read_text().split()):
+                yield child
+                yield from _descendants(child)
 
 
 def _describe(processes: int) -> dict[str, Any]:

@@ -44,18 +44,21 @@ def test_no_addresses_are_a_removed_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("healthy", "now", "node"),
+    ("healthy", "now", "sticky", "nodes"),
     [
-        ({"a": True, "b": True}, "b", "b"),
-        ({"a": True, "b": False}, "b", "a"),
-        ({"a": False, "b": True}, None, "b"),
-        ({"a": False, "b": False}, "b", "a"),
+        ("ab", (), False, ("a", "b")),
+        ("b", ("a", "b"), False, ("b",)),
+        ("", ("b",), False, ("a",)),
+        ("ab", ("b",), True, ("b",)),
+        ("a", ("b",), True, ("a",)),
+        ("ab", ("b", "a"), True, ("b",)),
+        ("", (), True, ("a",)),
     ],
 )
-def test_an_address_stays_with_its_node_while_that_is_healthy(
-    healthy: dict[str, bool], now: str | None, node: str
+def test_connections_are_spread_over_healthy_nodes_unless_they_have_to_stay(
+    healthy: str, now: tuple[str, ...], sticky: bool, nodes: tuple[str, ...]
 ) -> None:
-    assert balancers.route(["a", "b"], healthy, now) == node
+    assert balancers.route(["a", "b"], {node: node in healthy for node in "ab"}, now, sticky=sticky) == nodes
 
 
 def test_only_services_with_the_policy_local_are_checked() -> None:

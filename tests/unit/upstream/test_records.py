@@ -26,7 +26,14 @@ def spec(name: str, state: str, message: str = "") -> dict[str, Any]:
 
 
 def run(subject: str, *outcomes: Outcome) -> Run:
-    description = {"began": "2026-01-01T00:00:00Z", "commit": "abc", "kernel": "6.18", "cores": 2, "tests": 2, "minutes": 3}
+    description = {
+        "began": "2026-01-01T00:00:00Z",
+        "commit": "abc",
+        "kernel": "6.18",
+        "cores": 2,
+        "tests": 2,
+        "minutes": 3,
+    }
     return Run(subject, "v1.36.3", [description], list(outcomes))
 
 
@@ -98,10 +105,11 @@ def test_the_page_tells_failures_of_ours_from_those_of_both_and_what_was_not_run
     )
     assert ours_first.search(made)
     assert "| Services | 1 passed, 1 failed, 1 skipped | 2 failed |" in made
+    assert "- kube-nftlb (engine nftlb): 1 of Services, Conntrack, " in made
     assert "| DNS | not run | not run |" in made
     assert "it says: x \\| y" in made
     assert "| no | Services should serve skipped |" in made
-    assert "- kube-nftlb (engine nftables): tests of Services, " in made
+    assert "- kube-nftlb (engine nftables): Services, Conntrack, " in made
 
 
 @pytest.mark.parametrize(
