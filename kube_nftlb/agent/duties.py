@@ -1,0 +1,151 @@
+"""The duties of an agent, each a task of its own, and the parts that they share."""
+
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from kube_nftlb import metrics
+from kube_nftlb.agent.assembly import assemble
+from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.connections.cutter import Cutter
+from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
+from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
+from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
+from kube_nftlb.agent.kube_proxy.ipvs import KernelIpvs
+from kube_nftlb.agent.kube_proxy.ports import held_by_others
+from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
+from kube_nftlb.agent.kube_proxy.takeover import Takeover
+from kube_nftlb.agent.node.daemonset import OwnDaemonSet
+from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.node.watch import NodeWatch
+from kube_nftlb.agent.status.drains import Drains
+from kube_nftlb.agent.status.gauges import Gauges
+from kube_nftlb.agent.status.node_events import NodeEvents
+from kube_nftlb.agent.status.writer import NodeReporter
+from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.reconciler import Reconciler
+from kube_nftlb.agent.traffic import process as traffic
+from kube_nftlb.agent.traffic.series import TrafficSeries
+from kube_nftlb.http_server import serve
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.events import Events, Source, Subject
+from kube_nftlb.kube.resources import NODES
+from kube_nftlb.kube.servers import ApiServers
+from kube_nftlb.netfilter.chains import KernelChains
+from kube_nftlb.netfilter.challenge import Challenger
+from kube_nftlb.netfilter.connection_count import ConnectionCounter
+from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
+from kube_nftlb.netfilter.tcp_connections import TcpConnections
+from kube_nftlb.settings import AgentSettings
+
+_COMPONENT = "kube-nftlb-agent"
+
+Duty = Callable[[], Coroutine[Any, Any, None]]
+"""Runs until it is cancelled."""
+
+
+class Agent(NamedTuple):
+    """An agent that is put together, and does nothing yet."""
+
+    kube: Kube
+    own_node: OwnNode
+    reconciler: Reconciler
+    nft: Nft
+    proxy_rules: ProxyRules
+    daemon_set: OwnDaemonSet | None
+    """The agent's own, or None if it is not known to belong to one."""
+    reports: Mapping[str, Duty]
+    """What tells others of the node. It ends first."""
+    duties: Mapping[str, Duty]
+    """All else but the reconciler's loop."""
+
+
+async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
+    """Open all that an agent needs; ``stack`` closes it.
+
+    Raises UsageError where the metrics or health address cannot be listened on.
+    """
+    servers = ApiServers(settings.api_servers)
+    kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
+    reporter = NodeReporter(kube, settings.node_name)
+    limits = settings.limits
+    inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
+    own_node = OwnNode(settings.node_name)
+    health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
+    events = Events(kube, Source(_COMPONENT, settings.node_name))
+    page = metrics.Page("agent", Gauges(reconciler, settings.sysctl_dir).refresh)
+    listening = await serve(
+        lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
+    )
+    stack.callback(listening.close)
+    counter = ConnectionCounter.open()
+    stack.callback(counter.close)
+    drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
+    node_watch = NodeWatch(kube, inputs, own_node, settings)
+    health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
+    rules = _proxy_rules(stack)
+    takeover = _takeover(rules, reconciler.progress, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
+    reports: dict[str, Duty] = {
+        "kube-proxy": takeover.run,
+        "report": partial(reporter.run, reconciler),
+        "node-events": NodeEvents(events, own_node, reconciler.progress).run,
+    }
+    duties: dict[str, Duty] = {
+        "node-watch": node_watch.run,
+        "watch": partial(watch_farms, kube, inputs, health_checks, limits),
+        "watch-slices": partial(watch_slices, kube, inputs, health_checks),
+        "watch-policies": partial(watch_policies, kube, inputs, limits),
+        "drains": drains.run,
+        "cut": _cutter(inputs, stack).run,
+        "health": partial(serve_when_free, health.answer, settings.health_address),
+        "health-checks": health_checks.run,
+        "events": events.run,
+    }
+    if settings.traffic is not None:
+        series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
+        duties["traffic"] = partial(traffic.run, series.add)
+    if settings.proxy_mode_address is not None:
+        duties["proxy-mode"] = partial(serve_when_free, proxy_mode, settings.proxy_mode_address, what="proxy mode")
+    daemon_set = None
+    if settings.daemon_set:
+        daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
+        duties["daemon-set"] = daemon_set.run
+    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, reports, duties)
+
+
+def _cutter(inputs: Inputs, stack: AsyncExitStack) -> Cutter:
+    connections, challenger = TcpConnections.open(), Challenger()
+    stack.callback(connections.close)
+    stack.callback(challenger.close)
+    return Cutter(inputs.cuts, connections, challenger, MonotonicClock())
+
+
+def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:
+    reader, transactions = KernelChains.open(), NftSocket.open()
+    stack.callback(reader.close)
+    stack.callback(transactions.close)
+    return ProxyRules(reader, transactions, KernelIpvs())
+
+
+def _takeover(
+    rules: ProxyRules, progress: Progress, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
+) -> Takeover:
+    def tell(sentence: str) -> None:
+        if (node := own_node.current) is not None:
+            subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
+            events.report_resolved(subject, "KubeProxyRulesRemoved", sentence)
+
+    return Takeover(
+        rules,
+        progress,
+        MonotonicClock(),
+        ports=held_by_others,
+        legacy_nat=has_legacy_nat,
+        cleanup=cleanup,
+        on_change=reporter.changed,
+        on_removed=tell,
+    )
