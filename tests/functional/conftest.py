@@ -19,6 +19,8 @@ from tests.functional.cluster import Cluster
 NAME = f"functional-{os.getpid()}"
 _SIZES = pytest.StashKey[dict[Path, int]]()
 _LINES, _WIDTH = 40, 300
+FIRST = "nftlb"
+"""The engine with which all tests run."""
 OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KUBE_NFTLB_ANNOTATION_QUEUES": "0-3"}
 """The operator's settings: annotations may ask for these."""
 AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
@@ -27,6 +29,7 @@ AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine(name, reason): it is about this engine alone")
+    config.addinivalue_line("markers", f"once(about): the engine makes no difference; it runs with {FIRST} alone")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("engine"):
             if mark.args[0] != engine.ENGINE:
                 item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]} only: {mark.args[1]}"))
+        for mark in item.iter_markers("once"):
+            if engine.ENGINE != FIRST:
+                item.add_marker(
+                    pytest.mark.skip(reason=f"run with {FIRST}, which makes no difference to {mark.args[0]}")
+                )
 
 
 def _logs() -> Iterator[Path]:

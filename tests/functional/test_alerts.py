@@ -8,6 +8,8 @@ import yaml
 
 from tests.functional.prometheus import CONFIGURATION, RULES, alerts, promtool
 
+pytestmark = pytest.mark.once("rules of Prometheus")
+
 AGENT = 'job="kube-nftlb-system/kube-nftlb", component="agent", namespace="kube-nftlb-system", pod="agent-1", node="n1"'
 OPERATOR = 'job="kube-nftlb", component="operator", namespace="kube-nftlb-system", pod="operator-1", node="n1"'
 HOUR = "x120"

@@ -12,7 +12,7 @@ from tests.builders.manifests import service
 from tests.functional import forwarder
 from tests.functional.cluster import Cluster, eventually, running
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.once("connections to the API server")]
 
 PORT = 7443
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.once("what is told of farms and nodes")]
 
 VIP = "10.99.96.1"
 LATE_S = 30

@@ -13,7 +13,7 @@ from kube_nftlb import errors
 from lab.lab import Lab
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.once("the lab")]
 
 
 def host() -> dict[str, str]:

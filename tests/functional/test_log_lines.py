@@ -17,7 +17,7 @@ from tests.builders.manifests import farm, policy, service
 from tests.engine import ENGINE
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.once("lines of the programs")]
 
 VIP = "10.99.97.1"
 

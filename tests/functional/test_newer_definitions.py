@@ -11,7 +11,7 @@ import pytest
 from tests.builders.manifests import farm
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.once("what agents read")]
 
 CRD = "nftlbfarms.kube-nftlb.io"
 VIP = "10.99.21.1"

@@ -14,7 +14,7 @@ from tests.builders.manifests import client_pod, service
 from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.test_health import ask
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.once("operators")]
 
 OPERATORS = {"operator": 9196, "operator-2": 9296}
 NAMESPACE = "kube-nftlb-system"

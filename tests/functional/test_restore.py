@@ -13,6 +13,8 @@ from tests import engine
 from tests.builders.manifests import client_pod, service
 from tests.functional.cluster import Cluster, eventually
 
+pytestmark = pytest.mark.once("what is read from the API server")
+
 NAME = f"restore-{os.getpid()}"
 WITHIN_S = 60
 

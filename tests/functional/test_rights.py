@@ -13,7 +13,7 @@ from lab.rights import AGENT_ACCOUNT, NAMESPACE, OPERATOR_ACCOUNT
 from tests.builders.manifests import farm, policy, service
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.once("rights at the API server")]
 
 NODE_OWNERSHIP = Path(__file__).parents[2] / "charts/kube-nftlb/admission/node-ownership.yaml"
 

@@ -10,7 +10,7 @@ from tests import engine
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually, running
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.once("what the operator writes")]
 
 
 @pytest.fixture(scope="module")
