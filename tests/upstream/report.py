@@ -74,7 +74,11 @@ def _runs(runs: Sequence[Run]) -> str:
         for each in run.runs
     )
     head = "| Service proxy | Kubernetes | Began | Commit | Kernel, cores | Load | Tests | Minutes |"
-    return "\n".join(["## Runs", "", head, "|---|---|---|---|---|---|---|---|", *rows])
+    note = (
+        "Load is the load average of the machine when a run began; one above its cores tells of other work beside. A "
+        "test that several runs have counts as in the last."
+    )
+    return "\n".join(["## Runs", "", note, "", head, "|---|---|---|---|---|---|---|---|", *rows])
 
 
 def _counts(table: _Table) -> str:

@@ -38,7 +38,7 @@ def run(lab: Lab, subject: str, groups: Sequence[Group], processes: int, folder:
 def run_again(lab: Lab, subject: str, tests: Iterable[str], folder: Path) -> records.Run:
     """Run single tests one after another, with nothing beside them."""
     escaped = "|".join(_escape(test) for test in tests)
-    return _run(lab, subject, [f"--focus=^({escaped})$"], 1, folder)
+    return _run(lab, subject, [f"--focus=({escaped})$"], 1, folder)
 
 
 def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder: Path) -> records.Run:

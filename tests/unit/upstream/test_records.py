@@ -31,6 +31,7 @@ def run(subject: str, *outcomes: Outcome) -> Run:
         "commit": "abc",
         "kernel": "6.18",
         "cores": 2,
+        "load_average": [0.4, 0.3, 0.2],
         "tests": 2,
         "minutes": 3,
     }
