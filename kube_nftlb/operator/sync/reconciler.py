@@ -187,11 +187,11 @@ class Reconciler:
         if turn.more:
             self._refused[key] = turn.refused
             return 0
+        problems = [*todo.problems, *turn.problems] if service is not None else []
         if service is not None:
-            problems = [*todo.problems, *turn.problems]
             self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
-            if self._conditions is not None:
-                self._conditions.about_service(key, problems)
+        if self._conditions is not None:
+            self._conditions.about_service(key, problems)
         if turn.retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff(key)

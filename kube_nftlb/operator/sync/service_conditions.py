@@ -51,10 +51,11 @@ class ServiceConditions:
         self._queue: WorkQueue[ServiceKey] = WorkQueue(clock, group=attrgetter("namespace"))
         self._problems: dict[ServiceKey, tuple[Problem, ...]] = {}
         self._farms: dict[FarmKey, FarmState] = {}
+        self._service_of: dict[FarmKey, ServiceKey] = {}
         self._written_at: dict[ServiceKey, float] = {}
 
     def about_service(self, key: ServiceKey, problems: Iterable[Problem]) -> None:
-        """Take what is told of a Service itself."""
+        """Take what is told of a Service itself; of one that is gone, too, to forget it."""
         self._problems[key] = tuple(problems)
         self._queue.add(key, _DELAY_S)
 
@@ -63,11 +64,18 @@ class ServiceConditions:
         if farm.port is None:
             return
         self._farms[farm.key] = farm_state(farm.key.name, farm.engine, status, problems)
-        self._queue.add(ServiceKey(farm.port.namespace, farm.port.service), _DELAY_S)
+        service = self._service_of[farm.key] = ServiceKey(farm.port.namespace, farm.port.service)
+        self._queue.add(service, _DELAY_S)
 
     def forget_farm(self, key: FarmKey) -> None:
-        """Forget a farm that is gone."""
+        """Forget a farm that is gone, or about to go; its Service is looked at again."""
         self._farms.pop(key, None)
+        service = self._service_of.get(key)
+        if self._cache.farms.get(key) is None:
+            # Not before: while the farm is there, its Service counts as served.
+            self._service_of.pop(key, None)
+        if service is not None:
+            self._queue.add(service, _DELAY_S)
 
     async def run(self) -> None:
         """Write conditions that changed, until cancelled."""

@@ -12,10 +12,12 @@ from kube_nftlb import names
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.events import Lasting
+from kube_nftlb.kube.events import Events, Lasting, Source
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.sync.farm_writer import FarmWriter
+from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
 from tests.builders import raw_service, raw_service_farm
 from tests.fakes.kube import FakeKube
@@ -127,3 +129,43 @@ async def test_a_write_is_repeated_until_the_api_server_is_back(operator: Operat
     operator.kube.away = False
     await asyncio.sleep(20)
     assert operator.written() == [("True", "AllNodes")]
+
+
+async def test_it_is_removed_though_the_last_farm_goes_later_than_the_service_is_looked_at(operator: Operator) -> None:
+    operator.look()
+    await asyncio.sleep(3)
+    operator.heard()
+    raw = operator.kube.find(SERVICES, "web", "default")
+    assert raw is not None
+    operator.put(raw_service(version=int(raw["metadata"]["resourceVersion"]) + 1, labels=PROXY))
+    operator.conditions.about_service(WEB, [])
+    farm = operator.cache.farms_of(WEB)[0].key
+    operator.conditions.forget_farm(farm)
+    await asyncio.sleep(10)
+    assert operator.written() == [("True", "AllNodes")], "the farm is there as yet"
+    operator.writer.remove(FARMS, raw_service_farm(version=50))
+    operator.conditions.forget_farm(farm)
+    await asyncio.sleep(10)
+    assert operator.written() == [("True", "AllNodes"), ("", "")]
+
+
+async def test_nothing_is_kept_of_services_that_are_gone(operator: Operator, virtual_time: VirtualTime) -> None:
+    operator.look()
+    await asyncio.sleep(3)
+    reconciler = Reconciler(
+        operator.writer,
+        FarmWriter(operator.kube, operator.writer),
+        Events(operator.kube, Source("operator")),
+        virtual_time.now,
+        conditions=operator.conditions,
+    )
+    workers = [asyncio.create_task(work()) for work in (reconciler.work_on_services, reconciler.work_on_statuses)]
+    reconciler.mark(operator.writer.remove(SERVICES, raw_service(version=900)))
+    await asyncio.sleep(1)
+    reconciler.mark(operator.writer.remove(FARMS, raw_service_farm(version=901)))
+    await asyncio.sleep(10)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+    kept = vars(operator.conditions)
+    assert not any(kept[each] for each in ("_problems", "_farms", "_service_of", "_written_at"))
