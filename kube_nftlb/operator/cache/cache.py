@@ -29,7 +29,7 @@ from kube_nftlb.operator.cache.slice_cache import SliceCache, SliceChange
 from kube_nftlb.operator.cache.version_index import VersionIndex
 from kube_nftlb.operator.farms.external_addresses import external_ips
 from kube_nftlb.operator.farms.naming import Contender
-from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, port_keys
+from kube_nftlb.operator.farms.ports import PortKey, cluster_ips, port_keys, serves
 from kube_nftlb.operator.model.annotation_options import Given
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 from kube_nftlb.operator.model.rejections import Rejection
@@ -156,7 +156,7 @@ class Cache:
         if not self.services.put(key, service):
             return NOTHING
         self._services_in.add(key.namespace, key)
-        self.gates.put_service(key, service)
+        self.gates.put_service(key, service if serves(service) else None)
         ports = port_keys(service, self.budgets.limits.service_ports)
         self._contend(key, service, ports)
         created = rank(of_service=True, created=service.metadata.creation_timestamp)

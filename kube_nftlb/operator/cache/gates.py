@@ -13,7 +13,7 @@ from kube_nftlb.operator.model.pods import PodKey
 TURN = 64
 """How many waiting Pods of a namespace are looked after at a time; the others wait for their turn."""
 SERVICES_MAX = 64
-"""For how many Services a Pod waits, by name: each costs a look whenever a node reports."""
+"""For how many Services with farms a Pod waits, by name: each costs a look whenever a node reports."""
 
 _Label = tuple[str, str, str]
 """A namespace, and key and value of a label."""
@@ -35,7 +35,9 @@ class Gates:
         if not self.pods.put(key, pod):
             return
         self._forget_ips(key, before)
-        self._at.update({(key.namespace, ip): key for ip in pod.ips.values()})
+        if pod.prepared:
+            # The IP of a Pod that has ended may be another's already.
+            self._at.update({(key.namespace, ip): key for ip in pod.ips.values()})
         if pod.waits:
             self._waiting.setdefault(key.namespace, {})[key] = None
         else:
@@ -49,7 +51,7 @@ class Gates:
             self._no_longer_waits(key)
 
     def put_service(self, key: ServiceKey, service: Service | None) -> None:
-        """Add or replace the selector of a Service; None removes it."""
+        """Add or replace the selector of a Service; None, also for one that is not ours, removes it."""
         if before := self._selectors.pop(key, None):
             self._services.discard(_label(key, before), key)
         if service is not None and (selector := service.spec.selector):
@@ -78,13 +80,13 @@ class Gates:
         return True
 
     def at(self, namespace: str, ip: str) -> GatedPod | None:
-        """Return the Pod with an IP."""
+        """Return the Pod with an IP, if its containers are ready and it does not terminate."""
         key = self._at.get((namespace, ip))
         return self.pods.get(key) if key is not None else None
 
     def services_of(self, namespace: str, pod: GatedPod) -> list[ServiceKey]:
-        """Return the Services that select a Pod: the first by name if there are very many."""
-        return sorted(set(self._selecting(namespace, pod)))[:SERVICES_MAX]
+        """Return the Services of ours that select a Pod, by name."""
+        return sorted(set(self._selecting(namespace, pod)))
 
     def _selecting(self, namespace: str, pod: GatedPod) -> Iterator[ServiceKey]:
         for label, value in pod.labels.items():

@@ -7,6 +7,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import FarmRecord
+from kube_nftlb.operator.cache.gates import SERVICES_MAX
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
@@ -81,7 +82,8 @@ def decide(
     It waits for the farms of the Services that select it: not for those that no node programs because they are not
     accepted, nor for farms that people wrote by hand.
     """
-    services = [each for each in cache.gates.services_of(key.namespace, pod) if cache.is_served(each)]
+    # Cut only then: Services without farms are no reason not to wait for the others.
+    services = [each for each in cache.gates.services_of(key.namespace, pod) if cache.is_served(each)][:SERVICES_MAX]
     if not services:
         return Verdict(True, "NotServed", "no Service with farms selects the pod")
     unlisted: list[ServiceKey] = []

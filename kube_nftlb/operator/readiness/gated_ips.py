@@ -27,11 +27,12 @@ def gated_ips(cache: Cache, service: ServiceKey) -> GatedIPs:
     if (known := cache.services.get(service)) is None or not cache.gates.pods.keys():
         return found
     selector = known.spec.selector
-    listed = [(family, ip) for farm in cache.farms_of(service) for family, ip in listed_ips(farm)]
-    for family, ip in dict.fromkeys(listed):
+    listed = dict.fromkeys(each for farm in cache.farms_of(service) for each in listed_ips(farm))
+    arrived = _arrived(cache, service) if listed else frozenset()
+    for family, ip in listed:
         pod = cache.gates.at(service.namespace, ip)
         held = pod is not None and pod.prepared and pod.programmed and pod.selected_by(selector)
-        if held and not _arrived(cache, service, ip):
+        if held and ip not in arrived:
             found[family].append(ip)
     for key in cache.gates.turn(service.namespace):
         pod = cache.gates.pods.get(key)
@@ -57,8 +58,9 @@ def listed_ips(farm: FarmRecord) -> Iterator[tuple[Family, str]]:
             yield farm.reference.family, ip
 
 
-def _arrived(cache: Cache, service: ServiceKey, ip: str) -> bool:
-    """Return True if all nodes that count know from the EndpointSlices that an endpoint is ready."""
-    ready = any(each.ip == ip and each.ready for part in cache.slices.of(service) for each in part.endpoints)
+def _arrived(cache: Cache, service: ServiceKey) -> frozenset[str]:
+    """Return the IPs of ready endpoints, if all nodes that count know them from the EndpointSlices; else none."""
     version = cache.slices.changed_at(service)
-    return ready and all(node.slice_watermark >= version for node in counting_nodes(cache))
+    if any(node.slice_watermark < version for node in counting_nodes(cache)):
+        return frozenset()
+    return frozenset(each.ip for part in cache.slices.of(service) for each in part.endpoints if each.ready)

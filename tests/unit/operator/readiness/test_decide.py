@@ -7,6 +7,7 @@ import pytest
 from kube_nftlb import names
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, SERVICES
+from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.gates import SERVICES_MAX, TURN
 from kube_nftlb.operator.cache.ingest import CacheWriter
@@ -37,8 +38,8 @@ LABELS = {"app": "web"}
 class Operator:
     """A cache with a Service and its farm, two nodes, and a Pod that waits."""
 
-    def __init__(self) -> None:
-        self.cache = Cache()
+    def __init__(self, limits: NamespaceLimits = NamespaceLimits()) -> None:  # noqa: B008 - immutable
+        self.cache = Cache(limits=limits)
         self.writer = CacheWriter(self.cache)
         self.writer.put(SERVICES, raw_service(selector=LABELS))
         self.farm(version=20, generation=1, ips=[])
@@ -232,9 +233,38 @@ def test_another_namespace_has_turns_of_its_own(operator: Operator) -> None:
 def test_a_pod_waits_for_so_many_services_at_most(operator: Operator) -> None:
     for number in range(2 * SERVICES_MAX):
         operator.writer.put(SERVICES, raw_service(f"s{number:03}", selector=LABELS, version=50 + number))
-    pod = operator.cache.gates.pods.get(POD)
-    assert pod is not None
-    assert len(operator.cache.gates.services_of("default", pod)) == SERVICES_MAX
+    assert operator.decide().message.endswith(f"(and {SERVICES_MAX - 1} more)")
+
+
+@pytest.mark.parametrize("why", ["they are headless", "the namespace has too many farms"])
+def test_services_without_farms_are_not_among_them(operator: Operator, why: str) -> None:
+    headless: Json = {"clusterIP": "None", "clusterIPs": ["None"]} if why == "they are headless" else {}
+    if not headless:
+        operator = Operator(NamespaceLimits(farms=1))
+    for number in range(SERVICES_MAX):
+        later: Json = {"created": "2027-01-01T00:00:00Z", "version": 50 + number}
+        operator.writer.put(SERVICES, raw_service(f"a{number:03}", selector=LABELS, **later, **headless))
+    verdict = operator.decide()
+    assert (verdict.programmed, verdict.unlisted) == (False, (WEB,))
+
+
+def test_a_pod_that_has_ended_does_not_hide_the_one_that_has_its_ip(operator: Operator) -> None:
+    operator.farm(version=90, generation=2, ips=[IP])
+    operator.pod(gate=True, version=6)
+    operator.pod(name="ended", uid="ended", gate=True, containers="False", version=7)
+    assert gated_ips(operator.cache, WEB)["ipv4"] == [IP]
+
+
+def test_nodes_and_endpoints_are_counted_once_for_all_ips(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    ips = [f"10.244.1.{number}" for number in range(20)]
+    operator.farm(version=90, generation=2, ips=ips)
+    for number, ip in enumerate(ips):
+        operator.pod(name=f"p{number}", uid=f"p{number}", ip=ip, gate=True, version=10 + number)
+    asked: list[ServiceKey] = []
+    of = operator.cache.slices.of
+    monkeypatch.setattr(operator.cache.slices, "of", lambda key: asked.append(key) or of(key))
+    gated_ips(operator.cache, WEB)
+    assert asked == [WEB]
 
 
 def test_a_pod_with_the_label_alone_is_not_kept() -> None:
