@@ -16,7 +16,8 @@ _CONNTRACK: dict[str, tuple[str, Any]] = {
     "tcpBeLiberal": ("conntrack.tcpBeLiberal", False),
 }
 """kube-proxy's fields, the values of the chart, and the defaults of both."""
-_UNITS_S = {"h": 3600, "m": 60, "s": 1}
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|[hms])")
 _PORTS = {"metricsBindAddress": "10249", "healthzBindAddress": "10256"}
 
 
@@ -119,6 +120,6 @@ def _of_conntrack(config: ProxyConfig) -> Iterator[Finding]:
 
 
 def _seconds(duration: Any) -> int | None:
-    """Return a duration such as ``1h0m0s`` in seconds; None if it is none."""
-    parts = re.findall(r"(\d+)([hms])", duration) if isinstance(duration, str) else []
-    return sum(int(number) * _UNITS_S[unit] for number, unit in parts) if parts else None
+    """Return a duration of Go such as ``1h0m0s``, ``1.5h`` or ``500ms`` in whole seconds; None if it is none."""
+    parts = _DURATION_PART.findall(duration) if isinstance(duration, str) else []
+    return round(sum(float(number) * _UNITS_S[unit] for number, unit in parts)) if parts else None

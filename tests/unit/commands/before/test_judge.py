@@ -89,6 +89,13 @@ def test_values_to_set_are_given_as_the_chart_takes_them() -> None:
     )
 
 
+@pytest.mark.parametrize(("duration", "seconds"), [("1.5h", "5400"), ("1h0m1500ms", "3602"), ("90m", "5400")])
+def test_durations_are_read_as_go_reads_them(duration: str, seconds: str) -> None:
+    found = judge(survey(f"conntrack: {{tcpEstablishedTimeout: {duration}}}"))
+    (action,) = (each.action for each in found if each.reason == "Conntrack")
+    assert action == f"set conntrack.tcpEstablishedSeconds={seconds} of the chart"
+
+
 def daemon_set(name: str, **container: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": "kube-system"},
