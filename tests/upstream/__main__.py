@@ -15,7 +15,7 @@ from tests.upstream.subjects import SUBJECTS, Subject
 
 
 def main() -> int:
-    """Run the suite. Return 0 if no test fails that passes with kube-proxy."""
+    """Run the suite. Return 0 if no test fails with kube-nftlb that did not fail with kube-proxy."""
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("dist/upstream"), metavar="DIR", help="folder of the records")
     parser.add_argument("--only", default="", metavar="GROUP,...", help=", ".join(group.name for group in GROUPS))
@@ -27,6 +27,8 @@ def main() -> int:
     arguments = parser.parse_args()
     groups = [group for group in GROUPS if _is_chosen(group.name, arguments.only)]
     subjects = [subject for subject in SUBJECTS if _is_chosen(subject.name, arguments.subjects)]
+    if not groups or not subjects:
+        parser.error("no test is chosen: see the names in --help")
     try:
         for subject in subjects:
             with cluster.running(f"upstream-{os.getpid()}", subject, _say) as lab:
@@ -37,6 +39,8 @@ def main() -> int:
     except errors.LabError as error:
         print(error, file=sys.stderr)
         return 1
+    if arguments.hold:
+        return 0
     print(report.write(arguments.out, arguments.out))
     return 1 if report.defects(report.read(arguments.out)) else 0
 

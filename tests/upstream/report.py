@@ -46,7 +46,7 @@ def read(folder: Path) -> list[Run]:
 
 
 def defects(runs: Iterable[Run]) -> list[str]:
-    """Return the tests that fail with kube-nftlb but pass with kube-proxy."""
+    """Return the tests that fail with kube-nftlb and did not with kube-proxy, perhaps as they were not run with it."""
     table = {run.subject: {each.test: each.outcome for each in run.outcomes} for run in runs}
     reference = table.pop(REFERENCE.name, {})
     return sorted(
@@ -54,7 +54,7 @@ def defects(runs: Iterable[Run]) -> list[str]:
             test
             for outcomes in table.values()
             for test, outcome in outcomes.items()
-            if outcome == FAILED and reference.get(test) == PASSED
+            if outcome == FAILED and reference.get(test) != FAILED
         }
     )
 
@@ -78,6 +78,8 @@ def _runs(runs: Sequence[Run]) -> str:
         "Load is the load average of the machine when a run began; one above its cores tells of other work beside. A "
         "test that several runs have counts as in the last."
     )
+    if any(each["commit"].endswith("-dirty") for run in runs for each in run.runs):
+        note += " A commit with `-dirty` had changes that were not committed."
     return "\n".join(["## Runs", "", note, "", head, "|---|---|---|---|---|---|---|---|", *rows])
 
 

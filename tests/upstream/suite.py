@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kube_nftlb import errors
 from kube_nftlb.kube import timestamps
 from lab import addresses, versions
 from lab.lab import Lab
@@ -30,9 +31,13 @@ _FILE = "report.json"
 def run(lab: Lab, subject: str, groups: Sequence[Group], processes: int, folder: Path) -> records.Run:
     """Run groups of tests and return what came out; the full logs stay in a folder.
 
-    The first Ctrl-C ends the tests, and what has been run until then counts.
+    The first Ctrl-C ends the tests, and what has been run until then counts. Raises LabError if that is none.
     """
-    return _run(lab, subject, [f"--focus={all_groups.focus(groups)}", f"--skip={all_groups.skip()}"], processes, folder)
+    selected = [f"--focus={all_groups.focus(groups)}", f"--skip={all_groups.skip()}"]
+    done = _run(lab, subject, selected, processes, folder)
+    if not done.outcomes:
+        raise errors.LabError(f"no test was run: see {folder}/log.txt")
+    return done
 
 
 def run_again(lab: Lab, subject: str, tests: Iterable[str], folder: Path) -> records.Run:
@@ -71,7 +76,9 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
         # A Ctrl-C is for this program alone, which passes it on.
         _wait(subprocess.Popen(argv, env=environment, stdout=log, stderr=log, start_new_session=True))
     description["minutes"] = round((time.monotonic() - start) / 60)
-    report: list[Mapping[str, Any]] = json.loads((folder / _FILE).read_text())
+    made = folder / _FILE
+    # ginkgo writes none if it cannot start.
+    report: list[Mapping[str, Any]] = json.loads(made.read_text()) if made.exists() else []
     outcomes = records.outcomes(report)
     return records.Run(subject, versions.newest().full, [{**description, "tests": len(outcomes)}], outcomes)
 

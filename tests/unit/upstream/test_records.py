@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from tests.upstream import groups, images, records, report
+from kube_nftlb import errors
+from tests.upstream import __main__ as main
+from tests.upstream import groups, images, records, report, suite
 from tests.upstream.records import FAILED, PASSED, SKIPPED, Outcome, Run
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +88,36 @@ def test_a_defect_is_a_failure_of_ours_alone() -> None:
         run("kube-proxy", Outcome("a", PASSED, 1), Outcome("b", FAILED, 1), Outcome("c", PASSED, 1)),
         run("kube-nftlb-nftlb", Outcome("a", FAILED, 1), Outcome("b", FAILED, 1), Outcome("d", FAILED, 1)),
     ]
-    assert report.defects(runs) == ["a"]
+    assert report.defects(runs) == ["a", "d"], "also one that kube-proxy was not tried with"
+
+
+def test_the_page_tells_which_commits_had_changes() -> None:
+    made, words = run("kube-proxy", Outcome("a", PASSED, 1)), "A commit with `-dirty`"
+    assert words not in report.page([made])
+    made.runs[0]["commit"] = "abc-dirty"
+    assert words in report.page([made])
+
+
+def test_a_run_of_no_test_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "_run", lambda *_: run("kube-proxy"))
+    with pytest.raises(errors.LabError, match=f"no test was run: see {tmp_path}/log.txt"):
+        suite.run(Mock(), "kube-proxy", groups.GROUPS, 1, tmp_path)
+
+
+def test_a_cluster_that_was_kept_by_hand_leaves_the_records_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["upstream", "--hold", "--subjects", "kube-proxy", "--out", str(tmp_path)])
+    monkeypatch.setattr(main.cluster, "running", MagicMock())
+    monkeypatch.setattr(main.time, "sleep", Mock(side_effect=KeyboardInterrupt))
+    assert main.main() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_choice_of_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["upstream", "--subjects", "unknown"])
+    with pytest.raises(SystemExit):
+        main.main()
 
 
 def test_the_page_tells_failures_of_ours_from_those_of_both_and_what_was_not_run() -> None:
