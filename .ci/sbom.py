@@ -34,13 +34,25 @@ def files(archive: Path) -> dict[str, bytes]:
         (manifest,) = json.load(image.extractfile("manifest.json"))
         for name in manifest["Layers"]:
             with tarfile.open(fileobj=image.extractfile(name)) as layer:
-                for member in layer:
-                    path = PurePosixPath(member.name)
-                    if path.name.startswith(".wh."):
-                        found.pop(str(path.with_name(path.name.removeprefix(".wh."))), None)
-                    elif member.isfile() and tells(str(path)):
+                members = {PurePosixPath(member.name): member for member in layer}
+                # Whiteouts are about the layers below alone, wherever they stand in this one.
+                gone = {removed(path) for path in members if path.name.startswith(".wh.")}
+                found = {path: content for path, content in found.items() if gone.isdisjoint(with_parents(path))}
+                for path, member in members.items():
+                    if member.isfile() and tells(str(path)):
                         found[str(path)] = layer.extractfile(member).read()
     return found
+
+
+def with_parents(path: str) -> list[PurePosixPath]:
+    """Return a path and the directories that it is in."""
+    return [PurePosixPath(path), *PurePosixPath(path).parents]
+
+
+def removed(whiteout: PurePosixPath) -> PurePosixPath:
+    """Return what a whiteout removes, with all below: a file or directory, or the contents of its own directory."""
+    opaque = whiteout.name == ".wh..wh..opq"
+    return whiteout.parent if opaque else whiteout.with_name(whiteout.name.removeprefix(".wh."))
 
 
 def tells(path: str) -> bool:

@@ -1,0 +1,35 @@
+"""In which order ``make release`` builds images."""
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / ".ci/release"
+
+
+@pytest.mark.parametrize("platforms", ["linux/amd64 linux/arm64", "linux/arm64 linux/amd64"])
+@pytest.mark.parametrize(("machine", "last"), [("x86_64", "amd64"), ("aarch64", "arm64")])
+def test_the_local_tag_stays_with_the_image_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, platforms: str, machine: str, last: str
+) -> None:
+    loader = importlib.machinery.SourceFileLoader("release", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("release", loader)
+    assert spec is not None
+    release = importlib.util.module_from_spec(spec)
+    loader.exec_module(release)
+    built: list[str] = []
+
+    def run(program: Any, *_: Any, **environment: str) -> bytes:
+        if program == ".ci/image":
+            built.append(Path(environment["ARCHIVE"]).name)
+        return b""
+
+    monkeypatch.setattr(release, "run", run)
+    monkeypatch.setattr(release.platform, "machine", lambda: machine)
+    monkeypatch.setenv("PLATFORMS", platforms)
+    release.images("kube-nftlb", [])
+    assert len(built) == 2
+    assert built[-1] == f"kube-nftlb-linux-{last}.tar"
