@@ -108,8 +108,8 @@ def test_a_cluster_that_was_kept_by_hand_leaves_the_records_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["upstream", "--hold", "--subjects", "kube-proxy", "--out", str(tmp_path)])
-    monkeypatch.setattr(main.cluster, "running", MagicMock())
-    monkeypatch.setattr(main.time, "sleep", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("tests.upstream.cluster.running", MagicMock())
+    monkeypatch.setattr("tests.upstream.__main__.time", Mock(**{"sleep.side_effect": KeyboardInterrupt}))
     assert main.main() == 0
     assert list(tmp_path.iterdir()) == []
 
