@@ -1,5 +1,6 @@
 """kube-proxy's rules in this network namespace: found, and removed."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +24,10 @@ class Ipvs(Protocol):
         """Return True if kube-proxy's interface exists."""
 
     def remove(self) -> str:
-        """Remove its virtual servers, then the interface. Return what was removed. Raises KernelError."""
+        """Remove its virtual servers, then the interface. Return what was removed. Raises KernelError.
+
+        Not for a thread with a running event loop: pyroute2 runs one of its own.
+        """
 
 
 class ProxyRules:
@@ -68,7 +72,7 @@ class ProxyRules:
             for table in iptables.TABLES:
                 done += await self._remove_chains(family, table)
         if self._ipvs.found():
-            done.append(self._ipvs.remove())
+            done.append(await asyncio.to_thread(self._ipvs.remove))
         return done
 
     async def _remove_chains(self, family: str, table: str) -> list[str]:

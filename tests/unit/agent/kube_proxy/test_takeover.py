@@ -1,5 +1,6 @@
 """The agent removes what kube-proxy left: once, when its own rules are there, and never beside a kube-proxy."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -22,6 +23,7 @@ class Kernel:
         self.ipvs = False
         self.commits: list[tuple[str, int]] = []
         self.refuses = False
+        self.ipvs_error: Exception | None = None
 
     def kube_proxy_writes(self) -> None:
         self.tables = {("ip", "kube-proxy"), ("ip6", "kube-proxy")}
@@ -49,6 +51,10 @@ class Kernel:
         return self.ipvs
 
     def remove(self) -> str:
+        # As pyroute2 does.
+        asyncio.run(asyncio.sleep(0))
+        if self.ipvs_error is not None:
+            raise self.ipvs_error
         self.ipvs = False
         return "2 virtual servers"
 
@@ -197,6 +203,39 @@ async def test_a_refusal_is_reported_and_tried_again(node: Node) -> None:
     assert await node.look(QUIET_S) == "KubeProxyUnknown"
     node.kernel.refuses = False
     assert await node.look(1) == "NoKubeProxy"
+
+
+async def test_what_a_failing_removal_removed_is_not_removed_again(node: Node) -> None:
+    node.kernel.ipvs, node.kernel.ipvs_error = True, errors.KernelError("no IPVS")
+    await node.look()
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    commits = list(node.kernel.commits)
+    assert commits == [("ip", 1), ("ip6", 1)]
+    assert await node.look(1) == "KubeProxyUnknown", "IPVS is tried again"
+    node.kernel.kube_proxy_writes()
+    assert [await node.look(1), await node.look(600)] == ["KubeProxyRulesReturned"] * 2
+    assert node.kernel.commits == commits
+
+
+async def test_the_rest_of_a_removal_that_failed_is_removed_later(node: Node) -> None:
+    node.kernel.ipvs, node.kernel.ipvs_error = True, errors.KernelError("no IPVS")
+    await node.look()
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    node.kernel.ipvs_error = None
+    assert await node.look(1) == "NoKubeProxy"
+    assert not node.kernel.ipvs
+
+
+async def test_an_error_that_nobody_expects_does_not_freeze_the_state(node: Node) -> None:
+    node.kernel.ipvs, node.kernel.ipvs_error = True, RuntimeError("a bug")
+    assert await node.look() == "KubeProxyRulesPending"
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    assert node.progress.kube_proxy is not None
+    assert "a bug" in node.progress.kube_proxy.message
+    node.kernel.kube_proxy_writes()
+    commits = list(node.kernel.commits)
+    assert await node.look(1) == "KubeProxyRulesReturned"
+    assert node.kernel.commits == commits
 
 
 async def test_a_node_goes_back_only_to_a_kube_proxy_with_rules_for_all_families() -> None:
