@@ -12,6 +12,7 @@ from kube_nftlb import logs
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.departure import Departure, departure, take_away
 from kube_nftlb.agent.duties import open_agent
+from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
@@ -64,7 +65,15 @@ async def _run(settings: AgentSettings) -> None:
         why = Departure.RESTART
         if done == {stopped}:
             # Changes are programmed until kube-proxy has taken over.
-            why = await departure(agent.daemon_set, agent.own_node, agent.proxy_rules, MonotonicClock())
+            proxy = agent.reconciler.progress.kube_proxy
+            why = await departure(
+                agent.daemon_set,
+                agent.own_node,
+                agent.proxy_rules,
+                held_by_others,
+                MonotonicClock(),
+                proxy_gone=proxy is not None and proxy.gone,
+            )
         agent.reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)
         for task in (stopped, *tasks):

@@ -5,14 +5,14 @@ would write its rules anew, so they are removed once in the life of an agent; if
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import Mark, ProxyRules
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
 
 _log = structlog.get_logger()
@@ -147,20 +147,36 @@ class Takeover:
 
 
 async def until_proxy_serves(
-    rules: ProxyRules, families: Sequence[str], clock: Clock, timeout_s: float, every_s: float = 0.2
+    rules: ProxyRules,
+    ports: Ports,
+    families: Sequence[str],
+    clock: Clock,
+    timeout_s: float,
+    *,
+    gone: bool,
+    every_s: float = 0.2,
 ) -> bool:
-    """Wait until kube-proxy has rules for all these families (``ip``, ``ip6``); return False if it has not in time."""
+    """Wait until a kube-proxy that lives has rules for all these families (``ip``, ``ip6``); return False if none has.
+
+    Rules may be there that a kube-proxy left long ago, with endpoints that have gone. So those that are there at the
+    first look count only once they have been written anew, as every kube-proxy does at its start, or once another
+    process has listened on kube-proxy's ports for QUIET_S: that one runs, and wrote them before the first look. With
+    ``gone`` there were none when ``Takeover`` last looked, so all are new.
+    """
     deadline = clock.now() + timeout_s
-    while clock.now() < deadline:
-        if await _unless_it_fails(rules.serves(families)):
-            return True
+    before: dict[str, set[Mark]] | None = {family: set() for family in families} if gone else None
+    listens_since: float | None = None
+    while (now := clock.now()) < deadline:
+        try:
+            there = {family: await rules.marks(family) for family in families}
+            held = await asyncio.to_thread(ports)
+        except errors.KernelError as error:
+            _log.warning("cannot look for rules of kube-proxy", error=str(error))
+        else:
+            before = there if before is None else before
+            listens_since = (now if listens_since is None else listens_since) if held else None
+            lives = listens_since is not None and now - listens_since >= QUIET_S
+            if all(there[family] if lives else there[family] - before[family] for family in families):
+                return True
         await clock.sleep(every_s)
     return False
-
-
-async def _unless_it_fails(question: Awaitable[bool]) -> bool:
-    try:
-        return await question
-    except errors.KernelError as error:
-        _log.warning("cannot look for rules of kube-proxy", error=str(error))
-        return False
