@@ -9,7 +9,7 @@ from kube_nftlb import errors
 from kube_nftlb.agent.cleanup import clean
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules
-from kube_nftlb.agent.kube_proxy.takeover import until_proxy_serves
+from kube_nftlb.agent.kube_proxy.takeover import Ports, until_proxy_serves
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.kube.client import Kube
@@ -34,8 +34,19 @@ class Departure(Enum):
     """Its DaemonSet no longer selects the node, and kube-proxy has rules for all Services there."""
 
 
-async def departure(daemon_set: OwnDaemonSet | None, own_node: OwnNode, rules: ProxyRules, clock: Clock) -> Departure:
-    """Return why the agent stops. For a node that it leaves, wait until kube-proxy has rules."""
+async def departure(
+    daemon_set: OwnDaemonSet | None,
+    own_node: OwnNode,
+    rules: ProxyRules,
+    ports: Ports,
+    clock: Clock,
+    *,
+    proxy_gone: bool,
+) -> Departure:
+    """Return why the agent stops. For a node that it leaves, wait until a kube-proxy that lives has rules.
+
+    ``proxy_gone`` says that there were no rules of kube-proxy when the agent last looked.
+    """
     if daemon_set is None:
         return Departure.RESTART
     if await daemon_set.is_deleted():
@@ -44,7 +55,7 @@ async def departure(daemon_set: OwnDaemonSet | None, own_node: OwnNode, rules: P
         return Departure.RESTART
     families = _families(own_node)
     _log.info("the DaemonSet no longer selects this node: waiting for rules of kube-proxy", families=families)
-    if await until_proxy_serves(rules, families, clock, HAND_OVER_S):
+    if await until_proxy_serves(rules, ports, families, clock, HAND_OVER_S, gone=proxy_gone):
         return Departure.MOVE
     told = "no kube-proxy has taken over, so the rules stay: run `kube-nftlb clean` here once another proxy serves"
     _log.warning(told, waited_s=HAND_OVER_S)

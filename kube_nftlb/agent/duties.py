@@ -58,10 +58,12 @@ class Agent(NamedTuple):
     proxy_rules: ProxyRules
     daemon_set: OwnDaemonSet | None
     """The agent's own, or None if it is not known to belong to one."""
-    reports: Mapping[str, Duty]
-    """What tells others of the node. It ends first."""
+    until_signal: Mapping[str, Duty]
+    """Duties that end before it is decided what becomes of the node: rules that kube-proxy writes now are to stay."""
+    until_departure: Mapping[str, Duty]
+    """Duties that end once that is decided: until then changes are programmed, and others wait for their report."""
     duties: Mapping[str, Duty]
-    """All else but the reconciler's loop."""
+    """All else but the reconciler's loop, which ends before them."""
 
 
 async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
@@ -89,11 +91,10 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
     takeover = _takeover(rules, reconciler.progress, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
-    reports: dict[str, Duty] = {
-        "kube-proxy": takeover.run,
-        "report": partial(reporter.run, reconciler),
-        "node-events": NodeEvents(events, own_node, reconciler.progress).run,
-    }
+    # nftlb ends at the same time as the agent, which is no news for the Node's Events.
+    node_events = NodeEvents(events, own_node, reconciler.progress)
+    until_signal: dict[str, Duty] = {"kube-proxy": takeover.run, "node-events": node_events.run}
+    until_departure: dict[str, Duty] = {"report": partial(reporter.run, reconciler)}
     duties: dict[str, Duty] = {
         "node-watch": node_watch.run,
         "watch": partial(watch_farms, kube, inputs, health_checks, limits),
@@ -114,7 +115,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.daemon_set:
         daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
         duties["daemon-set"] = daemon_set.run
-    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, reports, duties)
+    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, until_signal, until_departure, duties)
 
 
 def _cutter(inputs: Inputs, stack: AsyncExitStack) -> Cutter:

@@ -4,14 +4,17 @@ import asyncio
 import gc
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 import structlog
 
 from kube_nftlb import logs
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.departure import Departure, departure, take_away
-from kube_nftlb.agent.duties import open_agent
+from kube_nftlb.agent.duties import Duty, open_agent
+from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.node import connection_tracking
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
@@ -49,28 +52,43 @@ async def _run(settings: AgentSettings) -> None:
     async with AsyncExitStack() as stack:
         agent = await open_agent(settings, stack)
         reconciling = asyncio.create_task(agent.reconciler.run(), name="reconcile")
-        reporting = [asyncio.create_task(run(), name=name) for name, run in agent.reports.items()]
-        tasks = [asyncio.create_task(run(), name=name) for name, run in agent.duties.items()]
-        tasks += [reconciling, *reporting]
+        until_signal, until_departure = _started(agent.until_signal), _started(agent.until_departure)
+        tasks = [reconciling, *until_signal, *until_departure, *_started(agent.duties)]
         _log.info("agent started")
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        for reports in reporting:
-            # nftlb ends at the same time, which is no news.
-            reports.cancel()
+        await _end(until_signal)
         why = Departure.RESTART
         if done == {stopped}:
             # Changes are programmed until kube-proxy has taken over.
-            why = await departure(agent.daemon_set, agent.own_node, agent.proxy_rules, MonotonicClock())
+            proxy = agent.reconciler.progress.kube_proxy
+            why = await departure(
+                agent.daemon_set,
+                agent.own_node,
+                agent.proxy_rules,
+                held_by_others,
+                MonotonicClock(),
+                proxy_gone=proxy is not None and proxy.gone,
+            )
+        await _end(until_departure)
         agent.reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)
-        for task in (stopped, *tasks):
-            task.cancel()
-        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        await _end([stopped, *tasks])
         for task in done - {stopped}:
             task.result()
         await take_away(why, agent.kube, agent.own_node, settings.nftlb, agent.nft)
     _log.info("agent stopped")
+
+
+def _started(duties: Mapping[str, Duty]) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(run(), name=name) for name, run in duties.items()]
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

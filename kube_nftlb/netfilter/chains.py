@@ -3,6 +3,7 @@
 Read over netlink: rules of iptables may have parts that libnftables does not know, and it reads all of them.
 """
 
+from contextlib import aclosing
 from typing import NamedTuple, Protocol, Self
 
 from kube_nftlb.netfilter import netlink
@@ -10,7 +11,7 @@ from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.readback import EXPRESSION_DATA, EXPRESSION_NAME
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
-_TABLE_NAME = 1
+_TABLE_NAME, _TABLE_HANDLE = 1, 4
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK = 1, 3, 4
 _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 1, 2, 3, 4
 _IMMEDIATE_DATA, _DATA_VERDICT, _VERDICT_CHAIN = 2, 2, 2
@@ -34,11 +35,11 @@ class Jump(NamedTuple):
 class ChainReader(Protocol):
     """Reads tables of the families ip, ip6 and inet in this network namespace."""
 
-    async def has_table(self, family: str, table: str) -> bool:
-        """Return True if there is such a table."""
+    async def table_handle(self, family: str, table: str) -> int | None:
+        """Return the handle of a table, which one that is made anew does not have; None if there is no such table."""
 
-    async def has_rules(self, family: str, table: str, chain: str) -> bool:
-        """Return True if there is such a chain, and it has a rule."""
+    async def first_rule(self, family: str, table: str, chain: str) -> int | None:
+        """Return the handle of a chain's first rule, unique in its table; None if there is no such chain or rule."""
 
     async def chains(self, family: str, table: str) -> list[ForeignChain]:
         """Return the chains of a table; none if it does not exist."""
@@ -62,39 +63,49 @@ class KernelChains:
         """Close the socket."""
         self._nftables.close()
 
-    async def has_table(self, family: str, table: str) -> bool:
+    async def table_handle(self, family: str, table: str) -> int | None:
         """See ``ChainReader``."""
-        return bool(await self._nftables.ask(family, netlink.GET_TABLE, netlink.text(_TABLE_NAME, table)))
+        for found in await self._nftables.ask(family, netlink.GET_TABLE, netlink.text(_TABLE_NAME, table)):
+            return _number(found, _TABLE_HANDLE)
+        return None
 
-    async def has_rules(self, family: str, table: str, chain: str) -> bool:
+    async def first_rule(self, family: str, table: str, chain: str) -> int | None:
         """See ``ChainReader``."""
         names = netlink.text(_CHAIN_TABLE, table) + netlink.text(_CHAIN_NAME, chain)
         if not await self._nftables.ask(family, netlink.GET_CHAIN, names):
-            return False
+            return None
         of = netlink.text(_RULE_TABLE, table) + netlink.text(_RULE_CHAIN, chain)
-        return bool(await self._nftables.ask(family, netlink.GET_RULES, of, dump=True))
+        # There may be a rule for each of thousands of Services: the rest is not read.
+        async with aclosing(self._nftables.dump(family, netlink.GET_RULES, of)) as rules:
+            async for rule in rules:
+                return _number(rule, _RULE_HANDLE)
+        return None
 
     async def chains(self, family: str, table: str) -> list[ForeignChain]:
         """See ``ChainReader``."""
-        return [
-            ForeignChain(netlink.name(netlink.find(chain, _CHAIN_NAME)), netlink.find(chain, _CHAIN_HOOK) is not None)
-            for chain in await self._nftables.ask(family, netlink.GET_CHAIN, dump=True)
-            if netlink.name(netlink.find(chain, _CHAIN_TABLE)) == table
-        ]
+        async with aclosing(self._nftables.dump(family, netlink.GET_CHAIN)) as chains:
+            return [
+                ForeignChain(
+                    netlink.name(netlink.find(chain, _CHAIN_NAME)), netlink.find(chain, _CHAIN_HOOK) is not None
+                )
+                async for chain in chains
+                if netlink.name(netlink.find(chain, _CHAIN_TABLE)) == table
+            ]
 
     async def jumps(self, family: str, table: str) -> list[Jump]:
         """See ``ChainReader``."""
-        rules = await self._nftables.ask(family, netlink.GET_RULES, netlink.text(_RULE_TABLE, table), dump=True)
-        return [
-            Jump(
-                netlink.name(netlink.find(rule, _RULE_CHAIN)),
-                int.from_bytes(netlink.find(rule, _RULE_HANDLE) or b"", "big"),
-                target,
-            )
-            for rule in rules
-            # If the table does not exist, the kernel returns the rules of all.
-            if netlink.name(netlink.find(rule, _RULE_TABLE)) == table and (target := _target(rule))
-        ]
+        payload = netlink.text(_RULE_TABLE, table)
+        async with aclosing(self._nftables.dump(family, netlink.GET_RULES, payload)) as rules:
+            return [
+                Jump(netlink.name(netlink.find(rule, _RULE_CHAIN)), _number(rule, _RULE_HANDLE), target)
+                async for rule in rules
+                # If the table does not exist, the kernel returns the rules of all.
+                if netlink.name(netlink.find(rule, _RULE_TABLE)) == table and (target := _target(rule))
+            ]
+
+
+def _number(data: bytes, kind: int) -> int:
+    return int.from_bytes(netlink.find(data, kind) or b"", "big")
 
 
 def _target(rule: bytes) -> str:

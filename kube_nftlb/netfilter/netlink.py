@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from kube_nftlb import errors
@@ -137,8 +137,10 @@ class NetfilterSocket:
                     break
         return answers
 
-    async def dump(self, family: str, kind: int, payload: bytes = b"") -> AsyncIterator[bytes]:
-        """Yield the attributes of each answer to a dump as it arrives; read them all before the next request.
+    async def dump(self, family: str, kind: int, payload: bytes = b"") -> AsyncGenerator[bytes]:
+        """Yield the attributes of each answer to a dump as it arrives.
+
+        Read them all, or close it (``contextlib.aclosing``), before the next request.
 
         Raises KernelError if the kernel refuses, or does not answer.
         """

@@ -1,11 +1,12 @@
 """kube-proxy's rules in this network namespace: found, and removed."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kube_nftlb.agent.kube_proxy import chains as iptables
-from kube_nftlb.netfilter.chains import ChainReader
+from kube_nftlb.netfilter.chains import ChainReader, ForeignChain, Jump
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
@@ -14,6 +15,16 @@ FAMILIES = ("ip", "ip6")
 _LEGACY = tuple(Path("/proc/net", f"{family}_tables_names") for family in FAMILIES)
 TABLE = "kube-proxy"
 """The table of kube-proxy in nftables mode, in each family."""
+_SERVICES = "services"
+"""The chain of this table that leads to those of all Services (pkg/proxy/nftables/proxier.go of 1.36)."""
+
+
+class Mark(NamedTuple):
+    """Tells rules from others that are written in their place: the handles of the table, and of the first rule."""
+
+    table: str
+    made: int
+    first: int
 
 
 class Ipvs(Protocol):
@@ -23,7 +34,10 @@ class Ipvs(Protocol):
         """Return True if kube-proxy's interface exists."""
 
     def remove(self) -> str:
-        """Remove its virtual servers, then the interface. Return what was removed. Raises KernelError."""
+        """Remove its virtual servers, then the interface. Return what was removed. Raises KernelError.
+
+        Not for a thread with a running event loop: pyroute2 runs one of its own.
+        """
 
 
 class ProxyRules:
@@ -42,42 +56,49 @@ class ProxyRules:
         """Return what there is, by its name."""
         found = []
         for family in FAMILIES:
-            if await self._reader.has_table(family, TABLE):
+            if await self._reader.table_handle(family, TABLE) is not None:
                 found.append(f"table {family} {TABLE}")
-            if await self._reader.has_rules(family, "nat", iptables.SERVICES):
+            if await self._reader.first_rule(family, "nat", iptables.SERVICES) is not None:
                 found.append(f"chain {family} nat {iptables.SERVICES}")
         if self._ipvs.found():
             found.append("IPVS")
         return found
 
-    async def serves(self, families: Sequence[str]) -> bool:
-        """Return True if there are rules for Services of all these families."""
-        for family in families:
-            by_nftables = await self._reader.has_table(family, TABLE)
-            if not by_nftables and not await self._reader.has_rules(family, "nat", iptables.SERVICES):
-                return False
-        return bool(families)
+    async def marks(self, family: str) -> set[Mark]:
+        """Return the marks of the rules for Services of a family; none if there are no such rules.
+
+        A kube-proxy that starts writes these rules anew, in all modes, so they get another mark.
+        """
+        marks = set()
+        for table, chain in ((TABLE, _SERVICES), ("nat", iptables.SERVICES)):
+            made = await self._reader.table_handle(family, table)
+            first = await self._reader.first_rule(family, table, chain)
+            if made is not None and first is not None:
+                marks.add(Mark(table, made, first))
+        return marks
 
     async def remove(self) -> list[str]:
         """Remove all of it, each table in one transaction. Return what was removed, and what had to stay."""
         done = []
         for family in FAMILIES:
-            if await self._reader.has_table(family, TABLE):
+            if await self._reader.table_handle(family, TABLE) is not None:
                 await self._transactions.commit([messages.delete_table(TABLE)], family)
                 done.append(f"table {family} {TABLE}")
             for table in iptables.TABLES:
                 done += await self._remove_chains(family, table)
         if self._ipvs.found():
-            done.append(self._ipvs.remove())
+            done.append(await asyncio.to_thread(self._ipvs.remove))
         return done
 
     async def _remove_chains(self, family: str, table: str) -> list[str]:
         chains = await self._reader.chains(family, table)
         if not any(iptables.is_proxys(table, chain.name) for chain in chains):
             return []
-        removal = iptables.removal(table, chains, await self._reader.jumps(family, table))
+        jumps = await self._reader.jumps(family, table)
+        # With thousands of Services there are tens of thousands of chains, which must not keep the event loop.
+        removal, orders = await asyncio.to_thread(_removal, table, chains, jumps)
         if removal.chains:
-            await self._transactions.commit(_messages(table, removal), family)
+            await self._transactions.commit(orders, family)
         told = [f"{len(removal.chains)} chains of {family} {table}"] if removal.chains else []
         kept = ", ".join(f"{chain} of {family} {table} (for {by})" for chain, by in sorted(removal.kept.items()))
         return [*told, f"not {kept}"] if kept else told
@@ -88,8 +109,12 @@ def has_legacy_nat() -> bool:
     return any(path.exists() and "nat" in path.read_text().split() for path in _LEGACY)
 
 
-def _messages(table: str, removal: iptables.Removal) -> list[Message]:
-    return [
+def _removal(
+    table: str, chains: Sequence[ForeignChain], jumps: Sequence[Jump]
+) -> tuple[iptables.Removal, list[Message]]:
+    """Return what to remove, and the messages that do it."""
+    removal = iptables.removal(table, chains, jumps)
+    return removal, [
         *(messages.delete_rule(table, jump.chain, jump.handle) for jump in removal.jumps),
         *(messages.flush_chain(table, chain) for chain in removal.chains),
         *(messages.delete_chain(table, chain) for chain in removal.chains),

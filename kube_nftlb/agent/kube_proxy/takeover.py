@@ -5,14 +5,14 @@ would write its rules anew, so they are removed once in the life of an agent; if
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import Mark, ProxyRules
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
 
 _log = structlog.get_logger()
@@ -66,18 +66,14 @@ class Takeover:
         self._on_change = on_change
         self._on_removed = on_removed
         self._free_since: float | None = None
-        self._left: bool | None = None
-        """Whether the rules were there before the agent, or beside a kube-proxy: who writes others lives."""
+        self._left: set[str] | None = None
+        """The rules that were there before the agent, or beside a kube-proxy: who writes others lives."""
         self._removed = False
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            try:
-                await self.look()
-            except Exception:
-                # The node is served all the same.
-                _log.exception("cannot look for kube-proxy")
+            await self.look()
             state = self._progress.kube_proxy
             await self._clock.sleep(ALONE_S if state is not None and state.gone else BESIDE_S)
 
@@ -87,6 +83,11 @@ class Takeover:
             state = await self._look()
         except (errors.KernelError, OSError) as error:
             state = KubeProxy("KubeProxyUnknown", str(error))
+        except Exception as error:
+            # The node is served all the same, and its status must not keep telling what was.
+            state = KubeProxy("KubeProxyUnknown", f"internal error: {error!r}")
+            if state != self._progress.kube_proxy:
+                _log.exception("cannot look for kube-proxy")
         metrics.KUBE_PROXY_RULES.set(state.rules)
         if state != self._progress.kube_proxy:
             _log.info("kube-proxy", reason=state.reason, message=state.message)
@@ -98,7 +99,7 @@ class Takeover:
         found, held = await self._rules.found(), await asyncio.to_thread(self._ports)
         there = ", ".join(found)
         if self._left is None or held or not found:
-            self._left = bool(found)
+            self._left = set(found)
         if held:
             self._free_since = None
             listens = f"another process listens on port {' and '.join(map(str, held))}, as kube-proxy does"
@@ -110,7 +111,7 @@ class Takeover:
             return KubeProxy("KubeProxyUnknown", _LEGACY)
         if not found:
             return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
-        if self._removed or not self._left:
+        if self._removed or not self._left.issuperset(found):
             told = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
             return KubeProxy("KubeProxyRulesReturned", told, rules=True)
         if not self._cleanup:
@@ -122,7 +123,7 @@ class Takeover:
         if now - self._free_since < QUIET_S:
             told = f"kube-proxy left rules: {there}; they are removed if it does not come back within {QUIET_S:.0f} s"
             return KubeProxy("KubeProxyRulesPending", told, rules=True)
-        return await self._remove()
+        return await self._remove(found)
 
     @property
     def _waits(self) -> bool:
@@ -130,29 +131,52 @@ class Takeover:
         # Not until nothing is pending, since changes may never stop: all farms that there were are programmed.
         return progress.lag.done_at is None or bool(progress.engine_error or progress.pass_error)
 
-    async def _remove(self) -> KubeProxy:
-        done = ", ".join(await self._rules.remove())
+    async def _remove(self, found: Sequence[str]) -> KubeProxy:
+        # Before the attempt: whatever ends it, what has been removed is not removed again.
         self._removed = True
+        try:
+            done = ", ".join(await self._rules.remove())
+        except errors.KernelError:
+            # Only what is still there is tried again.
+            self._left = set(found).intersection(await self._rules.found())
+            self._removed = False
+            raise
         _log.info("rules of kube-proxy removed", rules=done)
         self._on_removed(f"kube-proxy is gone, and the rules that it left are removed: {done}")
         return KubeProxy("NoKubeProxy", f"the rules that kube-proxy left are removed: {done}")
 
 
 async def until_proxy_serves(
-    rules: ProxyRules, families: Sequence[str], clock: Clock, timeout_s: float, every_s: float = 0.2
+    rules: ProxyRules,
+    ports: Ports,
+    families: Sequence[str],
+    clock: Clock,
+    timeout_s: float,
+    *,
+    gone: bool,
+    every_s: float = 0.2,
 ) -> bool:
-    """Wait until kube-proxy has rules for all these families (``ip``, ``ip6``); return False if it has not in time."""
+    """Wait until a kube-proxy that lives has rules for all these families (``ip``, ``ip6``); return False if none has.
+
+    Rules may be there that a kube-proxy left long ago, with endpoints that have gone. So those that are there at the
+    first look count only once they have been written anew, as every kube-proxy does at its start, or once another
+    process has listened on kube-proxy's ports for QUIET_S: that one runs, and wrote them before the first look. With
+    ``gone`` there were none when ``Takeover`` last looked, so all are new.
+    """
     deadline = clock.now() + timeout_s
-    while clock.now() < deadline:
-        if await _unless_it_fails(rules.serves(families)):
-            return True
+    before: dict[str, set[Mark]] | None = {family: set() for family in families} if gone else None
+    listens_since: float | None = None
+    while (now := clock.now()) < deadline:
+        try:
+            there = {family: await rules.marks(family) for family in families}
+            held = await asyncio.to_thread(ports)
+        except errors.KernelError as error:
+            _log.warning("cannot look for rules of kube-proxy", error=str(error))
+        else:
+            before = there if before is None else before
+            listens_since = (now if listens_since is None else listens_since) if held else None
+            lives = listens_since is not None and now - listens_since >= QUIET_S
+            if all(there[family] if lives else there[family] - before[family] for family in families):
+                return True
         await clock.sleep(every_s)
     return False
-
-
-async def _unless_it_fails(question: Awaitable[bool]) -> bool:
-    try:
-        return await question
-    except errors.KernelError as error:
-        _log.warning("cannot look for rules of kube-proxy", error=str(error))
-        return False

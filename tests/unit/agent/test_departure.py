@@ -6,7 +6,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.departure import HAND_OVER_S, Departure, departure
-from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import Mark, ProxyRules
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
 from kube_nftlb.api.kubernetes.node import CoreNode
@@ -46,11 +46,11 @@ class Rules:
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.there_at = float("inf")
-        self.asked: list[str] = []
+        self.asked: set[str] = set()
 
-    async def serves(self, families: list[str]) -> bool:
-        self.asked = families
-        return self.clock.now() >= self.there_at
+    async def marks(self, family: str) -> set[Mark]:
+        self.asked.add(family)
+        return {Mark("nat", 1, 2)} if self.clock.now() >= self.there_at else set()
 
 
 class Node:
@@ -60,10 +60,13 @@ class Node:
         self.own_node = OwnNode("a")
         addresses = [{"type": "InternalIP", "address": each} for each in ("192.0.2.1", "2001:db8::1")]
         self.own_node.update(CoreNode.model_validate({"metadata": {"name": "a"}, "status": {"addresses": addresses}}))
-        self.daemon_set = OwnDaemonSet(cast("Kube", self.cluster), "kube-nftlb-system", "kube-nftlb-agent")
+        kube = cast("Kube", self.cluster)
+        self.daemon_set: OwnDaemonSet | None = OwnDaemonSet(kube, "kube-nftlb-system", "kube-nftlb-agent")
 
     async def departs(self) -> Departure:
-        return await departure(self.daemon_set, self.own_node, cast("ProxyRules", self.rules), self.clock)
+        return await departure(
+            self.daemon_set, self.own_node, cast("ProxyRules", self.rules), list, self.clock, proxy_gone=False
+        )
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def node() -> Node:
 
 async def test_an_agent_that_restarts_leaves_its_rules(node: Node) -> None:
     assert await node.departs() is Departure.RESTART
-    assert node.rules.asked == []
+    assert node.rules.asked == set()
 
 
 async def test_one_whose_daemon_set_is_deleted_does_not(node: Node) -> None:
@@ -87,7 +90,7 @@ async def test_one_whose_node_is_moved_back_waits_for_kube_proxy_in_all_families
     node.rules.there_at = began + 10
     assert await node.departs() is Departure.MOVE
     assert node.clock.now() >= began + 10
-    assert node.rules.asked == ["ip", "ip6"]
+    assert node.rules.asked == {"ip", "ip6"}
 
 
 async def test_its_rules_stay_if_no_kube_proxy_comes(node: Node) -> None:
@@ -97,6 +100,12 @@ async def test_its_rules_stay_if_no_kube_proxy_comes(node: Node) -> None:
     assert node.clock.now() >= began + HAND_OVER_S
 
 
+async def test_its_rules_stay_if_kube_proxys_are_left_ones(node: Node) -> None:
+    node.cluster.labels.clear()
+    node.rules.there_at = 0
+    assert await node.departs() is Departure.RESTART
+
+
 async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
     node.cluster.labels.clear()
     node.cluster.away = True
@@ -104,4 +113,5 @@ async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
 
 
 async def test_its_rules_stay_without_a_daemon_set(node: Node) -> None:
-    assert await departure(None, node.own_node, cast("ProxyRules", node.rules), node.clock) is Departure.RESTART
+    node.daemon_set = None
+    assert await node.departs() is Departure.RESTART

@@ -1,6 +1,7 @@
 """The agent removes what kube-proxy left: once, when its own rules are there, and never beside a kube-proxy."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -21,16 +22,20 @@ class Kernel:
         self.nat: dict[str, list[str]] = {"ip": [], "ip6": []}
         self.ipvs = False
         self.commits: list[tuple[str, int]] = []
+        self.written = 7
+        """The handle of the rules that were written last."""
         self.refuses = False
+        self.ipvs_error: Exception | None = None
 
     def kube_proxy_writes(self) -> None:
         self.tables = {("ip", "kube-proxy"), ("ip6", "kube-proxy")}
 
-    async def has_table(self, family: str, table: str) -> bool:
-        return (family, table) in self.tables
+    async def table_handle(self, family: str, table: str) -> int | None:
+        return 1 if table == "nat" or (family, table) in self.tables else None
 
-    async def has_rules(self, family: str, table: str, chain: str) -> bool:
-        return table == "nat" and chain in self.nat[family]
+    async def first_rule(self, family: str, table: str, chain: str) -> int | None:
+        there = chain in self.nat[family] if table == "nat" else (family, table) in self.tables
+        return self.written if there else None
 
     async def chains(self, family: str, table: str) -> list[ForeignChain]:
         return [ForeignChain(name, False) for name in self.nat[family]] if table == "nat" else []
@@ -49,6 +54,10 @@ class Kernel:
         return self.ipvs
 
     def remove(self) -> str:
+        # As pyroute2 does.
+        asyncio.run(asyncio.sleep(0))
+        if self.ipvs_error is not None:
+            raise self.ipvs_error
         self.ipvs = False
         return "2 virtual servers"
 
@@ -199,11 +208,110 @@ async def test_a_refusal_is_reported_and_tried_again(node: Node) -> None:
     assert await node.look(1) == "NoKubeProxy"
 
 
+async def test_what_a_failing_removal_removed_is_not_removed_again(node: Node) -> None:
+    node.kernel.ipvs, node.kernel.ipvs_error = True, errors.KernelError("no IPVS")
+    await node.look()
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    commits = list(node.kernel.commits)
+    assert commits == [("ip", 1), ("ip6", 1)]
+    assert await node.look(1) == "KubeProxyUnknown", "IPVS is tried again"
+    node.kernel.kube_proxy_writes()
+    assert [await node.look(1), await node.look(600)] == ["KubeProxyRulesReturned"] * 2
+    assert node.kernel.commits == commits
+
+
+async def test_the_rest_of_a_removal_that_failed_is_removed_later(node: Node) -> None:
+    node.kernel.ipvs, node.kernel.ipvs_error = True, errors.KernelError("no IPVS")
+    await node.look()
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    node.kernel.ipvs_error = None
+    assert await node.look(1) == "NoKubeProxy"
+    assert not node.kernel.ipvs
+
+
+async def test_an_error_that_nobody_expects_does_not_freeze_the_state(node: Node) -> None:
+    node.kernel.ipvs, node.kernel.ipvs_error = True, RuntimeError("a bug")
+    assert await node.look() == "KubeProxyRulesPending"
+    assert await node.look(QUIET_S) == "KubeProxyUnknown"
+    assert node.progress.kube_proxy is not None
+    assert "a bug" in node.progress.kube_proxy.message
+    node.kernel.kube_proxy_writes()
+    commits = list(node.kernel.commits)
+    assert await node.look(1) == "KubeProxyRulesReturned"
+    assert node.kernel.commits == commits
+
+
+class Return(FakeClock):
+    """A node that goes back to kube-proxy, and what happens on it after so many seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = Kernel()
+        self.rules = ProxyRules(self.kernel, self.kernel, self.kernel)
+        self.ports: list[int] = []
+        self.plan: dict[float, Callable[[], None]] = {}
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        for due in [each for each in self.plan if each <= self.time]:
+            self.plan.pop(due)()
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        self.plan[self.time + seconds] = what
+
+    async def took_s(self, *, gone: bool = False) -> float | None:
+        """Return how long it took until kube-proxy serves; None if it did not within a minute."""
+        began = self.time
+        served = await until_proxy_serves(self.rules, lambda: self.ports, ["ip", "ip6"], self, 60, gone=gone)
+        return self.time - began if served else None
+
+
 async def test_a_node_goes_back_only_to_a_kube_proxy_with_rules_for_all_families() -> None:
-    node = Node()
-    families = ["ip", "ip6"]
-    assert not await until_proxy_serves(node.rules, families, node.clock, 5)
-    node.kernel.nat["ip"] = ["KUBE-SERVICES"]
-    assert not await until_proxy_serves(node.rules, families, node.clock, 5)
-    node.kernel.tables = {("ip6", "kube-proxy")}
-    assert await until_proxy_serves(node.rules, families, node.clock, 5)
+    node = Return()
+    assert await node.took_s() is None
+    node.after(1, lambda: node.kernel.nat.update(ip=["KUBE-SERVICES"]))
+    assert await node.took_s() is None
+    node.kernel.nat["ip"] = []
+    node.after(1, lambda: node.kernel.nat.update(ip=["KUBE-SERVICES"]))
+    node.after(10, lambda: node.kernel.tables.add(("ip6", "kube-proxy")))
+    assert await node.took_s() == pytest.approx(10, abs=0.5)
+
+
+@pytest.mark.parametrize("mode", ["nftables", "iptables"])
+async def test_a_node_is_not_left_to_rules_of_a_kube_proxy_that_is_gone(mode: str) -> None:
+    node = Return()
+    if mode == "nftables":
+        node.kernel.kube_proxy_writes()
+    else:
+        node.kernel.nat = {"ip": ["KUBE-SERVICES"], "ip6": ["KUBE-SERVICES"]}
+    assert await node.took_s() is None
+    node.after(20, lambda: setattr(node.kernel, "written", 107))
+    assert await node.took_s() == pytest.approx(20, abs=0.5), "a kube-proxy has written them anew"
+
+
+async def test_a_kube_proxy_may_be_faster_than_the_agent_is_told_to_stop() -> None:
+    node = Return()
+    node.kernel.kube_proxy_writes()
+    assert await node.took_s(gone=True) == 0
+
+
+async def test_a_kube_proxy_that_ran_before_needs_to_write_nothing() -> None:
+    node = Return()
+    node.kernel.kube_proxy_writes()
+    node.ports = [10249]
+    assert await node.took_s() == pytest.approx(QUIET_S, abs=0.5)
+
+
+async def test_a_kube_proxy_that_only_begins_to_listen_has_to_stay() -> None:
+    node = Return()
+    node.kernel.kube_proxy_writes()
+    node.after(1, lambda: node.ports.append(10249))
+    node.after(QUIET_S, node.ports.clear)
+    node.after(20, lambda: node.ports.append(10249))
+    assert await node.took_s() == pytest.approx(20 + QUIET_S, abs=0.5)
+
+
+async def test_a_kube_proxy_that_listens_without_rules_does_not_serve() -> None:
+    node = Return()
+    node.ports = [10249]
+    assert await node.took_s() is None

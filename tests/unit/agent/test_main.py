@@ -1,0 +1,80 @@
+"""In which order an agent's duties end."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kube_nftlb.agent import main
+from kube_nftlb.agent.departure import Departure
+from kube_nftlb.agent.duties import Agent, Duty
+from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.settings import AgentSettings
+
+
+class Reconciler:
+    """A loop that ends when it is told to."""
+
+    def __init__(self, run: Duty, stop: Callable[[], None]) -> None:
+        self.progress = Progress()
+        self.run, self.stop = run, stop
+
+
+class Running:
+    """An agent whose duties do nothing but wait."""
+
+    def __init__(self) -> None:
+        self.alive: set[str] = set()
+        self.looks: list[tuple[str, set[str]]] = []
+        self._stopping = asyncio.Event()
+
+    async def open(self, _settings: AgentSettings, _stack: AsyncExitStack) -> Agent:
+        unused = cast("Any", None)
+        reconciler = cast("Any", Reconciler(self._duty("reconcile", self._stopping), self._stop))
+        groups = [{name: self._duty(name)} for name in ("kube-proxy", "report", "watch")]
+        return Agent(unused, unused, reconciler, unused, unused, None, *groups)
+
+    def _duty(self, name: str, until: asyncio.Event | None = None) -> Duty:
+        async def run() -> None:
+            self.alive.add(name)
+            if name == "watch":
+                # All others have begun.
+                os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                await (until or asyncio.Event()).wait()
+            finally:
+                self.alive.discard(name)
+
+        return run
+
+    def _stop(self) -> None:
+        self._look("stop")
+        self._stopping.set()
+
+    async def departure(self, *_: object, **__: object) -> Departure:
+        self._look("departure")
+        return Departure.RESTART
+
+    async def take_away(self, *_: object) -> None:
+        self._look("take away")
+
+    def _look(self, when: str) -> None:
+        self.looks.append((when, set(self.alive)))
+
+
+async def test_the_status_is_told_until_the_node_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running()
+    monkeypatch.setattr(main, "open_agent", running.open)
+    monkeypatch.setattr(main, "departure", running.departure)
+    monkeypatch.setattr(main, "take_away", running.take_away)
+    await main._run(cast("AgentSettings", SimpleNamespace(nftlb=None)))  # noqa: SLF001 - main() runs a loop of its own
+    assert running.looks == [
+        ("departure", {"reconcile", "report", "watch"}),
+        ("stop", {"reconcile", "watch"}),
+        ("take away", set()),
+    ]
