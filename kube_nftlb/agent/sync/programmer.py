@@ -213,7 +213,9 @@ class Programmer:
 
     def _is_stuck(self, key: FarmKey) -> bool:
         try:
-            return cannot_change(self._facts(key), self._engine.unsupported)
+            programmed = self._engine.programmed.get(_name(key))
+            programmed_by = programmed.engine if programmed is not None else None
+            return cannot_change(self._facts(key), self._engine.unsupported, programmed_by)
         except Exception:
             # Its own decision reports that, and keeps it as it is.
             _log.debug("cannot decide on the owner of an address", namespace=key.namespace, farm=key.name)
