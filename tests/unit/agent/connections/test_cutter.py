@@ -101,6 +101,26 @@ async def test_what_the_kernel_does_not_tell_is_asked_again(problem: Exception) 
     assert cuts.next_due() == clock.now() + 1
 
 
+async def test_clients_are_challenged_whose_connections_were_forgotten_before_the_kernel_failed() -> None:
+    kernel = Kernel(*(connection(port) for port in range(1, 601)))
+    cutting, forget = cutter(kernel), kernel.forget
+
+    async def fails_in_part(family: Family, connections: list[TcpConnection]) -> int:
+        await forget(family, connections)
+        if len(connections) < 512:
+            raise errors.KernelError("no answer")
+        return len(connections)
+
+    kernel.forget = fails_in_part  # type: ignore[method-assign]  # a kernel that fails
+    with capture_logs() as logs:
+        await cutting.look({"web": CUT})
+    for _ in range(600 // 50):
+        cutting.challenge()
+    challenged = [event[1] for event in kernel.events if event[0] == "challenged"]
+    assert challenged == list(range(1, 601))
+    assert [entry.get("connections", entry.get("error")) for entry in logs] == [512, "no answer"]
+
+
 async def test_what_keeps_clients_from_being_told_is_logged_once() -> None:
     kernel = Kernel(connection(1), connection(2))
     cutting = cutter(kernel)
