@@ -52,7 +52,7 @@ class _Farms:
         self.admission = Admission(budget, FARMS, farm_rank, farm_size, self._leave_out)
         self._inputs = inputs
         self._health_checks = health_checks
-        self._seen: dict[FarmKey, Json] = {}
+        self._seen: dict[FarmKey, int] = {}
 
     def take(self, raw: Json) -> Json:
         """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
@@ -193,9 +193,14 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
         task.cancel()
 
 
-def _essence(raw: Json) -> Json:
-    """Return the metadata that changes with what the agent reads: spec has a generation, the others have none."""
-    return {key: raw["metadata"].get(key) for key in ("uid", "generation", "ownerReferences", "labels")}
+def _essence(raw: Json) -> int:
+    """Return a hash of the metadata that changes with what the agent reads: spec has a generation, the others none.
+
+    It is kept also of farms that are left out, whose labels may be large.
+    """
+    metadata = raw["metadata"]
+    labels = frozenset((metadata.get("labels") or {}).items())
+    return hash((metadata.get("uid"), metadata.get("generation"), str(metadata.get("ownerReferences")), labels))
 
 
 def parse(raw: Json) -> Farm | Problem:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from kube_nftlb import names
 from kube_nftlb.agent.endpoints.topology import Endpoints
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import FarmSpec
+from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import AddressType, Protocol, expand_ports
@@ -21,6 +21,11 @@ class Version(NamedTuple):
 
     uid: str
     generation: int
+
+    @classmethod
+    def of(cls, farm: Farm) -> Self:
+        """Return the version of a farm's spec."""
+        return cls(farm.metadata.uid, farm.metadata.generation)
 
 
 class NodeBackend(NamedTuple):

@@ -33,7 +33,7 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collectio
         suspended = not endpoints
     return NodeFarm(
         farm_key(farm),
-        Version(farm.metadata.uid, farm.metadata.generation),
+        Version.of(farm),
         spec,
         tuple(without(_addresses(spec, facts), lost)),
         endpoints,

@@ -100,7 +100,8 @@ def page() -> str:
 
 
 def _of_farms(series: metrics.Series) -> bool:
-    return series.name.startswith(("kube_nftlb_farm_", "kube_nftlb_backend_", "kube_nftlb_traffic_"))
+    prefixes = ("kube_nftlb_farm_", "kube_nftlb_backend_", "kube_nftlb_traffic_")
+    return series.programs == ("agent",) and series.name.startswith(prefixes)
 
 
 def _rows(series: Iterable[metrics.Series]) -> str:

@@ -79,6 +79,12 @@ async def test_both_families_are_answered_on_the_unspecified_address() -> None:
     server.close()
 
 
+def test_the_metrics_of_the_operator_are_on_the_page_as_such() -> None:
+    section = metrics_page.page().partition("## Operator\n")[2].partition("\n## ")[0]
+    declared = [series.name for series in metrics.SERIES if series.programs == ("operator",)]
+    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == declared
+
+
 def test_the_checked_in_page_is_what_is_declared() -> None:
     checked_in = Path(__file__).parents[2] / "docs" / "metrics.md"
     assert checked_in.read_text() == metrics_page.page(), "run `kube-nftlb reference`"

@@ -1,6 +1,7 @@
 """The clients that are to be challenged, in turns by namespace. No I/O."""
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from kube_nftlb.netfilter.tcp_connections import Endpoint
 
 WAITING_MAX = 1 << 17
-"""Of the clients above this number, those that send are reset, and those that wait are not."""
+"""Of the clients above this number, those that send are reset, and those that wait are not. See ``Challenges``."""
 AGAIN_S = 2.0
 """Every client is challenged once more after this time: the first packet may have been lost."""
 
@@ -21,7 +22,10 @@ class Challenge(NamedTuple):
 
 
 class Challenges:
-    """Clients that wait, with the namespaces of their farms. One with many does not delay those of another."""
+    """Clients that wait, with the namespaces of their farms. One with many does not delay those of another.
+
+    If there are too many, those are left out that were challenged once, then the last of the namespace with the most.
+    """
 
     def __init__(self) -> None:
         self._first: dict[str, deque[Challenge]] = {}
@@ -34,14 +38,33 @@ class Challenges:
         return self._waiting
 
     def add(self, namespace: str, clients: Iterable[Challenge]) -> int:
-        """Add clients. Return how many were left out."""
+        """Add clients. Return how many are left out instead, of any namespace, that were not challenged at all."""
         added = list(clients)
-        fit = added[: max(0, WAITING_MAX - self._waiting)]
-        if fit:
-            self._first.setdefault(namespace, deque()).extend(fit)
-            self._waiting += len(fit)
-            self.news.set()
-        return len(added) - len(fit)
+        if not added:
+            return 0
+        self._first.setdefault(namespace, deque()).extend(added)
+        self._waiting += len(added)
+        self.news.set()
+        return self._shorten()
+
+    def _shorten(self) -> int:
+        """Drop clients until no more wait than may. Return how many of them were not challenged at all."""
+        while self._again and self._waiting > WAITING_MAX:
+            self._again.popleft()
+            self._waiting -= 1
+        if self._waiting <= WAITING_MAX:
+            return 0
+        lengths = [len(each) for each in self._first.values()]
+        # Up to how many of each namespace all fit. To drop one by one, each from the longest, takes far longer.
+        upto = range(1, WAITING_MAX + 1)
+        most = bisect_right(upto, WAITING_MAX, key=lambda most: sum(min(each, most) for each in lengths))
+        left_out = 0
+        for waiting in self._first.values():
+            while len(waiting) > most:
+                waiting.pop()
+                left_out += 1
+        self._waiting -= left_out
+        return left_out
 
     def take(self, limit: int, now: float) -> list[Challenge]:
         """Return up to ``limit`` clients to challenge now."""

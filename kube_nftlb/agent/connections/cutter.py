@@ -117,24 +117,29 @@ class Cutter:
             self._cuts.again(cuts.keys(), self._clock.now())
         forgotten = left_out = 0
         farms: set[str] = set()
-        for first in range(0, len(found), _FORGOTTEN_AT_ONCE):
-            some = found[first : first + _FORGOTTEN_AT_ONCE]
-            # Before they are challenged: the answer would go to the endpoint that is gone.
-            forgotten += await self._connections.forget(family, some)
-            by_farm: dict[str, list[Challenge]] = {}
-            for each in some:
-                name = names.get(each.server) or names[each.server[0], 0]
-                by_farm.setdefault(name, []).extend([Challenge(each.client, each.server)] if each.is_open else [])
-            left_out += sum(self._challenges.add(cuts[name].namespace, new) for name, new in by_farm.items())
-            farms |= by_farm.keys()
-        if found:
-            metrics.STALE_CONNECTIONS_REMOVED.labels("EndpointGone").inc(forgotten)
-            _log.info(
-                "cut connections to endpoints that are gone",
-                connections=forgotten,
-                farms=sorted(farms),
-                not_challenged=left_out,
-            )
+        try:
+            for first in range(0, len(found), _FORGOTTEN_AT_ONCE):
+                some = found[first : first + _FORGOTTEN_AT_ONCE]
+                by_farm: dict[str, list[Challenge]] = {}
+                for each in some:
+                    name = names.get(each.server) or names[each.server[0], 0]
+                    by_farm.setdefault(name, []).extend([Challenge(each.client, each.server)] if each.is_open else [])
+                try:
+                    # Before they are challenged: the answer would go to the endpoint that is gone.
+                    forgotten += await self._connections.forget(family, some)
+                finally:
+                    # Also if that fails, perhaps in part: those that are forgotten are not found again.
+                    left_out += sum(self._challenges.add(cuts[name].namespace, new) for name, new in by_farm.items())
+                    farms |= by_farm.keys()
+        finally:
+            if found:
+                metrics.STALE_CONNECTIONS_REMOVED.labels("EndpointGone").inc(forgotten)
+                _log.info(
+                    "cut connections to endpoints that are gone",
+                    connections=forgotten,
+                    farms=sorted(farms),
+                    not_challenged=left_out,
+                )
 
     def challenge(self) -> None:
         """Challenge some of the clients that wait."""

@@ -16,6 +16,7 @@ from kube_nftlb.agent.resolve import node_farm, without
 from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.api.conflicts import Conflict, Loss, lost_listeners
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import Listener
 from kube_nftlb.reasons import FailureReason
 
@@ -93,13 +94,14 @@ def decide(facts: Facts, unsupported: Unsupported, stuck_owners: StuckOwners) ->
     return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 
 
-def cannot_change(facts: Facts, unsupported: Unsupported) -> bool:
+def cannot_change(facts: Facts, unsupported: Unsupported, programmed_by: Engine | None) -> bool:
     """Return True if a farm stays as it is, so that no other farm can get an address of it.
 
-    One that waits for its engine can lose it: whoever is to be served has another engine, which comes first.
+    One that nftlb has can lose it while nftlb is away: whoever is to be served has the engine nftables, which comes
+    first. One that is to move to nftlb is still in nftables.
     """
     decision = _alone(facts, unsupported)
-    return isinstance(decision, Keep) and not decision.is_engine_away
+    return isinstance(decision, Keep) and not (decision.is_engine_away and programmed_by != "nftables")
 
 
 def _alone(facts: Facts, unsupported: Unsupported) -> Decision:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from kube_nftlb import names
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
+from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.sync.resolved_farms import ResolvedFarms
@@ -63,9 +64,9 @@ class FarmIndex:
         key = farm_key(farm)
         known = self._farms.get(key)
         # A farm's controller decides who wins an address, but does not change the generation.
-        if known is not None and _generation(known) == _generation(farm) and rank(known) == rank(farm):
-            # Labels may differ.
-            self._farms[key] = farm
+        if known is not None and Version.of(known) == Version.of(farm) and rank(known) == rank(farm):
+            if known.metadata.labels != farm.metadata.labels:
+                self._farms[key] = farm
             return set()
         self._refer(known, key, join=False)
         self._farms[key] = farm
@@ -263,7 +264,3 @@ class FarmIndex:
             return
         service = ServiceKey(key.namespace, farm.spec.backends_from.service)
         (self._referring.add if join else self._referring.discard)(service, key)
-
-
-def _generation(farm: Farm) -> tuple[str, int]:
-    return farm.metadata.uid, farm.metadata.generation

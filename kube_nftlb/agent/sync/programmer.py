@@ -13,6 +13,7 @@ from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import PodVip
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
+from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -212,7 +213,9 @@ class Programmer:
 
     def _is_stuck(self, key: FarmKey) -> bool:
         try:
-            return cannot_change(self._facts(key), self._engine.unsupported)
+            programmed = self._engine.programmed.get(_name(key))
+            programmed_by = programmed.engine if programmed is not None else None
+            return cannot_change(self._facts(key), self._engine.unsupported, programmed_by)
         except Exception:
             # Its own decision reports that, and keeps it as it is.
             _log.debug("cannot decide on the owner of an address", namespace=key.namespace, farm=key.name)
@@ -252,7 +255,7 @@ class Programmer:
         """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for."""
         for name, why in refused.items():
             key = self._index.key(name)
-            if key is not None and self._index.get(key) is asked.get(name):
+            if key is not None and _version(self._index.get(key)) == _version(asked.get(name)):
                 self._index.refuse_rules(key, why)
                 self.decide(key)
                 self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
@@ -270,6 +273,10 @@ class Programmer:
     def _closed(self, name: str) -> Contents:
         programmed = self._engine.programmed.get(name)
         return layout.refused(programmed.listeners) if programmed is not None else Contents()
+
+
+def _version(farm: Farm | None) -> Version | None:
+    return Version.of(farm) if farm is not None else None
 
 
 def _name(key: FarmKey) -> str:

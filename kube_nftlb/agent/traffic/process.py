@@ -22,14 +22,15 @@ async def run(add: Callable[[Report], None]) -> None:
     """Count until cancelled. The process is started again if it ends; without it the agent serves as well."""
     accounting = True
     while True:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kube_nftlb.netfilter.traffic", str(_INTERVAL_S)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=report.LINE_MAX,
-        )
+        process: Process | None = None
         try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "kube_nftlb.netfilter.traffic", str(_INTERVAL_S)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=report.LINE_MAX,
+            )
             async for line in _lines(process):
                 each = report.decode(line)
                 if accounting and not each.bytes_counted:
@@ -42,18 +43,23 @@ async def run(add: Callable[[Report], None]) -> None:
             # Whatever it is: the agent has more important work.
             _log.exception("cannot count traffic, starting again", seconds=_RETRY_S)
         finally:
-            if process.stdin is not None:
-                # It ends with its standard input, also where it is not our own child.
-                process.stdin.close()
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            if process is not None:
+                await _end(process)
         await asyncio.sleep(_RETRY_S)
 
 
 async def _lines(process: Process) -> AsyncIterator[bytes]:
     while process.stdout is not None and (line := await process.stdout.readline()):
         yield line
+
+
+async def _end(process: Process) -> None:
+    if process.stdin is not None:
+        # It ends with its standard input, also where it is not our own child.
+        process.stdin.close()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
 
 
 def _shortened(told: bytes) -> str:

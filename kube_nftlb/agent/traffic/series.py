@@ -18,6 +18,8 @@ from kube_nftlb.settings import TrafficSettings
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 """The label that each Namespace has of its own: the selector may ask for it as if farms had it."""
 _SENT, _ANSWERED = "sent", "answered"
+_NAMED_EVERY_S: Final = 60
+"""Another pod may get the address of one that is gone, as those of a DaemonSet on the host's network do."""
 
 
 class Farms(Protocol):
@@ -49,6 +51,7 @@ class _Backends:
     def __init__(self, most: int) -> None:
         self.places: Places[str] = Places(most)
         self.names: dict[Backend, str] = {}
+        self.named_at = float("-inf")
         self.shown: frozenset[str] = frozenset()
 
 
@@ -93,7 +96,7 @@ class TrafficSeries:
             backends = self._shown[key] = _Backends(self._settings.backends)
         _count(_FARM, key, farm.counts)
         counts: dict[str, Counts] = {}
-        for name, each in self._named(key, backends, farm.backends):
+        for name, each in self._named(key, backends, farm.backends, now):
             counts[name] = counts.get(name, Counts()).plus(each)
         known = set(backends.names.values())
         backends.places.update(shares(counts), seconds, now, lambda name: name not in known)
@@ -104,15 +107,18 @@ class TrafficSeries:
             _count(_BACKEND, (*key, name), counts.get(name, Counts()))
 
     def _named(
-        self, key: FarmKey, backends: _Backends, counts: Mapping[Backend, Counts]
+        self, key: FarmKey, backends: _Backends, counts: Mapping[Backend, Counts], now: float
     ) -> Iterable[tuple[str, Counts]]:
         """Yield the traffic of each backend of a farm, by its name."""
-        if any(address not in backends.names for address in counts):
+        is_old = now - backends.named_at >= _NAMED_EVERY_S
+        if is_old or any(address not in backends.names for address in counts):
+            backends.named_at = now
             farm = self._farms.resolved(key)
             there = {(each.ip, each.port or 0): each.name for each in farm.spec.backends} if farm is not None else {}
-            # Backends that are gone have connections for a while.
+            # Backends that are gone have connections for a while, and keep their names.
+            old = backends.names
             backends.names = {
-                address: there.get(address) or there.get((address[0], 0)) or written(*address)
+                address: there.get(address) or there.get((address[0], 0)) or old.get(address) or written(*address)
                 for address in counts.keys() | there.keys()
             }
         return ((backends.names[address], each) for address, each in counts.items())

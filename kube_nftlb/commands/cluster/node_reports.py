@@ -57,13 +57,17 @@ class NodeReports:
                 await process.wait()
 
     async def _read(self, node: str, process: Process) -> None:
+        has_reported = False
         while process.stdout is not None and (line := await process.stdout.readline()):
+            has_reported = True
             self.reports[node] = report.decode(line)
             self.problems.pop(node, None)
             self.changed.set()
         _, told = await process.communicate()
         if process.returncode:
             self._failed(node, " ".join(told.decode(errors="replace").split())[-_TOLD_MAX:])
+        elif not has_reported:
+            self._failed(node, "it ended without a report: does the command pass on standard input?")
 
     def _failed(self, node: str, problem: str) -> None:
         self.reports.pop(node, None)

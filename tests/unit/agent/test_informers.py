@@ -124,10 +124,11 @@ async def test_a_status_is_not_told_and_yet_seen(watch: Watch) -> None:
 
 async def test_labels_are_told_though_they_change_no_generation(watch: Watch) -> None:
     kube, inputs, _ = watch
-    raw = raw_farm(version=13)
-    kube.put(FARMS, {**raw, "metadata": {**raw["metadata"], "labels": {"team": "a"}}})
+    for version, labels in ((13, {"team": "a", "tier": "1"}), (14, {"tier": "1", "team": "a"}), (15, {"team": "a"})):
+        raw = raw_farm(version=version)
+        kube.put(FARMS, {**raw, "metadata": {**raw["metadata"], "labels": labels}})
     await kube.delivered()
-    assert inputs.calls == [("put", 1)]
+    assert inputs.calls == [("put", 1), ("put", 1)], "their order makes no difference"
 
 
 @pytest.mark.parametrize("changed", [{"generation": 2}, {"owner": "web"}])

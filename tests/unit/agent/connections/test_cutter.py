@@ -1,5 +1,6 @@
 """What becomes of connections to endpoints that are gone: forgotten, and their clients challenged in turns."""
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
@@ -100,6 +101,26 @@ async def test_what_the_kernel_does_not_tell_is_asked_again(problem: Exception) 
     assert cuts.next_due() == clock.now() + 1
 
 
+async def test_clients_are_challenged_whose_connections_were_forgotten_before_the_kernel_failed() -> None:
+    kernel = Kernel(*(connection(port) for port in range(1, 601)))
+    cutting, forget = cutter(kernel), kernel.forget
+
+    async def fails_in_part(family: Family, connections: list[TcpConnection]) -> int:
+        await forget(family, connections)
+        if len(connections) < 512:
+            raise errors.KernelError("no answer")
+        return len(connections)
+
+    kernel.forget = fails_in_part  # type: ignore[method-assign]  # a kernel that fails
+    with capture_logs() as logs:
+        await cutting.look({"web": CUT})
+    for _ in range(600 // 50):
+        cutting.challenge()
+    challenged = [event[1] for event in kernel.events if event[0] == "challenged"]
+    assert challenged == list(range(1, 601))
+    assert [entry.get("connections", entry.get("error")) for entry in logs] == [512, "no answer"]
+
+
 async def test_what_keeps_clients_from_being_told_is_logged_once() -> None:
     kernel = Kernel(connection(1), connection(2))
     cutting = cutter(kernel)
@@ -118,12 +139,35 @@ def test_namespaces_take_turns() -> None:
     assert [port for port, _ in groupby(each.server[1] for each in taken)] == [80, 81] * 3 + [80]
 
 
-def test_more_clients_than_can_wait_are_left_out_until_others_are_done() -> None:
+def test_of_more_clients_than_can_wait_those_of_the_namespace_with_the_most_are_left_out() -> None:
     waiting = Challenges()
     crowd = [Challenge((CLIENT, 1), (VIP, 80))] * WAITING_MAX
+    few = [Challenge((CLIENT, port), (VIP, 81)) for port in (1, 2)]
     assert waiting.add("many", crowd) == 0
-    assert waiting.add("few", crowd[:2]) == 2
-    assert len(waiting.take(WAITING_MAX, 0)) == WAITING_MAX
-    assert waiting.add("few", crowd[:2]) == 2
-    assert len(waiting.take(WAITING_MAX, AGAIN_S)) == WAITING_MAX
-    assert waiting.add("few", crowd[:2]) == 0
+    assert waiting.add("few", few) == 2
+    assert waiting.add("many", crowd[:1]) == 1
+    assert len(waiting) == WAITING_MAX
+    taken = waiting.take(WAITING_MAX, 0)
+    assert (taken.count(crowd[0]), [each for each in taken if each != crowd[0]]) == (WAITING_MAX - 2, few)
+
+
+def test_namespaces_that_both_have_too_many_keep_equal_numbers() -> None:
+    waiting = Challenges()
+    waiting.add("a", [Challenge((CLIENT, 1), (VIP, 80))] * WAITING_MAX)
+    waiting.add("b", [Challenge((CLIENT, 1), (VIP, 81))] * WAITING_MAX)
+    waiting.add("c", [Challenge((CLIENT, 1), (VIP, 82))] * 100)
+    counts = Counter(each.server[1] for each in waiting.take(WAITING_MAX, 0))
+    assert counts == {80: WAITING_MAX // 2 - 50, 81: WAITING_MAX // 2 - 50, 82: 100}
+
+
+def test_clients_that_were_challenged_once_make_room_for_others() -> None:
+    waiting = Challenges()
+    old, new = Challenge((CLIENT, 1), (VIP, 80)), Challenge((CLIENT, 2), (VIP, 80))
+    waiting.add("many", [old] * WAITING_MAX)
+    waiting.take(WAITING_MAX - 1, 0)
+    assert waiting.add("few", [new] * 3) == 0
+    assert len(waiting) == WAITING_MAX
+    assert waiting.take(4, 1) == [old, new, new, new]
+    assert waiting.take(WAITING_MAX, AGAIN_S).count(old) == WAITING_MAX - 4
+    assert len(waiting) == 4, "those that were challenged last follow"
+    assert waiting.add("many", [old] * (WAITING_MAX + 9)) == 9

@@ -9,6 +9,7 @@ from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
+from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import Listener
 from tests.builders import farm, raw_backend
 
@@ -177,4 +178,12 @@ def test_a_farm_cannot_change_if_it_is_kept_wherever_others_are_stuck(
     facts: Facts, engine: dict[str, Any], kind: type[Decision]
 ) -> None:
     blocker = engine.get("blocker")
-    assert cannot_change(facts, lambda _: blocker) is (kind is Keep)
+    assert cannot_change(facts, lambda _: blocker, None) is (kind is Keep)
+
+
+@pytest.mark.parametrize(("programmed_by", "stuck"), [("nftables", True), ("nftlb", False), (None, False)])
+def test_a_farm_that_waits_for_nftlb_loses_its_addresses_unless_it_is_still_in_nftables(
+    programmed_by: Engine | None, stuck: object
+) -> None:
+    away = Blocker("NftlbUnreachable", "connection refused")
+    assert cannot_change(Facts(WEB), lambda _: away, programmed_by) is stuck

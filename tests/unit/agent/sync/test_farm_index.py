@@ -48,6 +48,16 @@ def test_a_farm_is_looked_at_again_only_if_its_spec_or_rank_changes(index: FarmI
     assert index.put(farm(generation=2, uid="another", owner="web")) == {WEB}
 
 
+def test_a_farm_that_is_listed_again_stays_the_same_object_unless_its_labels_differ(index: FarmIndex) -> None:
+    index.put(first := farm())
+    index.put(farm(version=11))
+    assert index.get(WEB) is first
+    labelled = farm(version=12)
+    labelled = labelled.model_copy(update={"metadata": labelled.metadata.model_copy(update={"labels": {"team": "a"}})})
+    index.put(labelled)
+    assert index.get(WEB) is labelled
+
+
 def test_farms_with_one_address_are_looked_at_together(index: FarmIndex) -> None:
     index.put(farm("late--http", created="2026-02-01T00:00:00Z"))
     assert index.put(farm()) == {WEB, LATE}

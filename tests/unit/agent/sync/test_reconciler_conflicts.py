@@ -135,6 +135,20 @@ async def test_a_farm_gets_an_address_once_its_stuck_owner_has_left_it(node: Nod
     await until(lambda: {each.ip for each in node.engine.farms["late--http"].listeners} == {"10.96.0.10", "10.96.0.99"})
 
 
+async def test_a_farm_that_is_to_move_to_an_absent_nftlb_keeps_its_address_in_nftables(node: Node) -> None:
+    node.list([farm(engine="nftables")], 20)
+    await node.settle(20)
+    node.engine.blockers["web--http"] = Blocker("NftlbUnreachable", "connection refused")
+    moved = farm(engine="nftlb", addresses=at("10.96.0.11"), generation=2, version=21)
+    node.put(moved, farm("late--http", engine="nftables", version=22))
+    await node.settle(22)
+    assert list(node.engine.farms) == ["web--http"]
+    assert node.reason("late--http") == "AddressInUse"
+    node.engine.blockers.clear()
+    node.put(moved.model_copy(update={"metadata": moved.metadata.model_copy(update={"generation": 3})}))
+    await until(lambda: set(node.engine.farms) == {"web--http", "late--http"})
+
+
 async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: Node) -> None:
     first = farm("a--http", addresses=at("10.96.0.12"))
     node.list([first, farm()], 20)

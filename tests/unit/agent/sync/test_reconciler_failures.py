@@ -250,6 +250,24 @@ async def test_a_farm_keeps_its_rules_if_the_kernel_refuses_the_new_ones(node: N
     assert node.loop.progress.problems == {}
 
 
+async def test_a_refusal_counts_though_the_labels_changed_meanwhile(node: Node) -> None:
+    run = node.nft.run
+    raw = raw_farm(limits={"new": "3/second"}, version=21)
+    raw["metadata"]["labels"] = {"team": "a"}
+    node.list([farm(limits={"new": "3/second"})], 20)
+    await node.settle(20)
+
+    async def labelled(commands: str) -> None:
+        if "limit rate over 3/" in commands:
+            node.inputs.put(Farm.model_validate(raw))
+        await run(commands)
+
+    node.nft.run = labelled  # type: ignore[method-assign]  # what happens meanwhile
+    node.nft.lacks = ("limit rate over 3/",)
+    node.nft.damage()
+    await until(lambda: node.reason() == "Refused")
+
+
 async def test_rules_that_the_kernel_refuses_are_retried(node: Node) -> None:
     node.nft.lacks = ("limit rate over 3/",)
     node.list([farm(limits={"new": "3/second"})], 20)

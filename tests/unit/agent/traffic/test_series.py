@@ -158,6 +158,29 @@ def test_a_backend_that_is_gone_is_named_by_its_address(index: FarmIndex, node: 
     assert ("backend_connections_total", "default", "farm-1", "10.244.7.7:8080") in exported()
 
 
+def test_a_pod_that_gets_the_address_of_another_gets_its_own_name(index: FarmIndex, node: Node) -> None:
+    put(index, 1)
+    node.add(traffic(1))
+    successor = raw_farm(
+        "farm-1",
+        addresses=[{"ip": "10.96.0.1", "ports": "80-89"}],
+        backends=[raw_backend("pod-c", "10.244.1.2", port=8080)],
+        generation=2,
+    )
+    index.put(Farm.model_validate(successor))
+    node.now += 60
+    node.add(traffic(1))
+    named = {labels[3] for labels in exported() if labels[0] == "backend_connections_total"}
+    assert named == {"pod-c"}
+    successor["metadata"]["generation"] = 3
+    successor["spec"]["backends"] = []
+    index.put(Farm.model_validate(successor))
+    node.now += 60
+    node.add(traffic(1))
+    named = {labels[3] for labels in exported() if labels[0] == "backend_connections_total"}
+    assert named == {"pod-c"}, "until its connections have ended"
+
+
 def test_lost_events_are_counted(node: Node) -> None:
     before = sample("kube_nftlb_traffic_events_lost_total") or 0
     node.add(lost=2)

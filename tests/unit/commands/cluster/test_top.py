@@ -53,6 +53,7 @@ async def test_the_newest_report_of_a_node_counts() -> None:
     ("script", "problem"),
     [
         ("import sys; sys.exit('kube-nftlb: no such command')", "kube-nftlb: no such command"),
+        ("pass", "it ended without a report: does the command pass on standard input?"),
         ("print('{}')", "Expected `array`, got `object`"),
         ("print('x' * 3000000)", "chunk"),
     ],
