@@ -97,8 +97,9 @@ def _other(family: Family, answer: bytes, kept: Mapping[Endpoint, frozenset[Endp
         return None
     if protocol != bytes((socket.IPPROTO_TCP,)) or not endpoints.isdisjoint((answerer, (answerer[0], 0))):
         return None
-    # With its number, so that a later connection of the same client is not taken for it.
-    key = netlink.attribute(_TUPLE_ORIGINAL, asked, nested=True)
+    # By its replies, which a later connection of the same client to another endpoint does not share: its number alone
+    # does not tell them apart, as the kernel makes it of the addresses and of the memory that it may use again.
+    key = netlink.attribute(_TUPLE_REPLY, told.get(_TUPLE_REPLY, b""), nested=True)
     key += b"".join(netlink.attribute(kind, told[kind]) for kind in (_ZONE, _ID) if kind in told)
     state = netlink.find(told.get(_PROTOCOL_INFO, b""), _INFO_TCP, _TCP_STATE)
     return TcpConnection(client, server, state is not None and state[:1] in _OPEN, key)
