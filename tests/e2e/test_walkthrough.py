@@ -33,11 +33,11 @@ def test_what_runs_has_the_rights_it_needs_and_no_more(cluster: RealCluster) -> 
     operators, agents = cluster.system_pods("operator"), cluster.system_pods("agent")
     assert sorted(pod["spec"]["nodeName"] for pod in operators) == cluster.nodes, "one on each"
     assert sorted(pod["spec"]["nodeName"] for pod in agents) == cluster.nodes
-    net_admin = f"{1 << 12:016x}"
+    net_admin, net_raw = 1 << 12, 1 << 13
     expected = [
         (operators[0], "operator", "65532", f"{0:016x}"),
-        (agents[0], "agent", "0", net_admin),
-        (agents[0], "nftlb", "0", net_admin),
+        (agents[0], "agent", "0", f"{net_admin | net_raw:016x}"),
+        (agents[0], "nftlb", "0", f"{net_admin:016x}"),
     ]
     for pod, container, uid, capabilities in expected:
         name = pod["metadata"]["name"]
