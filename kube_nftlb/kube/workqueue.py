@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from kube_nftlb.kube.fair_queue import FairQueue
@@ -98,6 +98,17 @@ class WorkQueue(Generic[K]):
             self.add(key, due - self._clock())
         if not self._busy:
             self._idle.set()
+
+    async def work(self, handle: Callable[[K], Awaitable[float | None]]) -> None:
+        """Hand out keys until cancelled. ``handle`` returns the seconds until a key is due again, None if it is not."""
+        while True:
+            key = await self.get()
+            try:
+                delay_s = await handle(key)
+            finally:
+                self.done(key)
+            if delay_s is not None:
+                self.add(key, delay_s)
 
     def stalled_s(self) -> float:
         """Return the seconds since a key was last taken or done; 0 if none is due."""

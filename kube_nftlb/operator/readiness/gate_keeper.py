@@ -123,16 +123,7 @@ class GateKeeper:
 
     async def write(self) -> None:
         """Write conditions until cancelled."""
-        while True:
-            key = await self._writes.get()
-            try:
-                retry_s = await self._write(key)
-            finally:
-                self._writes.done(key)
-            if retry_s is not None:
-                self._writes.add(key, retry_s)
-            else:
-                self._verdicts.pop(key, None)
+        await self._writes.work(self._write_verdict)
 
     def _check(self, key: PodKey) -> None:
         pod = self._cache.gates.pods.get(key)
@@ -161,6 +152,11 @@ class GateKeeper:
     def _begin(self, key: PodKey) -> None:
         self._since[key] = self._clock()
         self._checks.remind(key, self._tell_after_s)
+
+    async def _write_verdict(self, key: PodKey) -> float | None:
+        if (retry_s := await self._write(key)) is None:
+            self._verdicts.pop(key, None)
+        return retry_s
 
     async def _write(self, key: PodKey) -> float | None:
         """Set the condition of a Pod; return the seconds until a retry, or None if all is done."""

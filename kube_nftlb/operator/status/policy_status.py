@@ -96,19 +96,12 @@ class PolicyStatuses:
 
     async def write(self) -> None:
         """Write statuses that changed until cancelled."""
-        while True:
-            key = await self._queue.get()
-            try:
-                written = await self._report(key)
-            finally:
-                self._queue.done(key)
-            if not written:
-                self._queue.add(key, _RETRY_S)
+        await self._queue.work(self._report)
 
-    async def _report(self, key: PolicyKey) -> bool:
-        """Write the status of a policy if it changed. Return False if that failed."""
+    async def _report(self, key: PolicyKey) -> float | None:
+        """Write the status of a policy if it changed; return the seconds until a retry, or None if all is done."""
         if (policy := self._cache.policies.get(key)) is None:
-            return True
+            return None
         refused = self._cache.budgets.refusal_of_policy(key)
         subject = Subject(POLICIES, *key, policy.uid)
         self._events.report(subject, [Lasting("TooManyPolicies", refused)] if refused else [])
@@ -116,9 +109,9 @@ class PolicyStatuses:
         status = decide(policy, self._cache.references[key], self._cache.settled_nodes, now, refused)
         unfinished = status.programmed_nodes < status.total_nodes
         self._writer.set_policy_progress(key, policy.since if unfinished and not refused else None)
-        return status == policy.status or await self._write(policy, status)
+        return await self._write(policy, status) if status != policy.status else None
 
-    async def _write(self, policy: PolicyRecord, status: PolicyStatus) -> bool:
+    async def _write(self, policy: PolicyRecord, status: PolicyStatus) -> float | None:
         body = {
             "metadata": {"namespace": policy.key.namespace, "name": policy.key.name, "uid": policy.uid},
             "status": status.model_dump(mode="json", by_alias=True),
@@ -127,10 +120,10 @@ class PolicyStatuses:
         try:
             answer = await self._kube.apply(POLICIES, body, field_manager=manager, subresource="status")
         except errors.NotFoundError:
-            return True
+            return None
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             where = {"namespace": policy.key.namespace, "policy": policy.key.name}
             _log.warning("cannot write policy status, retrying", **where, error=str(error))
-            return False
+            return _RETRY_S
         self._writer.put(POLICIES, answer)
-        return True
+        return None

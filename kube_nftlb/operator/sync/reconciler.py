@@ -1,6 +1,7 @@
 """Workers that reconcile Services and the statuses of farms."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -139,39 +140,32 @@ class Reconciler:
 
     async def work_on_services(self) -> None:
         """Reconcile Services until cancelled."""
-        while True:
-            key = await self.services.get()
-            started = self._clock()
-            try:
-                delay_s = await self._reconcile(key)
-            except Exception:
-                # A defect with one Service must not stop the others.
-                _log.exception("cannot reconcile Service", namespace=key.namespace, service=key.name)
-                delay_s = _REFUSED_RETRY_S
-            finally:
-                self.services.done(key)
-                metrics.SERVICE_SYNC_SECONDS.observe(self._clock() - started)
-            if delay_s is not None:
-                self.services.add(key, delay_s)
+        await self.services.work(self._reconcile_in_any_case)
+
+    async def _reconcile_in_any_case(self, key: ServiceKey) -> float | None:
+        started = self._clock()
+        try:
+            return await self._reconcile(key)
+        except Exception:
+            # A defect with one Service must not stop the others.
+            _log.exception("cannot reconcile Service", namespace=key.namespace, service=key.name)
+            return _REFUSED_RETRY_S
+        finally:
+            metrics.SERVICE_SYNC_SECONDS.observe(self._clock() - started)
 
     async def work_on_statuses(self) -> None:
         """Write statuses of farms until cancelled; Services come first, for a while."""
-        while True:
-            key = await self.statuses.get()
-            try:
-                async with asyncio.timeout(_STATUS_PATIENCE_S):
-                    await self.services.until_idle()
-            except TimeoutError:
-                pass
-            try:
-                delay_s = await self._report(key)
-            except Exception:
-                _log.exception("cannot reconcile farm status", namespace=key.namespace, farm=key.name)
-                delay_s = _REFUSED_RETRY_S
-            finally:
-                self.statuses.done(key)
-            if delay_s is not None:
-                self.statuses.add(key, delay_s)
+        await self.statuses.work(self._report_in_any_case)
+
+    async def _report_in_any_case(self, key: FarmKey) -> float | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STATUS_PATIENCE_S):
+                await self.services.until_idle()
+        try:
+            return await self._report(key)
+        except Exception:
+            _log.exception("cannot reconcile farm status", namespace=key.namespace, farm=key.name)
+            return _REFUSED_RETRY_S
 
     async def _reconcile(self, key: ServiceKey) -> float | None:
         """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""

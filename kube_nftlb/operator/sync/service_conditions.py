@@ -79,14 +79,7 @@ class ServiceConditions:
 
     async def run(self) -> None:
         """Write conditions that changed, until cancelled."""
-        while True:
-            key = await self._queue.get()
-            try:
-                again_s = await self._report(key)
-            finally:
-                self._queue.done(key)
-            if again_s is not None:
-                self._queue.add(key, again_s)
+        await self._queue.work(self._report)
 
     async def _report(self, key: ServiceKey) -> float | None:
         """Write the condition of a Service if it changed; return the seconds until a retry, or None if all is done."""
