@@ -4,10 +4,10 @@ Read over netlink: rules of iptables may have parts that libnftables does not kn
 """
 
 from contextlib import aclosing
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.netlink import NetfilterClient
 from kube_nftlb.netfilter.readback import EXPRESSION_DATA, EXPRESSION_NAME
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
@@ -48,42 +48,30 @@ class ChainReader(Protocol):
         """Return the rules of a table that lead to other chains."""
 
 
-class KernelChains:
+class KernelChains(NetfilterClient):
     """Reads chains. Use ``open``. All raise KernelError if the kernel does not tell."""
-
-    def __init__(self, nftables: NetfilterSocket) -> None:
-        self._nftables = nftables
-
-    @classmethod
-    def open(cls) -> Self:
-        """Open the socket. Raises OSError."""
-        return cls(NetfilterSocket.open())
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._nftables.close()
 
     async def table_handle(self, family: str, table: str) -> int | None:
         """See ``ChainReader``."""
-        for found in await self._nftables.ask(family, netlink.GET_TABLE, netlink.text(_TABLE_NAME, table)):
+        for found in await self._netfilter.ask(family, netlink.GET_TABLE, netlink.text(_TABLE_NAME, table)):
             return _number(found, _TABLE_HANDLE)
         return None
 
     async def first_rule(self, family: str, table: str, chain: str) -> int | None:
         """See ``ChainReader``."""
         names = netlink.text(_CHAIN_TABLE, table) + netlink.text(_CHAIN_NAME, chain)
-        if not await self._nftables.ask(family, netlink.GET_CHAIN, names):
+        if not await self._netfilter.ask(family, netlink.GET_CHAIN, names):
             return None
         of = netlink.text(_RULE_TABLE, table) + netlink.text(_RULE_CHAIN, chain)
         # There may be a rule for each of thousands of Services: the rest is not read.
-        async with aclosing(self._nftables.dump(family, netlink.GET_RULES, of)) as rules:
+        async with aclosing(self._netfilter.dump(family, netlink.GET_RULES, of)) as rules:
             async for rule in rules:
                 return _number(rule, _RULE_HANDLE)
         return None
 
     async def chains(self, family: str, table: str) -> list[ForeignChain]:
         """See ``ChainReader``."""
-        async with aclosing(self._nftables.dump(family, netlink.GET_CHAIN)) as chains:
+        async with aclosing(self._netfilter.dump(family, netlink.GET_CHAIN)) as chains:
             return [
                 ForeignChain(
                     netlink.name(netlink.find(chain, _CHAIN_NAME)), netlink.find(chain, _CHAIN_HOOK) is not None
@@ -95,7 +83,7 @@ class KernelChains:
     async def jumps(self, family: str, table: str) -> list[Jump]:
         """See ``ChainReader``."""
         payload = netlink.text(_RULE_TABLE, table)
-        async with aclosing(self._nftables.dump(family, netlink.GET_RULES, payload)) as rules:
+        async with aclosing(self._netfilter.dump(family, netlink.GET_RULES, payload)) as rules:
             return [
                 Jump(netlink.name(netlink.find(rule, _RULE_CHAIN)), _number(rule, _RULE_HANDLE), target)
                 async for rule in rules

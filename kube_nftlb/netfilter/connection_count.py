@@ -6,10 +6,10 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Final, Self
+from typing import Final
 
 from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.netlink import NetfilterClient
 
 Address = tuple[str, int]
 """The IP and port of a backend; port 0 stands for all ports."""
@@ -33,20 +33,8 @@ _TRANSLATED = netlink.attribute(_STATUS, _NUMBER.pack(_STATUS_DESTINATION_TRANSL
 )
 
 
-class ConnectionCounter:
+class ConnectionCounter(NetfilterClient):
     """Counts in this network namespace. Use ``ConnectionCounter.open``."""
-
-    def __init__(self, netfilter: NetfilterSocket) -> None:
-        self._netfilter = netfilter
-
-    @classmethod
-    def open(cls) -> Self:
-        """Open the socket, in the running event loop."""
-        return cls(NetfilterSocket.open())
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._netfilter.close()
 
     async def count(self, backends: Collection[Address]) -> Counter[Address]:
         """Return the number of open connections to each backend that has any. Raises KernelError.

@@ -120,22 +120,18 @@ class NetfilterSocket:
 
         Raises KernelError if the kernel refuses, or does not answer.
         """
-        answers: list[bytes] = []
+        if dump:
+            return [answer async for answer in self.dump(family, kind, payload)]
+        answer = None
         async with self._lock, self._answering():
             sequence = self._number()
-            await self._send([_message(family, kind, _REQUEST | (_DUMP if dump else 0), sequence, payload)])
+            await self._send([_message(family, kind, _REQUEST, sequence, payload)])
             async for of, answered, data in self._read():
                 # Skip answers to an earlier request that was given up.
-                if of != sequence:
-                    continue
-                if answered in (_ERROR, _DONE):
-                    if (code := _code(data)) not in (0, _ENOENT):
-                        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+                if of == sequence:
+                    answer = _attributes_of(answered, data)
                     break
-                answers.append(data[_NFNETLINK_BYTES:])
-                if not dump:
-                    break
-        return answers
+        return [answer] if answer is not None else []
 
     async def dump(self, family: str, kind: int, payload: bytes = b"") -> AsyncGenerator[bytes]:
         """Yield the attributes of each answer to a dump as it arrives.
@@ -150,11 +146,9 @@ class NetfilterSocket:
             async for of, answered, data in self._read():
                 if of != sequence:
                     continue
-                if answered in (_ERROR, _DONE):
-                    if (code := _code(data)) not in (0, _ENOENT):
-                        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+                if (answer := _attributes_of(answered, data)) is None:
                     return
-                yield data[_NFNETLINK_BYTES:]
+                yield answer
 
     async def change(self, family: str, changes: Sequence[Change]) -> int:
         """Change connections. Return how many there were; those that are gone do not count.
@@ -229,6 +223,31 @@ class NetfilterSocket:
         # A dump of thousands of elements must not keep all others waiting.
         await asyncio.sleep(0)
         return messages
+
+
+class NetfilterClient:
+    """Asks this network namespace's netfilter, by a socket of its own. Use ``open``."""
+
+    def __init__(self, netfilter: NetfilterSocket) -> None:
+        self._netfilter = netfilter
+
+    @classmethod
+    def open(cls) -> Self:
+        """Open the socket, in the running event loop. Raises OSError."""
+        return cls(NetfilterSocket.open())
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._netfilter.close()
+
+
+def _attributes_of(answered: int, data: bytes) -> bytes | None:
+    """Return the attributes of an answer, or None at the end of all. Raises KernelError if the kernel refuses."""
+    if answered not in (_ERROR, _DONE):
+        return data[_NFNETLINK_BYTES:]
+    if (code := _code(data)) not in (0, _ENOENT):
+        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+    return None
 
 
 def _opened() -> socket.socket:

@@ -6,11 +6,11 @@ Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, states as in n
 import socket
 import struct
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple
 
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.conntrack import question
-from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
+from kube_nftlb.netfilter.netlink import Change, NetfilterClient
 
 Family = Literal["ip", "ip6"]
 Endpoint = tuple[bytes, int]
@@ -44,20 +44,8 @@ class TcpConnection(NamedTuple):
     key: bytes
 
 
-class TcpConnections:
+class TcpConnections(NetfilterClient):
     """This network namespace's connections. Use ``TcpConnections.open``."""
-
-    def __init__(self, netfilter: NetfilterSocket) -> None:
-        self._netfilter = netfilter
-
-    @classmethod
-    def open(cls) -> Self:
-        """Open the socket, in the running event loop."""
-        return cls(NetfilterSocket.open())
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._netfilter.close()
 
     async def others(
         self, family: Family, kept: Mapping[Endpoint, frozenset[Endpoint]], limit: int
