@@ -10,27 +10,22 @@ from typing import Final
 
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import NetfilterClient
+from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS, TRANSLATED
 
 Address = tuple[str, int]
 """The IP and port of a backend; port 0 stands for all ports."""
 
-_TUPLE_REPLY, _STATUS, _PROTOCOL_INFO, _FILTER, _STATUS_MASK = 2, 3, 4, 25, 26
+_TUPLE_REPLY, _PROTOCOL_INFO, _FILTER = 2, 4, 25
 _TUPLE_IP, _TUPLE_PROTOCOL, _PROTOCOL_NUMBER, _PROTOCOL_FROM_PORT = 1, 2, 1, 2
 _FROM_ADDRESS = {"ip": 1, "ip6": 3}
 _INFO_TCP, _TCP_STATE = 1, 1
 _FILTER_REPLY_FLAGS, _FLAG_FROM_ADDRESS = 2, 1 << 0
-_STATUS_DESTINATION_TRANSLATED = 1 << 5
-_NUMBER = struct.Struct(">I")
 _TCP_OPEN: Final = range(1, 7)
 """The states SYN_SENT, SYN_RECV, ESTABLISHED, FIN_WAIT, CLOSE_WAIT and LAST_ACK (nf_conntrack_tcp.h)."""
 _ASKED_ONE_BY_ONE_MAX = 8
 """For more backends the whole table is read once; for fewer the kernel picks out what concerns each."""
 
 _AT_ONCE = 500
-
-_TRANSLATED = netlink.attribute(_STATUS, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)) + netlink.attribute(
-    _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
-)
 
 
 class ConnectionCounter(NetfilterClient):
@@ -61,9 +56,9 @@ class ConnectionCounter(NetfilterClient):
 
 def _questions(family: str, ips: set[bytes]) -> Iterable[bytes]:
     if family == "ip" and len(ips) <= _ASKED_ONE_BY_ONE_MAX:
-        return [_from(ip) + _TRANSLATED for ip in sorted(ips)]
+        return [_from(ip) + TRANSLATED for ip in sorted(ips)]
     # The kernel cannot filter by IPv6 addresses.
-    return [_TRANSLATED] if ips else []
+    return [TRANSLATED] if ips else []
 
 
 def _from(ip: bytes) -> bytes:
@@ -76,7 +71,7 @@ def _from(ip: bytes) -> bytes:
 def _counts(family: str, answer: bytes, wanted: Collection[tuple[bytes, int]]) -> tuple[bytes, int] | None:
     """Return the backend for which an entry counts, or None. An old kernel may ignore the filter."""
     told = dict(netlink.attributes(answer))
-    if not int.from_bytes(told.get(_STATUS, b""), "big") & _STATUS_DESTINATION_TRANSLATED:
+    if not int.from_bytes(told.get(STATUS, b""), "big") & DESTINATION_TRANSLATED:
         return None
     reply = told.get(_TUPLE_REPLY, b"")
     ip = netlink.find(reply, _TUPLE_IP, _FROM_ADDRESS[family])

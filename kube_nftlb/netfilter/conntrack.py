@@ -14,14 +14,14 @@ from typing import Final, NamedTuple, Protocol, Self
 from kube_nftlb import metrics
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
+from kube_nftlb.netfilter.translated import STATUS, TRANSLATED, UNTRANSLATED
 
-_TUPLE_ORIGINAL, _TUPLE_REPLY, _MARK, _ZONE, _MARK_MASK, _FILTER, _STATUS_MASK = 1, 2, 8, 18, 21, 25, 26
-_STATUS = 3
+_TUPLE_ORIGINAL, _TUPLE_REPLY, _MARK, _ZONE, _MARK_MASK, _FILTER = 1, 2, 8, 18, 21, 25
 _TUPLE_IP, _TUPLE_PROTOCOL = 1, 2
 _PROTOCOL_NUMBER, _PROTOCOL_FROM_PORT, _PROTOCOL_TO_PORT = 1, 2, 3
 _FILTER_ORIGINAL_FLAGS = 1
 _FLAG_TO_ADDRESS, _FLAG_PROTOCOL, _FLAG_TO_PORT = 1 << 1, 1 << 3, 1 << 5
-_STATUS_REPLIED, _STATUS_DESTINATION_TRANSLATED = 1 << 1, 1 << 5
+_STATUS_REPLIED = 1 << 1
 
 _FROM_ADDRESS = {"ip": 1, "ip6": 3}
 _TO_ADDRESS = {"ip": 2, "ip6": 4}
@@ -119,28 +119,22 @@ class Conntrack:
 
     async def forget_flows(self, to: Collection[Destination], kept: Collection[tuple[bytes, int]]) -> int:
         """See ``Connections.forget_flows``."""
-        translated = netlink.attribute(_STATUS, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)) + netlink.attribute(
-            _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
-        )
         ips = {_packed(each.ip) for each in to}
 
         def stale(each: Connection) -> bool:
             answerers = ((each.answerer, each.answerer_port), (each.answerer, 0))
             return each.answerer not in ips and not any(answerer in kept for answerer in answerers)
 
-        return _counted("BackendGone", await self._change(to, stale, _forgotten, translated))
+        return _counted("BackendGone", await self._change(to, stale, _forgotten, TRANSLATED))
 
     async def forget_untranslated(self, to: Collection[Destination]) -> int:
         """See ``Connections.forget_untranslated``."""
         ips = {_packed(each.ip) for each in to}
-        untranslated = netlink.attribute(_STATUS, _NUMBER.pack(0)) + netlink.attribute(
-            _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
-        )
 
         def lost(each: Connection) -> bool:
             return each.answerer in ips and (each.protocol == socket.IPPROTO_UDP or not each.replied)
 
-        return _counted("Untranslated", await self._change(to, lost, _forgotten, untranslated))
+        return _counted("Untranslated", await self._change(to, lost, _forgotten, UNTRANSLATED))
 
     async def _change(
         self,
@@ -207,7 +201,7 @@ def _connection(family: str, answer: bytes) -> Connection | None:
     if (zone := told.get(_ZONE)) is not None:
         key += netlink.attribute(_ZONE, zone)
     mark = int.from_bytes(told.get(_MARK, b""), "big")
-    replied = bool(int.from_bytes(told.get(_STATUS, b""), "big") & _STATUS_REPLIED)
+    replied = bool(int.from_bytes(told.get(STATUS, b""), "big") & _STATUS_REPLIED)
     to_port, from_port = int.from_bytes(port, "big"), int.from_bytes(answerer_port, "big")
     return Connection(ip, protocol[0], to_port, answerer, from_port, mark, replied, key)
 

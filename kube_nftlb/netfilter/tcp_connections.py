@@ -4,32 +4,26 @@ Attributes are named as in linux/netfilter/nfnetlink_conntrack.h, states as in n
 """
 
 import socket
-import struct
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.conntrack import question
 from kube_nftlb.netfilter.netlink import Change, NetfilterClient
+from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS, TRANSLATED
 
 Family = Literal["ip", "ip6"]
 Endpoint = tuple[bytes, int]
 """An address as the kernel has it, and a port; where that is said, port 0 stands for all."""
 
-_TUPLE_ORIGINAL, _TUPLE_REPLY, _STATUS, _PROTOCOL_INFO, _ID, _ZONE, _STATUS_MASK = 1, 2, 3, 4, 12, 18, 26
+_TUPLE_ORIGINAL, _TUPLE_REPLY, _PROTOCOL_INFO, _ID, _ZONE = 1, 2, 4, 12, 18
 _TUPLE_IP, _TUPLE_PROTOCOL = 1, 2
 _PROTOCOL_NUMBER, _FROM_PORT, _TO_PORT = 1, 2, 3
 _INFO_TCP, _TCP_STATE = 1, 1
-_STATUS_DESTINATION_TRANSLATED = 1 << 5
 _FROM_ADDRESS = {"ip": 1, "ip6": 3}
 _TO_ADDRESS = {"ip": 2, "ip6": 4}
-_NUMBER = struct.Struct(">I")
 _OPEN: Final = frozenset(bytes((state,)) for state in range(2, 7))
 """The states SYN_RECV, ESTABLISHED, FIN_WAIT, CLOSE_WAIT and LAST_ACK: the client may be connected."""
-
-_TRANSLATED = netlink.attribute(_STATUS, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)) + netlink.attribute(
-    _STATUS_MASK, _NUMBER.pack(_STATUS_DESTINATION_TRANSLATED)
-)
 
 
 class TcpConnection(NamedTuple):
@@ -54,7 +48,7 @@ class TcpConnections(NetfilterClient):
 
         Port 0 of a server, and of a kept endpoint, stands for all. Raises KernelError.
         """
-        asked = question(family, {(ip, socket.IPPROTO_TCP, port) for ip, port in kept}, _TRANSLATED)
+        asked = question(family, {(ip, socket.IPPROTO_TCP, port) for ip, port in kept}, TRANSLATED)
         found: list[TcpConnection] = []
         async for answer in self._netfilter.dump(family, netlink.GET_CONNECTIONS, asked):
             # All answers must be read, also those above the limit.
@@ -79,9 +73,9 @@ def _other(family: Family, answer: bytes, kept: Mapping[Endpoint, frozenset[Endp
     asked = told.get(_TUPLE_ORIGINAL, b"")
     client = _endpoint(answer, _TUPLE_ORIGINAL, _FROM_ADDRESS[family], _FROM_PORT)
     answerer = _endpoint(answer, _TUPLE_REPLY, _FROM_ADDRESS[family], _FROM_PORT)
-    status = int.from_bytes(told.get(_STATUS, b""), "big")
+    status = int.from_bytes(told.get(STATUS, b""), "big")
     protocol = netlink.find(asked, _TUPLE_PROTOCOL, _PROTOCOL_NUMBER)
-    if not (client and answerer and status & _STATUS_DESTINATION_TRANSLATED):
+    if not (client and answerer and status & DESTINATION_TRANSLATED):
         return None
     if protocol != bytes((socket.IPPROTO_TCP,)) or not endpoints.isdisjoint((answerer, (answerer[0], 0))):
         return None

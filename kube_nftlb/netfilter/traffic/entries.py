@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS
 
-STATUS: Final = 3
-DESTINATION_TRANSLATED: Final = 1 << 5
-"""IPS_DST_NAT (nf_conntrack_common.h)."""
 NEW: Final = 1 << 8 | 0
 """The type of an event of a new connection, and of an entry in a dump."""
 ENDED: Final = 1 << 8 | 2

@@ -10,7 +10,8 @@ from typing import Final, Self
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.traffic.entries import DESTINATION_TRANSLATED, STATUS, messages
+from kube_nftlb.netfilter.traffic.entries import messages
+from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS, TRANSLATED
 
 _GROUPS: Final = (1, 3)
 """NFNLGRP_CONNTRACK_NEW and NFNLGRP_CONNTRACK_DESTROY (nfnetlink.h)."""
@@ -91,16 +92,13 @@ class Events:
 
 def table() -> Iterator[bytes]:
     """Yield the table of translated connections, both families, in datagrams. Raises KernelError."""
-    mask = struct.pack(">I", DESTINATION_TRANSLATED)
-    # CTA_STATUS with CTA_STATUS_MASK: an older kernel ignores them, and tells all.
-    question = netlink.attribute(STATUS, mask) + netlink.attribute(26, mask)
     try:
         with socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER
         ) as opened:
             opened.settimeout(_TIMEOUT_S)
             opened.bind((0, 0))
-            opened.sendall(netlink.dump_request(netlink.GET_CONNECTIONS, question))
+            opened.sendall(netlink.dump_request(netlink.GET_CONNECTIONS, TRANSLATED))
             while True:
                 data = opened.recv(_READ_BYTES)
                 yield data
