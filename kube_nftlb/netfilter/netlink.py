@@ -26,6 +26,7 @@ GET_CONNECTIONS = _CONNTRACK | 1
 DELETE_CONNECTION = _CONNTRACK | 2
 
 FAMILIES = {"all": 0, "inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
+FAMILY_NAMES = {number: family for family, number in FAMILIES.items()}
 
 NETLINK_NETFILTER = 12
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
@@ -71,6 +72,17 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         if length < _ATTRIBUTE.size:
             return
         yield kind & _ATTRIBUTE_TYPE_MASK, data[position + _ATTRIBUTE.size : position + length]
+        position += (length + 3) & ~3
+
+
+def messages(data: bytes, kind: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the family's number and the attributes of each message of a type in a datagram."""
+    position = 0
+    while position + _HEADER.size <= len(data):
+        length, each = struct.unpack_from("=IH", data, position)
+        length = max(length, _HEADER.size)
+        if each == kind:
+            yield data[position + _MESSAGE.size], data[position + _HEADER.size : position + length]
         position += (length + 3) & ~3
 
 

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, Self
 
@@ -14,7 +14,6 @@ from kube_nftlb.netfilter import netlink
 _GROUP_NFTABLES: Final = 7
 _NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
 _PROGRAM: Final = 3  # NFTA_GEN_PROC_NAME
-_HEADERS: Final = 20  # of a netlink message, and of the nfnetlink message in it
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _SO_ATTACH_FILTER: Final = 26
 _SO_RCVBUFFORCE: Final = 33
@@ -23,14 +22,6 @@ _DATAGRAM: Final = 1 << 16
 
 LOST: Final = "unknown"
 """Stands for the programs of transactions that the kernel could not tell of."""
-
-# Classic BPF: keep messages of one type, as a transaction may also tell of hundreds of thousands of elements.
-_FILTER: Final = (
-    (0x28, 0, 0, 4),  # load the type
-    (0x15, 0, 1, socket.htons(_NEW_GENERATION)),
-    (0x06, 0, 0, 0xFFFFFFFF),
-    (0x06, 0, 0, 0),
-)
 
 
 class Notifications:
@@ -44,52 +35,64 @@ class Notifications:
     @classmethod
     def open(cls, *ours: str) -> Self:
         """Subscribe; ``ours`` are names of programs that may, besides this one. Raises OSError."""
-        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
-        opened.setblocking(False)
-        instructions = b"".join(struct.pack("=HBBI", *each) for each in _FILTER)
-        program = ctypes.create_string_buffer(instructions)
-        opened.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_FILTER), ctypes.addressof(program))
-        )
-        try:
-            opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
-        except PermissionError:
-            # What does not fit counts as doubt.
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        opened.bind((0, 0))
-        opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _GROUP_NFTABLES)
-        return cls(opened, (own_name(), *ours))
+        return cls(subscribed(_NEW_GENERATION), (own_name(), *ours))
 
     def others(self) -> set[str]:
         """Return the names of other programs that have changed nftables since the last call."""
         found: set[str] = set()
-        while True:
-            try:
-                data = self.socket.recv(_DATAGRAM)
-            except BlockingIOError:
-                return found
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                found.add(LOST)
-                continue
-            found |= {name for name in programs(data) if name not in self._ours}
+        for data in waiting(self.socket):
+            found |= {name for name in programs(data) if name not in self._ours} if data is not None else {LOST}
+        return found
 
     def close(self) -> None:
         """Close the socket."""
         self.socket.close()
 
 
+def subscribed(kind: int) -> socket.socket:
+    """Return a socket to which the kernel sends what changes in this network namespace's nftables.
+
+    ``kind`` is the type of message to keep, as a transaction may also tell of hundreds of thousands of elements.
+    Raises OSError.
+    """
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
+    opened.setblocking(False)
+    # Classic BPF.
+    of_kind = (
+        (0x28, 0, 0, 4),  # load the type
+        (0x15, 0, 1, socket.htons(kind)),
+        (0x06, 0, 0, 0xFFFFFFFF),
+        (0x06, 0, 0, 0),
+    )
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in of_kind))
+    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(of_kind), ctypes.addressof(program)))
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+    except PermissionError:
+        # What does not fit counts as doubt.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+    opened.bind((0, 0))
+    opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _GROUP_NFTABLES)
+    return opened
+
+
+def waiting(opened: socket.socket) -> Iterator[bytes | None]:
+    """Yield the datagrams that wait in a socket; None where the kernel had no room for one."""
+    while True:
+        try:
+            yield opened.recv(_DATAGRAM)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            yield None
+
+
 def programs(data: bytes) -> list[str]:
     """Return the programs of the transactions that a datagram of notifications tells of."""
-    found = []
-    position = 0
-    while position + _HEADERS <= len(data):
-        length, kind = struct.unpack_from("=IH", data, position)
-        if kind == _NEW_GENERATION:
-            found.append(netlink.name(netlink.find(data[position + _HEADERS : position + length], _PROGRAM)))
-        position += max(length + 3 & ~3, _HEADERS)
-    return found
+    told = netlink.messages(data, _NEW_GENERATION)
+    return [netlink.name(netlink.find(attributes, _PROGRAM)) for _, attributes in told]
 
 
 def own_name() -> str:

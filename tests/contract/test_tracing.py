@@ -142,3 +142,18 @@ async def test_rules_are_read_with_what_they_look_up(scheduling: None) -> None: 
     assert known.looks_up("known")
     told = [each for rule in choices for each in rule.expressions if each.startswith(("numgen", "hash"))]
     assert told == ["numgen 1", "numgen 0", "hash 0", "hash 1"]
+
+
+async def test_rules_that_were_removed_are_known_too(scheduling: None) -> None:  # noqa: ARG001 - by name
+    netfilter = NetfilterSocket.open()
+    chain = rules.Chain("ip", "read", "one")
+    removed = rules.RemovedRules.open()
+    present = await rules.read(netfilter, [chain])
+    netfilter.close()
+    assert len(present) == 5
+    assert removed.read() == {}
+    change = ["nft", "flush chain ip read one; add rule ip read one drop"]
+    await asyncio.to_thread(subprocess.run, change, check=True)
+    told = removed.read()
+    removed.close()
+    assert told == present

@@ -1,6 +1,7 @@
 """Trace a flow in this network namespace, and tell what happened to its connections."""
 
 import asyncio
+import contextlib
 import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.netfilter.tracing import replies, rules
 from kube_nftlb.netfilter.tracing.events import Event
 from kube_nftlb.netfilter.tracing.packets import Packet, Packets
-from kube_nftlb.netfilter.tracing.rules import Chain, Rule
+from kube_nftlb.netfilter.tracing.rules import Chain, RemovedRules, Rule
 from kube_nftlb.netfilter.tracing.table import Flow
 from kube_nftlb.netfilter.tracing.tracer import PROGRAM, Tracer, tracing
 from kube_nftlb.nftlb import layout as nftlb_layout
@@ -50,17 +51,17 @@ async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable
     """
     # The agent knows this program by its name: the table of a trace is no change of its rules.
     set_own_name(PROGRAM)
-    netfilter = NetfilterSocket.open()
-    try:
+    with contextlib.closing(NetfilterSocket.open()) as netfilter, contextlib.closing(RemovedRules.open()) as removed:
         async with tracing(flow) as tracer:
             ready()
             packet, sent = await _packet(tracer, flow, seconds, probe)
-            traced = await _told(netfilter, flow, packet) if packet is not None else _unseen(flow, seconds, sent)
+            if packet is not None:
+                traced = await _told(netfilter, removed, flow, packet)
+            else:
+                traced = _unseen(flow, seconds, sent)
             if sent is not None:
                 traced.passage.step("probe", sent)
             return traced
-    finally:
-        netfilter.close()
 
 
 async def _packet(tracer: Tracer, flow: Flow, seconds: float, probe: Probe | None) -> tuple[Packet | None, str | None]:
@@ -89,9 +90,11 @@ async def _first_of_connection(tracer: Tracer, packets: Packets, seconds: float)
     return None
 
 
-async def _told(netfilter: NetfilterSocket, flow: Flow, packet: Packet) -> Traced:
+async def _told(netfilter: NetfilterSocket, removed: RemovedRules, flow: Flow, packet: Packet) -> Traced:
     chains = {rules.chain_of(event) for event in packet.events if event.table in _OURS}
-    known = await rules.read(netfilter, sorted(chains))
+    present = await rules.read(netfilter, sorted(chains))
+    # Afterwards: a rule that was not there any more has been told of by now. A table gives no handle twice.
+    known = removed.read() | present
     made = interpret.passage(packet, known, flow.protocol, await farm_of(netfilter, flow))
     if packet.opens and made.outcome is not None and made.outcome.verdict in ("Served", "NotServed"):
         reply = await replies.wait_for_reply(netfilter, flow, packet.addresses.source_port, _REPLY_S)

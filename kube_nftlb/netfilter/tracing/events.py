@@ -1,7 +1,6 @@
 """What the kernel tells of a traced packet, parsed (NFTA_TRACE_* in linux/netfilter/nf_tables.h). No I/O."""
 
 import ipaddress
-import struct
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
@@ -9,12 +8,9 @@ from kube_nftlb.netfilter import netlink
 
 NEW_TRACE: Final = 10 << 8 | 17
 """NFNL_SUBSYS_NFTABLES, NFT_MSG_TRACE."""
-_HEADERS: Final = 20
-"""Of a netlink message, and of the nfnetlink message in it."""
 
 _TABLE, _CHAIN, _RULE, _TYPE, _VERDICT, _ID, _NETWORK, _TRANSPORT, _POLICY = 1, 2, 3, 4, 5, 6, 8, 9, 16
 _VERDICT_CODE, _VERDICT_CHAIN = 1, 2
-_FAMILIES: Final = {number: family for family, number in netlink.FAMILIES.items()}
 
 Kind = Literal["policy", "return", "rule"]
 _KINDS: Final[dict[int, Kind]] = {1: "policy", 2: "return", 3: "rule"}
@@ -65,13 +61,8 @@ class Event(NamedTuple):
 
 def parse(data: bytes) -> Iterator[Event]:
     """Yield the events in a datagram; messages of other types are skipped."""
-    position = 0
-    while position + _HEADERS <= len(data):
-        length, kind = struct.unpack_from("=IH", data, position)
-        length = max(length, _HEADERS)
-        if kind == NEW_TRACE:
-            yield _event(data[position + 16], data[position + _HEADERS : position + length])
-        position += (length + 3) & ~3
+    for family, attributes in netlink.messages(data, NEW_TRACE):
+        yield _event(family, attributes)
 
 
 def _event(family: int, attributes: bytes) -> Event:
@@ -80,7 +71,7 @@ def _event(family: int, attributes: bytes) -> Event:
     verdict, to = _verdict(told, kind)
     return Event(
         _number(told.get(_ID)),
-        _FAMILIES.get(family, str(family)),
+        netlink.FAMILY_NAMES.get(family, str(family)),
         netlink.name(told.get(_TABLE)),
         netlink.name(told.get(_CHAIN)),
         kind,
