@@ -26,23 +26,6 @@ ConditionReason = Literal[
 GateReason = Literal["AllNodes", "NotServed", "Pending"]
 """Reasons of the readiness gate of Pods."""
 
-NodeReason = Literal[
-    "AgentReady",
-    "NftlbUnreachable",
-    "Reachable",
-    "Unreachable",
-    "InSync",
-    "Pending",
-    "FarmsFailed",
-    "NoKubeProxy",
-    "KubeProxyRuns",
-    "KubeProxyRulesPending",
-    "KubeProxyRulesLeft",
-    "KubeProxyRulesReturned",
-    "KubeProxyUnknown",
-]
-"""Reasons of conditions of NftlbNodes."""
-
 KubeProxyReason = Literal[
     "NoKubeProxy",
     "KubeProxyRuns",
@@ -51,7 +34,13 @@ KubeProxyReason = Literal[
     "KubeProxyRulesReturned",
     "KubeProxyUnknown",
 ]
-"""Those of the condition KubeProxyGone."""
+"""Reasons of the condition KubeProxyGone of NftlbNodes."""
+
+NodeReason = (
+    Literal["AgentReady", "NftlbUnreachable", "Reachable", "Unreachable", "InSync", "Pending", "FarmsFailed"]
+    | KubeProxyReason
+)
+"""Reasons of conditions of NftlbNodes."""
 
 FailureReason = Literal[
     "Invalid",

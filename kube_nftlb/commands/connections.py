@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kube_nftlb import errors
+from kube_nftlb import addresses, errors
 from kube_nftlb.kube.resources import JsonObject
 
 _NUMBER: Final = 20
@@ -25,7 +25,7 @@ class Target(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.protocol} {f'[{self.ip}]' if ':' in self.ip else self.ip}:{self.port}"
+        return f"{self.protocol} {addresses.with_port(self.ip, self.port)}"
 
 
 class Tried(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from kube_nftlb import addresses
 from kube_nftlb.netfilter.connection_count import ConnectionCounter
 
 VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
@@ -33,7 +34,7 @@ def connection(
     family: str, sport: int, backend: str = "", *, state: str = "ESTABLISHED", protocol: str = "tcp"
 ) -> None:
     """A connection to a VIP, or with a backend translated to its port 8080."""
-    target = f"[{backend}]:8080" if ":" in backend else f"{backend}:8080"
+    target = addresses.with_port(backend, 8080)
     arguments = [
         *("-p", protocol, "-s", CLIENT[family], "-d", VIP[family], "--sport", str(sport), "--dport", "80", "-t", "300"),
         *(("--dst-nat", target) if backend else ()),

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from kube_nftlb import addresses
 from kube_nftlb.netfilter.tcp_connections import Endpoint, Family, TcpConnections
 
 VIP: dict[Family, str] = {"ip": "10.96.0.10", "ip6": "fd00:96::a"}
@@ -23,7 +24,7 @@ def packed(ip: str) -> bytes:
 def connect(family: Family, sport: int, to: str, pod: str, *more: str, protocol: str = "tcp", port: int = 80) -> None:
     """A connection that is translated to a pod, at port 8080; untranslated where that is empty."""
     state = ("--state", "ESTABLISHED") if protocol == "tcp" and "--state" not in more else ()
-    target = f"[{pod}]:8080" if family == "ip6" else f"{pod}:8080"
+    target = addresses.with_port(pod, 8080)
     subprocess.run(
         [
             *("conntrack", "-I", "-p", protocol, "-s", CLIENT[family], "-d", to, "--sport", str(sport)),

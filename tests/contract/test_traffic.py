@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kube_nftlb import addresses
 from kube_nftlb.netfilter.traffic import report
 from kube_nftlb.netfilter.traffic.entries import ENDED, NEW, Flow, entry, messages, unpacked
 from kube_nftlb.netfilter.traffic.report import Report
@@ -23,7 +24,7 @@ def conntrack(*arguments: str) -> None:
 
 
 def connect(family: str, port: int, *, translated: bool = True, protocol: str = "tcp") -> None:
-    pod = f"[{POD[family]}]:8080" if family == "ipv6" else f"{POD[family]}:8080"
+    pod = addresses.with_port(POD[family], 8080)
     given = (
         "-p",
         protocol,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb import addresses
 from lab.addresses import CLIENT
 from tests.builders.manifests import policy, service
 from tests.engine import ENGINE
@@ -35,7 +36,7 @@ class Tracer:
         self.cluster, self.client, self.node = cluster, client, cluster.nodes[0]
 
     def ask(self, ip: str, *options: str, port: int = 80, client: str = "") -> dict[str, Any]:
-        to = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        to = addresses.with_port(ip, port)
         done = self.cluster.lab.exec(self.node, *COMMAND, client or self.client, to, "-o", "json", *options)
         assert done.stdout, done.stderr
         return dict(json.loads(done.stdout))

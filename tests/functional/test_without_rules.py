@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import NamedTuple
 
 import pytest
 
+from kube_nftlb import addresses
 from tests.builders.manifests import service
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
 
@@ -71,7 +71,7 @@ def asking(cluster: Cluster, ways: list[Way]) -> Iterator[dict[Way, subprocess.P
 
 
 def waits(cluster: Cluster, way: Way) -> bool:
-    host = f"[{way.host}]" if ip_address(way.host).version == 6 else way.host
+    host = addresses.bracketed(way.host)
     found = cluster.lab.exec(way.where, "ss", "-Htn", "state", "syn-sent", "dst", f"{host}:{way.tcp}")
     return bool(found.stdout.strip())
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from pyroute2 import AsyncIPRoute
 
-from kube_nftlb import errors
+from kube_nftlb import addresses, errors
 from kube_nftlb.kube import resources
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import JsonObject
@@ -91,7 +91,7 @@ class Provider:
     async def _is_healthy(self, node: str, port: int | None) -> bool:
         if port is None:
             return True
-        host = f"[{node}]" if ":" in node else node
+        host = addresses.bracketed(node)
         try:
             async with self._http.get(f"http://{host}:{port}/healthz") as answer:
                 return answer.status == 200

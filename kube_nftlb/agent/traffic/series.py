@@ -5,13 +5,13 @@ from typing import Final, NamedTuple, Protocol
 
 from prometheus_client import Counter, Gauge
 
-from kube_nftlb import metrics
+from kube_nftlb import addresses, metrics
 from kube_nftlb.agent.traffic.by_farm import Backend, FarmCounts, by_farm
 from kube_nftlb.agent.traffic.places import Places
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.traffic.report import Report, shares, written
+from kube_nftlb.netfilter.traffic.report import Report, shares
 from kube_nftlb.netfilter.traffic.tally import Counts
 from kube_nftlb.settings import TrafficSettings
 
@@ -118,7 +118,10 @@ class TrafficSeries:
             # Backends that are gone have connections for a while, and keep their names.
             old = backends.names
             backends.names = {
-                address: there.get(address) or there.get((address[0], 0)) or old.get(address) or written(*address)
+                address: there.get(address)
+                or there.get((address[0], 0))
+                or old.get(address)
+                or addresses.with_port(*address)
                 for address in counts.keys() | there.keys()
             }
         return ((backends.names[address], each) for address, each in counts.items())

@@ -1,19 +1,17 @@
 """Follow the reports of nodes about their traffic: a process for each, which counts as long as this one reads."""
 
 import asyncio
-from asyncio.subprocess import Process
 from typing import Final
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster.on_nodes import OnNodes
-from kube_nftlb.netfilter.traffic import report
+from kube_nftlb.netfilter.traffic.process import counting_process
 from kube_nftlb.netfilter.traffic.report import Report
 
 _EVERY_S: Final = 2
 _ONE_RUN_S: Final = 60
 """How long a count lasts at most: one whose end nobody could tell it ends by itself."""
 _RETRY_S: Final = 5.0
-_TOLD_MAX: Final = 300
 
 
 class NodeReports:
@@ -38,34 +36,16 @@ class NodeReports:
 
     async def _run(self, node: str) -> None:
         command = ("kube-nftlb", "node-traffic", "--every", str(_EVERY_S), "--seconds", str(_ONE_RUN_S))
-        process = await asyncio.create_subprocess_exec(
-            *self._on_nodes.prefix(node, stdin=True),
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=report.LINE_MAX,
-        )
-        try:
-            await self._read(node, process)
-        finally:
-            if process.stdin is not None:
-                # It ends with its standard input, also where it is not our own child.
-                process.stdin.close()
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-    async def _read(self, node: str, process: Process) -> None:
-        has_reported = False
-        while process.stdout is not None and (line := await process.stdout.readline()):
-            has_reported = True
-            self.reports[node] = report.decode(line)
-            self.problems.pop(node, None)
-            self.changed.set()
-        _, told = await process.communicate()
-        if process.returncode:
-            self._failed(node, " ".join(told.decode(errors="replace").split())[-_TOLD_MAX:])
+        async with counting_process((*self._on_nodes.prefix(node, stdin=True), *command)) as process:
+            has_reported = False
+            async for each in process.reports():
+                has_reported = True
+                self.reports[node] = each
+                self.problems.pop(node, None)
+                self.changed.set()
+            status, error = await process.outcome()
+        if status:
+            self._failed(node, error)
         elif not has_reported:
             self._failed(node, "it ended without a report: does the command pass on standard input?")
 

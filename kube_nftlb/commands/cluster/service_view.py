@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from kube_nftlb import names
+from kube_nftlb import addresses, names
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.endpoints.selection import priority_in_use
 from kube_nftlb.agent.model import NodeFarm
@@ -152,8 +152,7 @@ def _used(here: NodeFarm, node: str) -> Iterator[BackendView]:
 
 
 def _backend_view(backend: Backend, gets: str) -> BackendView:
-    ip = f"[{backend.ip}]" if ":" in backend.ip and backend.port else backend.ip
-    address = f"{ip}:{backend.port}" if backend.port else ip
+    address = addresses.with_port(backend.ip, backend.port) if backend.port else backend.ip
     return BackendView(backend.name, address, backend.node_name or "", backend.weight, gets)
 
 
@@ -186,8 +185,7 @@ def _address(
     address: Address, farm: Farm, sample: NodeFarm | None, policies: Mapping[str, JsonObject], losses: FarmLosses
 ) -> AddressView:
     ports = address.ports or "all ports"
-    ip = f"[{address.ip}]" if ":" in address.ip else address.ip
-    shown = f"{ip or 'every node'}:{ports}/{farm.spec.protocol}"
+    shown = f"{addresses.with_port(address.ip or 'every node', ports)}/{farm.spec.protocol}"
     lost = losses.of_address(address)
     if lost.everything:
         return AddressView(shown, address.type, "", "", lost.told)

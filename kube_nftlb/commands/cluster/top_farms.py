@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.filesize import decimal
 
+from kube_nftlb import addresses
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.traffic.by_farm import Backend, by_farm
 from kube_nftlb.api.conflicts import Conflicts, FarmKey
@@ -13,7 +14,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener, node_ports
 from kube_nftlb.commands.cluster.options import By
 from kube_nftlb.kube.resources import JsonObject
-from kube_nftlb.netfilter.traffic.report import Report, written
+from kube_nftlb.netfilter.traffic.report import Report
 from kube_nftlb.netfilter.traffic.tally import Counts
 
 _NODES_NAMED_MAX: Final = 3
@@ -96,7 +97,7 @@ class Farms:
         for each in (raw.get("spec") or {}).get("backends") or ():
             if each.get("ip") == backend[0] and each.get("port") in (None, backend[1]):
                 return str(each.get("name"))
-        return written(*backend)
+        return addresses.with_port(*backend)
 
 
 def rows(reports: Mapping[str, Report], farms: Farms, namespace: str | None, by: By) -> list[Row]:

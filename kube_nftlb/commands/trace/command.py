@@ -56,7 +56,7 @@ async def _run(question: Question) -> int:
             return await _here(question, flow, question.node or client.node)
         if not (node := question.node or client.node):
             raise errors.UsageError(f"{client.ip} is no node's or pod's address: say with --node where it connects")
-        there = await objects.addresses(kube, node)
+        there = await objects.node_addresses(kube, node)
         if question.dry_run:
             made = forecast.forecast(flow, question.protocol, await objects.gathered(kube, node, flow))
             return _print(question, on_node.Traced(made), node)

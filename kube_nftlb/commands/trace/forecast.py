@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kube_nftlb import addresses
 from kube_nftlb.agent.informers import parse, parsed_slice
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts, gather
@@ -18,7 +19,7 @@ from kube_nftlb.api.listeners import Listener
 from kube_nftlb.api.policy import PolicySpec, address_range
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.commands.trace import outcomes
-from kube_nftlb.commands.trace.passage import Outcome, Passage, endpoint
+from kube_nftlb.commands.trace.passage import Outcome, Passage
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter.tracing.table import Flow
@@ -45,7 +46,7 @@ def forecast(flow: Flow, protocol: Protocol, objects: Objects) -> Passage:
     node = CoreNode.model_validate(objects.node)
     facts = gather(node.metadata.name, node)
     listener = Listener(flow.ip, protocol, flow.port)
-    made = Passage(flow.client, endpoint(flow.ip, flow.port), flow.protocol)
+    made = Passage(flow.client, addresses.with_port(flow.ip, flow.port), flow.protocol)
     farm, losses = _owner(objects, listener, facts)
     for key, loss in losses.items():
         if farm is None or key != farm_key(farm):
@@ -169,7 +170,7 @@ def _endpoints(made: Passage, served: NodeFarm, listener: Listener, flow: Flow, 
         return outcomes.NODE_ITSELF
     made.step("choice", f"the scheduler: {spec.scheduler}, among {len(scheduled)}")
     for backend in scheduled:
-        made.step("backend", f"{endpoint(backend.ip, backend.port or flow.port)} ({backend.name})")
+        made.step("backend", f"{addresses.with_port(backend.ip, backend.port or flow.port)} ({backend.name})")
     made.step("source", _source(served, listener, flow.client, facts, inside=inside))
     return Outcome(
         "Served", "BackendChosen", f"sent to {'one of the backends' if len(scheduled) > 1 else 'the backend'}"

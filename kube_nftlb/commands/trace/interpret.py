@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from kube_nftlb import addresses
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.table import layout
 from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.agent_table import AgentTableReader
 from kube_nftlb.commands.trace.engine_rules import NftablesReader, NftlbReader
-from kube_nftlb.commands.trace.passage import Outcome, Passage, endpoint
+from kube_nftlb.commands.trace.passage import Outcome, Passage
 from kube_nftlb.netfilter.tracing import table
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
 from kube_nftlb.netfilter.tracing.packets import Packet
@@ -24,7 +25,11 @@ def passage(packet: Packet, rules: Rules, protocol: str = "TCP", farm: str = "")
     nftables has at the packet's destination, empty if there is none.
     """
     came = packet.addresses
-    made = Passage(endpoint(came.source, came.source_port), endpoint(came.destination, came.destination_port), protocol)
+    made = Passage(
+        addresses.with_port(came.source, came.source_port),
+        addresses.with_port(came.destination, came.destination_port),
+        protocol,
+    )
     ends = _Ends(made, came)
     agent, nftlb = AgentTableReader(made, rules), NftlbReader(made, rules)
     nftables = NftablesReader(made, rules, farm)
@@ -91,7 +96,7 @@ class _Ends:
         made, to = self._passage, self._last or self._translated
         moved = to is not None and to[2:] != self._came[2:]
         if to is not None and moved:
-            made.backend = endpoint(to.destination, to.destination_port)
+            made.backend = addresses.with_port(to.destination, to.destination_port)
             if to.destination == self._came.source:
                 made.step("hairpin", "the client is its own backend")
         if self._last is not None and moved:

@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from kubernetes.aio.config import ConfigException
 
-from kube_nftlb import errors, names
+from kube_nftlb import addresses, errors, names
 from kube_nftlb.agent.informers import parse, parsed_slice
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import ALL_PORTS, is_node_port, listeners_of
 from kube_nftlb.commands.trace.forecast import Objects
-from kube_nftlb.commands.trace.passage import Passage, endpoint, object_name
+from kube_nftlb.commands.trace.passage import Passage, object_name
 from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
@@ -80,7 +80,7 @@ async def _node_of(kube: Kube, ip: str) -> str:
     return ""
 
 
-async def addresses(kube: Kube, node: str) -> set[str]:
+async def node_addresses(kube: Kube, node: str) -> set[str]:
     """Return the addresses of a node. Raises UsageError if there is no such node."""
     try:
         found = await kube.get(NODES, node)
@@ -120,7 +120,7 @@ async def name(kube: Kube, made: Passage, flow: Flow) -> None:
         made.engine = made.engine or farm.spec.engine
         slices = [found for each in await _slices(kube, raw) if (found := parsed_slice(each)) is not None]
         for backend in resolved_spec(farm.spec, slices).backends:
-            if endpoint(backend.ip, backend.port or flow.port) == made.backend:
+            if addresses.with_port(backend.ip, backend.port or flow.port) == made.backend:
                 made.backend_name = backend.name
         return
 

@@ -6,12 +6,13 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from kube_nftlb import addresses
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.table import layout
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import Protocol
 from kube_nftlb.commands.trace import interpret
-from kube_nftlb.commands.trace.passage import Outcome, Passage, endpoint
+from kube_nftlb.commands.trace.passage import Outcome, Passage
 from kube_nftlb.netfilter import netlink, readback
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import messages
@@ -108,7 +109,7 @@ async def _told(netfilter: NetfilterSocket, removed: RemovedRules, flow: Flow, p
 
 
 def _unseen(flow: Flow, seconds: float, sent: str | None) -> Traced:
-    made = Passage(flow.client, endpoint(flow.ip, flow.port), flow.protocol)
+    made = Passage(flow.client, addresses.with_port(flow.ip, flow.port), flow.protocol)
     if sent is not None:
         text = "the probe did not come as far as the first rule: is there a route to the address?"
     else:

@@ -94,8 +94,3 @@ def object_name(farm: str) -> str:
     """Return the namespace and name of a farm by its name on a node (``names.node_farm_name``)."""
     found = _NAMESPACED.fullmatch(farm)
     return f"{found[1]}/{found[2]}" if found else f"default/{farm}"
-
-
-def endpoint(ip: str, port: int) -> str:
-    """Return an address with a port as people write it."""
-    return (f"[{ip}]" if ":" in ip else ip) + f":{port}"

@@ -81,11 +81,6 @@ def total(some: Iterable[Counts]) -> Counts:
     return Counts(*(sum(column) for column in zip(*some, strict=True)))
 
 
-def written(ip: str, port: int) -> str:
-    """Return an address and port as text."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
 def shares(counts: Mapping[_T, Counts]) -> dict[_T, float]:
     """Return how busy each is: its shares of all new connections, of all that are open, and of all bytes, added up."""
     whole = total(counts.values())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from kube_nftlb import addresses
 from kube_nftlb.api.base import Condition
 from kube_nftlb.api.conflicts import Conflict, Loss
 from kube_nftlb.api.farm import FarmStatus
@@ -115,7 +116,7 @@ def _shown(listener: Listener) -> str:
     ip, protocol, port = listener
     if is_node_port(listener):
         return f"node port {port}/{protocol}" if port else "all ports of the nodes"
-    shown = f"[{ip}]" if ":" in ip else ip
+    shown = addresses.bracketed(ip)
     return f"{shown}:{port}/{protocol}" if port else f"all of {shown}"
 
 
