@@ -36,10 +36,16 @@ KubeProxyReason = Literal[
 ]
 """Reasons of the condition KubeProxyGone of NftlbNodes."""
 
-NodeReason = (
-    Literal["AgentReady", "NftlbUnreachable", "Reachable", "Unreachable", "InSync", "Pending", "FarmsFailed"]
-    | KubeProxyReason
-)
+NodeReason = Literal[
+    "AgentReady",
+    "NftlbUnreachable",
+    "Reachable",
+    "Unreachable",
+    "InSync",
+    "Pending",
+    "FarmsFailed",
+    KubeProxyReason,
+]
 """Reasons of conditions of NftlbNodes."""
 
 FailureReason = Literal[
