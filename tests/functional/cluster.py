@@ -83,8 +83,8 @@ class Cluster:
         self.api.delete(kind, name, namespace)
 
     @contextlib.contextmanager
-    def namespace(self) -> Iterator[str]:
-        """A namespace for a test, deleted with its contents afterwards."""
+    def namespace(self, gone_within_s: float = 20) -> Iterator[str]:
+        """A namespace for a test, deleted with its contents afterwards, of which the farms must go in time."""
         name = f"test-{uuid.uuid4().hex[:8]}"
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A namespace admits no pods before it has its service account.
@@ -96,8 +96,10 @@ class Cluster:
             for kind in ("service", "farm", "deployment", "pod"):
                 self.api.delete_all(kind, name)
             self.delete("namespace", name)
-            eventually(lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone")
-            eventually(lambda: self.has_forgotten(f"{name}."), f"nftlb has forgotten the farms of {name}")
+            eventually(
+                lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone", gone_within_s
+            )
+            eventually(lambda: self.has_forgotten(f"{name}."), f"nftlb has forgotten those of {name}", gone_within_s)
 
     def reason(self, farm: str, namespace: str) -> str:
         """Return the ``reason`` in a farm's status, empty while there is none."""

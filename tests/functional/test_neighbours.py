@@ -125,7 +125,7 @@ def large_objects(namespace: str) -> Iterator[dict[str, Any]]:
 
 def test_the_largest_objects_of_one_tenant_delay_no_other(lab_of_tenants: Cluster) -> None:
     cluster = lab_of_tenants
-    with cluster.namespace() as quiet, cluster.namespace() as large:
+    with cluster.namespace() as quiet, cluster.namespace(gone_within_s=120) as large:
         cluster.apply(client_pod("client", quiet, cluster.nodes[0]))
         cluster.wait("pod", "client", "Ready", quiet)
         cluster.run("web", 1, quiet)
