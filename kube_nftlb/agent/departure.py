@@ -1,6 +1,7 @@
 """What becomes of the rules when the agent stops: they stay, unless it is uninstalled or its node is moved back."""
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 import structlog
@@ -40,12 +41,14 @@ async def departure(
     rules: ProxyRules,
     ports: Ports,
     clock: Clock,
+    free_ports: Callable[[], Awaitable[None]],
     *,
     proxy_gone: bool,
 ) -> Departure:
     """Return why the agent stops. For a node that it leaves, wait until a kube-proxy that lives has rules.
 
-    ``proxy_gone`` says that there were no rules of kube-proxy when the agent last looked.
+    ``proxy_gone`` says that there were no rules of kube-proxy when the agent last looked. ``free_ports`` stops
+    listening on kube-proxy's ports.
     """
     if daemon_set is None:
         return Departure.RESTART
@@ -55,6 +58,10 @@ async def departure(
         return Departure.RESTART
     families = _families(own_node)
     _log.info("the DaemonSet no longer selects this node: waiting for rules of kube-proxy", families=families)
+    if not proxy_gone:
+        # kube-proxy may have come, and written its rules, before the agent was told to go. That it lives can be known
+        # by its ports, which it tries again every few seconds.
+        await free_ports()
     if await until_proxy_serves(rules, ports, families, clock, HAND_OVER_S, gone=proxy_gone):
         return Departure.MOVE
     told = "no kube-proxy has taken over, so the rules stay: run `kube-nftlb clean` here once another proxy serves"

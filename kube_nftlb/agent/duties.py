@@ -62,6 +62,8 @@ class Agent(NamedTuple):
     """Duties that end before it is decided what becomes of the node: rules that kube-proxy writes now are to stay."""
     until_departure: Mapping[str, Duty]
     """Duties that end once that is decided: until then changes are programmed, and others wait for their report."""
+    on_proxy_ports: Mapping[str, Duty]
+    """Duties that listen on ports of kube-proxy, which may need them first."""
     duties: Mapping[str, Duty]
     """All else but the reconciler's loop, which ends before them."""
 
@@ -102,20 +104,20 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "watch-policies": partial(watch_policies, kube, inputs, limits),
         "drains": drains.run,
         "cut": _cutter(inputs, stack).run,
-        "health": partial(serve_when_free, health.answer, settings.health_address),
         "health-checks": health_checks.run,
         "events": events.run,
     }
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
         duties["traffic"] = partial(traffic.run, series.add)
+    on_ports: dict[str, Duty] = {"health": partial(serve_when_free, health.answer, settings.health_address)}
     if settings.proxy_mode_address is not None:
-        duties["proxy-mode"] = partial(serve_when_free, proxy_mode, settings.proxy_mode_address, what="proxy mode")
+        on_ports["proxy-mode"] = partial(serve_when_free, proxy_mode, settings.proxy_mode_address, what="proxy mode")
     daemon_set = None
     if settings.daemon_set:
         daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
         duties["daemon-set"] = daemon_set.run
-    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, until_signal, until_departure, duties)
+    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, until_signal, until_departure, on_ports, duties)
 
 
 def _cutter(inputs: Inputs, stack: AsyncExitStack) -> Cutter:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import structlog
@@ -53,7 +54,8 @@ async def _run(settings: AgentSettings) -> None:
         agent = await open_agent(settings, stack)
         reconciling = asyncio.create_task(agent.reconciler.run(), name="reconcile")
         until_signal, until_departure = _started(agent.until_signal), _started(agent.until_departure)
-        tasks = [reconciling, *until_signal, *until_departure, *_started(agent.duties)]
+        on_proxy_ports = _started(agent.on_proxy_ports)
+        tasks = [reconciling, *until_signal, *until_departure, *on_proxy_ports, *_started(agent.duties)]
         _log.info("agent started")
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,6 +73,7 @@ async def _run(settings: AgentSettings) -> None:
                 agent.proxy_rules,
                 held_by_others,
                 MonotonicClock(),
+                partial(_end, on_proxy_ports),
                 proxy_gone=proxy is not None and proxy.gone,
             )
         await _end(until_departure)

@@ -40,8 +40,10 @@ def eventually(check: Callable[[], bool], what: str, seconds: float = 20) -> flo
 class Cluster:
     """A lab, through kubectl and through connections."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, gone_within_s: float = 20) -> None:
+        """``gone_within_s`` is the time that the farms of a test's namespace may take to go."""
         self.lab = lab
+        self._gone_within_s = gone_within_s
         self.api = Api(lab.kubeconfig)
         self._environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
 
@@ -83,8 +85,8 @@ class Cluster:
         self.api.delete(kind, name, namespace)
 
     @contextlib.contextmanager
-    def namespace(self, gone_within_s: float = 20) -> Iterator[str]:
-        """A namespace for a test, deleted with its contents afterwards, of which the farms must go in time."""
+    def namespace(self) -> Iterator[str]:
+        """A namespace for a test, deleted with its contents afterwards."""
         name = f"test-{uuid.uuid4().hex[:8]}"
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A namespace admits no pods before it has its service account.
@@ -96,10 +98,9 @@ class Cluster:
             for kind in ("service", "farm", "deployment", "pod"):
                 self.api.delete_all(kind, name)
             self.delete("namespace", name)
-            eventually(
-                lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone", gone_within_s
-            )
-            eventually(lambda: self.has_forgotten(f"{name}."), f"nftlb has forgotten those of {name}", gone_within_s)
+            within_s = self._gone_within_s
+            eventually(lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone", within_s)
+            eventually(lambda: self.has_forgotten(f"{name}."), f"nftlb has forgotten the farms of {name}", within_s)
 
     def reason(self, farm: str, namespace: str) -> str:
         """Return the ``reason`` in a farm's status, empty while there is none."""

@@ -33,7 +33,7 @@ def lab_of_tenants() -> Iterator[Cluster]:
     settings = {name: {**engine.OPERATOR, **LIMITS} for name in ("operator", "operator-2", "agent")}
     lab = Lab.up(f"neighbours-{os.getpid()}", nodes=1, operators=2, settings=settings)
     try:
-        with contextlib.closing(Cluster(lab)) as cluster:
+        with contextlib.closing(Cluster(lab, gone_within_s=120)) as cluster:
             yield cluster
     finally:
         lab.down()
@@ -125,7 +125,7 @@ def large_objects(namespace: str) -> Iterator[dict[str, Any]]:
 
 def test_the_largest_objects_of_one_tenant_delay_no_other(lab_of_tenants: Cluster) -> None:
     cluster = lab_of_tenants
-    with cluster.namespace() as quiet, cluster.namespace(gone_within_s=120) as large:
+    with cluster.namespace() as quiet, cluster.namespace() as large:
         cluster.apply(client_pod("client", quiet, cluster.nodes[0]))
         cluster.wait("pod", "client", "Ready", quiet)
         cluster.run("web", 1, quiet)

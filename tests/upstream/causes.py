@@ -6,8 +6,8 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"LoadBalancers ExternalTrafficPolicy: Local .* should only target nodes with endpoints",
         (
-            "the test asks for the health of a Service at all addresses of a node, also IPv6 ones for an IPv4 Service; in "
-            "nftables mode kube-proxy answers at the node's primary address of the Service's own family only"
+            "the test asks for the health of a Service at all addresses of a node, also IPv6 ones for an IPv4 Service; "
+            "in nftables mode kube-proxy answers at the node's primary address of the Service's own family only"
         ),
     ),
 )

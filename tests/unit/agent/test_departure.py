@@ -62,10 +62,22 @@ class Node:
         self.own_node.update(CoreNode.model_validate({"metadata": {"name": "a"}, "status": {"addresses": addresses}}))
         kube = cast("Kube", self.cluster)
         self.daemon_set: OwnDaemonSet | None = OwnDaemonSet(kube, "kube-nftlb-system", "kube-nftlb-agent")
+        self.proxy_lives = False
+        self.held: list[int] = []
+
+    async def free_ports(self) -> None:
+        if self.proxy_lives:
+            self.held = [10256]
 
     async def departs(self) -> Departure:
         return await departure(
-            self.daemon_set, self.own_node, cast("ProxyRules", self.rules), list, self.clock, proxy_gone=False
+            self.daemon_set,
+            self.own_node,
+            cast("ProxyRules", self.rules),
+            lambda: self.held,
+            self.clock,
+            self.free_ports,
+            proxy_gone=False,
         )
 
 
@@ -104,6 +116,15 @@ async def test_its_rules_stay_if_kube_proxys_are_left_ones(node: Node) -> None:
     node.cluster.labels.clear()
     node.rules.there_at = 0
     assert await node.departs() is Departure.RESTART
+
+
+async def test_a_kube_proxy_that_came_before_takes_over_once_the_ports_are_free(node: Node) -> None:
+    node.cluster.labels.clear()
+    node.rules.there_at = 0
+    node.proxy_lives = True
+    began = node.clock.now()
+    assert await node.departs() is Departure.MOVE
+    assert node.clock.now() < began + HAND_OVER_S
 
 
 async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:

@@ -36,7 +36,7 @@ class Running:
     async def open(self, _settings: AgentSettings, _stack: AsyncExitStack) -> Agent:
         unused = cast("Any", None)
         reconciler = cast("Any", Reconciler(self._duty("reconcile", self._stopping), self._stop))
-        groups = [{name: self._duty(name)} for name in ("kube-proxy", "report", "watch")]
+        groups = [{name: self._duty(name)} for name in ("kube-proxy", "report", "health", "watch")]
         return Agent(unused, unused, reconciler, unused, unused, None, *groups)
 
     def _duty(self, name: str, until: asyncio.Event | None = None) -> Duty:
@@ -74,7 +74,7 @@ async def test_the_status_is_told_until_the_node_is_handed_over(monkeypatch: pyt
     monkeypatch.setattr(main, "take_away", running.take_away)
     await main._run(cast("AgentSettings", SimpleNamespace(nftlb=None)))  # noqa: SLF001 - main() runs a loop of its own
     assert running.looks == [
-        ("departure", {"reconcile", "report", "watch"}),
-        ("stop", {"reconcile", "watch"}),
+        ("departure", {"reconcile", "report", "health", "watch"}),
+        ("stop", {"reconcile", "health", "watch"}),
         ("take away", set()),
     ]
