@@ -39,11 +39,10 @@ def alone() -> Iterator[Cluster]:
 
 @pytest.fixture
 def daemon_set(alone: Cluster) -> Iterator[None]:
-    """The DaemonSet that the agent takes for its own; of no pods, since the lab runs the agent itself."""
+    """The DaemonSet that the agent takes for its own; its pod does nothing, since the lab runs the agent itself."""
     made = deployment("kube-nftlb-agent", 0, NAMESPACE)
     del made["spec"]["replicas"]
     made["kind"] = "DaemonSet"
-    made["spec"]["template"]["spec"]["nodeSelector"] = {"no": "node"}
     alone.apply(made)
     try:
         yield
