@@ -20,7 +20,7 @@ from kube_nftlb.api.budgets import Budget, farm_rank, farm_size, policy_rank, po
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.api.unknown import listed, unknown_fields
+from kube_nftlb.api.unknown import unknown_fields
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, Slice, parse_slice
 from kube_nftlb.kube import timestamps
@@ -28,6 +28,7 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, POLICIES
 from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.prose import some_of
 
 Json = dict[str, Any]
 
@@ -216,7 +217,7 @@ def parse(raw: Json) -> Farm | Problem:
         return Problem("Invalid", first_error(error), generation)
     unknown = tuple(unknown_fields(FarmSpec, raw.get("spec"), "spec"))
     if unsafe := tuple(path for path in unknown if path.startswith("spec.addresses")):
-        message = f"{listed(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
+        message = f"{some_of(unsafe)}: this agent ({__version__}) does not know the field, which may say who connects"
         return Problem("Invalid", f"{message}; upgrade the agents", generation)
     return farm.model_copy(update={"unknown": unknown}) if unknown else farm
 

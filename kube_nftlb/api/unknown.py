@@ -6,8 +6,6 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-_SHOWN = 3
-
 
 def unknown_fields(model: type[BaseModel], raw: object, path: str) -> Iterator[str]:
     """Yield the paths, such as ``spec.addresses[0].colour``, of fields in ``raw`` that a model does not have."""
@@ -22,12 +20,6 @@ def unknown_fields(model: type[BaseModel], raw: object, path: str) -> Iterator[s
                 yield from unknown_fields(of, each, f"{path}.{key}[{number}]")
         elif value is not None:
             yield from unknown_fields(of, value, f"{path}.{key}")
-
-
-def listed(paths: tuple[str, ...]) -> str:
-    """Return the first of these paths, as text."""
-    more = len(paths) - _SHOWN
-    return ", ".join(paths[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 @functools.cache

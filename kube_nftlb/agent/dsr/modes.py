@@ -12,9 +12,8 @@ from typing import NamedTuple
 from kube_nftlb.agent.model import Blocker, DirectRouting
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
+from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import FailureReason
-
-_NAMED_MAX = 3
 
 
 class PodLink(NamedTuple):
@@ -116,13 +115,12 @@ def _dsr_problem(spec: FarmSpec, links: Links) -> tuple[FailureReason, str] | No
             return "AddressInUse", f"mode dsr needs an address of its own, and {ip} belongs to this node"
     ready = [backend for backend in spec.backends if backend.ready]
     if ready and not any(backend.ip in links.pods for backend in ready):
-        named = ", ".join(backend.name for backend in ready[:_NAMED_MAX])
-        more = f" and {len(ready) - _NAMED_MAX} more" if len(ready) > _NAMED_MAX else ""
+        named = some_of([backend.name for backend in ready])
         return (
             "NoLocalBackend",
             (
                 "in mode dsr a node serves with the pods on its own bridges, and none of the backends is one: "
-                f"{named}{more}; run one on this node, or use the mode dnat"
+                f"{named}; run one on this node, or use the mode dnat"
             ),
         )
     return None

@@ -18,7 +18,7 @@ from kube_nftlb.agent.sync.repair import Repair
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
-from kube_nftlb.api.unknown import listed
+from kube_nftlb.prose import some_of
 
 _log = structlog.get_logger()
 
@@ -122,7 +122,7 @@ class Verification:
 def _warnings(farm: Farm, served: FarmSpec) -> Iterator[str]:
     """Say what of a farm has no effect on this node."""
     if farm.unknown:
-        sentence = f"{listed(farm.unknown)}: this agent ({__version__}) does not know the field, so it has no effect"
+        sentence = f"{some_of(farm.unknown)}: this agent ({__version__}) does not know the field, so it has no effect"
         yield f"{sentence} on this node; upgrade the agents"
     if (warning := selection.warning(served)) is not None:
         yield warning

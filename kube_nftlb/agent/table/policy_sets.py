@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from kube_nftlb import __version__, names
 from kube_nftlb.api.base import Family, first_error
 from kube_nftlb.api.policy import AddressRange, PolicyKey, PolicySpec, address_range
-from kube_nftlb.api.unknown import listed, unknown_fields
+from kube_nftlb.api.unknown import unknown_fields
 from kube_nftlb.netfilter.transaction import Contents, NamedSet
+from kube_nftlb.prose import some_of
 
 Json = Mapping[str, Any]
 
@@ -58,7 +59,7 @@ def policy(raw: Json) -> EnforcedPolicy:
     if unknown := tuple(unknown_fields(PolicySpec, raw.get("spec"), "spec")):
         # Whom it admits may depend on that.
         return EnforcedPolicy(
-            invalid=f"{listed(unknown)}: this agent ({__version__}) does not know the field; upgrade the agents"
+            invalid=f"{some_of(unknown)}: this agent ({__version__}) does not know the field; upgrade the agents"
         )
     ranges = [address_range(cidr) for cidr in spec.cidrs]
     return EnforcedPolicy(spec.type == "allow", Contents(sets=tuple(_set(key, family, ranges) for family in _FAMILIES)))

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from kube_nftlb.prose import some_of
+
 Severity = Literal["blocks", "differs", "note"]
 """``blocks``: connections would fail. ``differs``: something behaves in another way, or needs a setting."""
 
@@ -23,9 +25,7 @@ class Finding(NamedTuple):
 
 def names_of(objects: Iterable[str]) -> str:
     """Return the first names, and how many more there are."""
-    listed = list(objects)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
+    return some_of(list(objects), _SHOWN)
 
 
 def text(finding: Finding) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.endpointslices.slices import SERVED_SLICES, ServiceKey, Slice, parse_slice
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
+from kube_nftlb.prose import some_of
 
 _LOOK_EVERY_S = 1.0
 _COUNTED_S = 15.0
@@ -26,7 +27,6 @@ _TAKEN_OVER_S = 30.0
 """How long the operator may take to tell the nodes what an annotation says."""
 
 
-_NODES_NAMED_MAX = 3
 _UNDONE = (None, "up", DRAIN)
 """The states from which a Pod can be drained, and undrained without a loss."""
 
@@ -230,18 +230,13 @@ async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Ope
 
 def _sentence(left: Open) -> str:
     if left.silent:
-        return f"waiting for the count of {_named(left.silent)}"
+        return f"waiting for the count of {some_of(left.silent)}"
     if left.untold:
-        text = f"at least {left.total} connections are open: not all are known of {_named(left.untold)}"
+        text = f"at least {left.total} connections are open: not all are known of {some_of(left.untold)}"
         return f"{text}, where more backends drain than the NftlbNode lists"
     if not left.total:
         return "0 connections are open"
     return f"{left.total} connections are open, through {', '.join(sorted(left.by_node))}"
-
-
-def _named(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - _NODES_NAMED_MAX} more" if len(nodes) > _NODES_NAMED_MAX else ""
-    return ", ".join(nodes[:_NODES_NAMED_MAX]) + more
 
 
 def _counted(plan: Plan) -> str:

@@ -10,9 +10,9 @@ from kube_nftlb.commands.cluster.advice import ADVICE
 from kube_nftlb.commands.cluster.asking import COMPONENT, Overview
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import ConditionReason, KubeProxyReason
 
-_NAMED_MAX = 3
 _LEASE_OVERDUE = 2
 """After so many durations without a renewal nobody leads."""
 _STATUS_PATIENCE_S = 30
@@ -193,9 +193,7 @@ def _of_condition(kind: str, namespace: str, name: str, told: JsonObject, todo: 
 
 def _nodes(here: list[FailedHere]) -> str:
     """Return a message that names the nodes, with that of the first."""
-    named = ", ".join(each.node for each in here[:_NAMED_MAX])
-    more = f" and {len(here) - _NAMED_MAX} more" if len(here) > _NAMED_MAX else ""
-    return f"on {named}{more}: {here[0].message}"
+    return f"on {some_of([each.node for each in here])}: {here[0].message}"
 
 
 def _advice(reason: str) -> str:

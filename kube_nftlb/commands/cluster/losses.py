@@ -12,8 +12,7 @@ from kube_nftlb.api.farm.address import Address
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import expand_ports, join_ports
 from kube_nftlb.kube.resources import JsonObject
-
-_NODES_NAMED_MAX = 3
+from kube_nftlb.prose import some_of
 
 
 class AddressLoss(NamedTuple):
@@ -60,8 +59,7 @@ class FarmLosses:
     def _where(self, nodes: list[str]) -> str:
         if len(nodes) == len(self.nodes):
             return ""
-        more = f" and {len(nodes) - _NODES_NAMED_MAX} more nodes" if len(nodes) > _NODES_NAMED_MAX else ""
-        return f" on {', '.join(nodes[:_NODES_NAMED_MAX])}{more}"
+        return f" on {some_of(nodes, what='nodes')}"
 
 
 class Losses:

@@ -4,6 +4,7 @@ from rich.tree import Tree
 
 from kube_nftlb.commands.cluster.terminal import good_or_bad, plain
 from kube_nftlb.commands.cluster.views import AddressView, BackendView, FarmView, NodesView, ServiceView
+from kube_nftlb.prose import some_of
 
 _NODES_NAMED_MAX = 4
 _BACKENDS_SHOWN_MAX = 50
@@ -40,9 +41,7 @@ def _address(each: AddressView) -> str:
 
 
 def _add_nodes(farm: Tree, nodes: NodesView) -> None:
-    named = ", ".join(nodes.nodes[:_NODES_NAMED_MAX])
-    if len(nodes.nodes) > _NODES_NAMED_MAX:
-        named += f" and {len(nodes.nodes) - _NODES_NAMED_MAX} more nodes"
+    named = some_of(nodes.nodes, _NODES_NAMED_MAX, "nodes")
     here = farm.add(f"[bold]{plain(named)}[/]  {good_or_bad(nodes.does, good=nodes.does == 'serves')}")
     _add_backends(here, nodes.backends)
 

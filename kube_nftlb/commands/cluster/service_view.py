@@ -31,8 +31,8 @@ from kube_nftlb.endpointslices.backends import resolved_spec
 from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import serves
+from kube_nftlb.prose import some_of
 
-_RANGES_SHOWN_MAX = 3
 _WHO: Mapping[str, str] = {
     layout.ALWAYS: "all clients",
     layout.FROM_OUTSIDE: "all clients but the node's own pods",
@@ -190,9 +190,7 @@ def _address(
     if lost.everything:
         return AddressView(shown, address.type, "", "", lost.told)
     ranges = address.source_ranges
-    admitted = f"only {', '.join(ranges[:_RANGES_SHOWN_MAX])}" if ranges else "all clients"
-    if len(ranges) > _RANGES_SHOWN_MAX:
-        admitted += f" and {len(ranges) - _RANGES_SHOWN_MAX} more ranges"
+    admitted = f"only {some_of(ranges, what='ranges')}" if ranges else "all clients"
     if named := sorted({*address.policies, *farm.spec.policies}):
         admitted += "; policies " + ", ".join(_policy(name, policies) for name in named)
     return AddressView(shown, address.type, admitted, _masqueraded(address, farm.spec, sample), lost.told)

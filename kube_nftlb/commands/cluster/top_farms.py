@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from rich.filesize import decimal
 
@@ -16,8 +15,7 @@ from kube_nftlb.commands.cluster.options import By
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter.traffic.report import Report
 from kube_nftlb.netfilter.traffic.tally import Counts
-
-_NODES_NAMED_MAX: Final = 3
+from kube_nftlb.prose import some_of
 
 
 @dataclass(frozen=True)
@@ -144,8 +142,7 @@ def notes(reports: Mapping[str, Report]) -> list[str]:
 
 
 def _named(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - _NODES_NAMED_MAX} more nodes" if len(nodes) > _NODES_NAMED_MAX else ""
-    return ", ".join(sorted(nodes)[:_NODES_NAMED_MAX]) + more
+    return some_of(sorted(nodes), what="nodes")
 
 
 def cells(row: Row, *, bytes_counted: bool) -> tuple[str, ...]:

@@ -24,12 +24,12 @@ from kube_nftlb.operator.farms.spec import Spec, complete, digest
 from kube_nftlb.operator.model.annotation_options import Fields, Given, Incompatible, fit, instead, problem
 from kube_nftlb.operator.model.permissions import ALL_IPS, Permissions
 from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.prose import some_of
 from kube_nftlb.settings import DefaultEngine
 
 Pods = Callable[[str], Given]
 """Returns the options in a Pod's annotations, by the Pod's name."""
 
-_NAMED_MAX = 3
 _PROBLEMS_MAX = 5
 _SWITCHED_OFF = "the administrator has switched external IPs off; use a Service of type LoadBalancer"
 
@@ -112,7 +112,7 @@ def build(
         listened = fitting(named)
         if left_out := [address["ip"] for address in named if address not in listened]:
             sentence = f"port {key.port or port.port} has {len(named)} addresses, with their ports more than the limit"
-            problems.append(Rejection("TooManyAddresses", f"{sentence} of a farm: {_some(left_out)} not served"))
+            problems.append(Rejection("TooManyAddresses", f"{sentence} of a farm: {some_of(left_out)} not served"))
         spec = complete(
             {
                 **kind.fields,
@@ -217,11 +217,6 @@ def _refusals(kinds: Iterable[_Kind], options: ServiceOptions) -> Iterator[Rejec
             where = f"of the Pod {min(pods)}{' and others' if len(set(pods)) > 1 else ''}"
             yield problem(refusal.option.key, f"{where}: {refusal.sentence}; it is ignored")
     for refusal, having in of.items():
-        where = "" if having == farms else f" by the farm {_some(having)}"
+        where = "" if having == farms else f" by the farm {some_of(having)}"
         consequence = instead(refusal.option, options.affinity)
         yield problem(refusal.option.key, f"{refusal.sentence}; {consequence}{where}")
-
-
-def _some(having: list[str]) -> str:
-    rest = len(having) - _NAMED_MAX
-    return ", ".join(having[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

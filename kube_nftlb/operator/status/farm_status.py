@@ -13,9 +13,9 @@ from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
+from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import ConditionReason
 
-_NODES_SHOWN_MAX = 3
 _CONFLICTS_SHOWN_MAX = 3
 
 NO_NODES = "no node runs an agent; see whether the pods of the agent are there, and their logs"
@@ -168,10 +168,9 @@ def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:
 
 def waiting_for(missing: list[str], total: int) -> str:
     """Return a message about the nodes that have not programmed something yet."""
-    more = f" and {len(missing) - _NODES_SHOWN_MAX} more" if len(missing) > _NODES_SHOWN_MAX else ""
-    first = sorted(missing)[:_NODES_SHOWN_MAX]
-    waiting = ", ".join(first) + more
-    hint = f"if that lasts, see kubectl describe nftlbnode {first[0]}"
+    ordered = sorted(missing)
+    waiting = some_of(ordered)
+    hint = f"if that lasts, see kubectl describe nftlbnode {ordered[0]}"
     return f"{total - len(missing)} of {total} nodes have it; waiting for {waiting}; {hint}"
 
 

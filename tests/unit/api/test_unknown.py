@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.farm import FarmSpec
-from kube_nftlb.api.unknown import listed, unknown_fields
+from kube_nftlb.api.unknown import unknown_fields
 from tests.builders import raw_farm, raw_service_farm
 
 
@@ -38,8 +38,3 @@ def test_all_fields_of_the_model_are_known() -> None:
 @pytest.mark.parametrize("raw", [None, [], "text", {"limits": []}, {"addresses": ["text"]}])
 def test_what_is_no_object_has_no_fields(raw: object) -> None:
     assert list(unknown_fields(FarmSpec, raw, "spec")) == []
-
-
-def test_a_long_list_is_cut() -> None:
-    assert listed(("a", "b")) == "a, b"
-    assert listed(("a", "b", "c", "d", "e")) == "a, b, c and 2 more"
