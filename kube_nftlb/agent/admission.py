@@ -21,7 +21,7 @@ _RETRY_S = 5.0
 _FIRST_S, _INTERVAL_MAX_S = 1.0, 60.0
 """The intervals between reads of one namespace: the first, and the longest."""
 _CALM_S = 600.0
-"""After how long without a read a namespace's earlier ones are forgotten."""
+"""Time in seconds without a read after which a namespace's earlier ones are forgotten."""
 _ONE_BY_ONE_MAX = 20
 
 _log = structlog.get_logger()

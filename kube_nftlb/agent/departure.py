@@ -1,4 +1,4 @@
-"""What becomes of the rules when the agent stops: they stay, unless it is uninstalled or its node is moved back."""
+"""The departure of the agent: its rules stay, unless it is uninstalled or its node is moved back."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -19,13 +19,13 @@ from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.settings import NftlbSettings
 
 HAND_OVER_S = 90.0
-"""How long kube-proxy may take to have rules. The pod's terminationGracePeriodSeconds are 120."""
+"""Maximum time in seconds for kube-proxy to have rules. The pod's terminationGracePeriodSeconds are 120."""
 
 _log = structlog.get_logger()
 
 
 class Departure(Enum):
-    """Why the agent stops."""
+    """The reason that the agent stops."""
 
     RESTART = auto()
     """It comes back, or another one: all stays."""

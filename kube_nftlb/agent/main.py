@@ -22,12 +22,12 @@ from kube_nftlb.settings import AgentSettings
 
 _PROGRAM = "nftlb-agent"
 _GARBAGE_OBJECTS = 20_000
-"""How many new objects the search for cycles waits for, instead of 700.
+"""Number of new objects that start a search for cycles, instead of 700.
 
 With thousands of farms an eighth of the processor time of a start was spent on it, and nothing was found.
 """
 _LAST_PASS_S = 5
-"""How long the loop may take to end what it is at: what is broken off half-way leaves connections to what has gone."""
+"""Maximum time in seconds for the loop to end its pass: a cancelled one leaves connections to what has gone."""
 
 _log = structlog.get_logger()
 

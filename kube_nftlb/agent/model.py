@@ -1,4 +1,4 @@
-"""What a node should serve and what it serves, independent of any engine. Pure: no I/O."""
+"""The desired and the actual state of a node, independent of any engine. Pure: no I/O."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class DirectRouting(NamedTuple):
 
 
 class Blocker(NamedTuple):
-    """Why a farm cannot be served as requested on this node.
+    """The reason that a farm cannot be served as requested on this node.
 
     With ``refuse_clients`` the farm is programmed without endpoints, so that connections are refused. Otherwise it
     stays as it was.
@@ -78,7 +78,7 @@ class Blocker(NamedTuple):
     message: str
     refuse_clients: bool = False
     retry_after_s: float | None = None
-    """When to try the farm again though nothing has changed, in seconds; None: never."""
+    """Time in seconds after which the farm is tried again though nothing has changed; None: never."""
 
 
 @dataclass(frozen=True)

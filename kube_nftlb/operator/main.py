@@ -50,7 +50,7 @@ _GATE_WRITERS = 4
 _RELIST_SOON_S = 2.0
 """The delay of a list after kopf has listed: it does not report what was deleted since it lost its watch."""
 _KOPF_LISTS_WITHIN_S = 5.0
-"""After how long it is looked whether there is any Service: kopf reports no empty list."""
+"""Time in seconds after which the operator looks whether there is any Service: kopf reports no empty list."""
 _RESTART_DELAY_S = 1.0
 _SETTLE_EVERY_S = 1.0
 _END_PATIENCE_S = 1.5

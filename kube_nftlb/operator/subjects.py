@@ -1,4 +1,4 @@
-"""Which of the objects that Events are about still exist. No I/O."""
+"""The existence of the objects that Events are about. No I/O."""
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey

@@ -1,4 +1,4 @@
-"""Which connections of farms with ``onGone: cut`` may stay, and when to look for others. No I/O.
+"""The connections of farms with ``onGone: cut`` that may stay, and the times to look for others. No I/O.
 
 Nothing is remembered of what was served: whatever is not kept goes. So an agent that starts also ends the connections
 to endpoints that went while it was away.
@@ -14,7 +14,7 @@ from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.listeners import Listener
 
 GRACE_S = 1.0
-"""How long an endpoint must be gone: one that moves to another EndpointSlice may be in neither for a moment."""
+"""Time in seconds that an endpoint must be gone: one that moves to another slice may be in neither for a moment."""
 
 Endpoint = tuple[str, int]
 """An address and port; port 0 stands for all ports."""
@@ -34,7 +34,7 @@ class _Farm:
     listeners: frozenset[Listener]
     kept: frozenset[Endpoint]
     leaving: dict[Endpoint, float]
-    """When each endpoint that has just left counts as gone."""
+    """The time from which each endpoint that has just left counts as gone."""
     due: float | None
 
 

@@ -49,9 +49,9 @@ class Applied:
     """The outcome of ``Engine.apply``, by the names of farms."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why the data plane refused a farm; it may have been applied in part."""
+    """Reasons that the data plane refused farms; these may have been applied in part."""
     rules_refused: Mapping[str, str] = field(default_factory=dict)
-    """Why the kernel refused a farm's rules in the agent table, or the engine all of it; it stays as it was."""
+    """Reasons that the kernel refused a farm's rules in the agent table, or the engine the farm; it stays as it was."""
     nothing_done: bool = False
     """True if rules were refused before anything was programmed: decide again, and apply that."""
     incomplete: Collection[str] = ()
@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def unreachable(self) -> str:
-        """Why a part of the data plane is away while the rest goes on; empty if all is there."""
+        """Reason a part of the data plane is away while the rest goes on; empty if all is there."""
 
     @property
     def programmed(self) -> Mapping[str, Programmed]:

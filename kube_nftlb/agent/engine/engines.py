@@ -22,7 +22,7 @@ from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
 AWAY_AFTER_S = 3
-"""How long the whole loop waits for an nftlb that is being restarted, where no other engine serves farms."""
+"""Maximum time in seconds that the loop waits for a restart of nftlb, where no other engine serves farms."""
 
 
 class Engines:

@@ -1,4 +1,4 @@
-"""Which farm an engine has on which listener. Pure: no I/O."""
+"""The farm of an engine on each listener. Pure: no I/O."""
 
 from collections.abc import Collection, Iterable
 

@@ -23,7 +23,7 @@ RETRY_S = 5.0
 
 
 class PortFailure(NamedTuple):
-    """Why the agent does not listen on a port."""
+    """The reason that the agent does not listen on a port."""
 
     reason: AgentEvent
     message: str

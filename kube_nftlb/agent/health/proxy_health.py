@@ -17,7 +17,7 @@ TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 
 
 STUCK_AFTER_S = 900
-"""How long a pass may take: nftlb takes minutes to load thousands of farms."""
+"""Maximum time in seconds of a pass: nftlb takes minutes to load thousands of farms."""
 
 
 class Health(NamedTuple):
@@ -33,7 +33,7 @@ class Health(NamedTuple):
     began_s_ago: float
     """Seconds since the start of the loop's last pass."""
     nftlb_error: str
-    """Why nftlb is unreachable; ``""`` if it is not."""
+    """Reason nftlb is unreachable; ``""`` if it is reachable."""
 
     @property
     def ready(self) -> bool:

@@ -42,7 +42,7 @@ _OF_SERVICE = re.compile(r"KUBE-(SVC|SVL|SEP|EXT|FW|XLB)-[A-Z2-7]{16}")
 
 
 class Removal(NamedTuple):
-    """What to remove from a table, and what has to stay."""
+    """The rules and chains to remove from a table, and the chains that have to stay."""
 
     jumps: list[Jump]
     """kube-proxy's own rules in chains of iptables."""

@@ -1,4 +1,4 @@
-"""What kube-proxy has in IPVS: its interface, and the virtual servers at the addresses of this interface.
+"""The state of kube-proxy in IPVS: its interface, and the virtual servers at the addresses of this interface.
 
 kube-proxy gives the addresses of all Services to the interface. Its virtual servers for node ports are at the node's
 own addresses, where other programs have theirs too: they stay, and get no packets, as the agent's rules come first.

@@ -1,4 +1,4 @@
-"""Whether a kube-proxy runs on this node: it listens on its ports for as long as it lives.
+"""The detection of a kube-proxy that runs on this node: it listens on its ports for as long as it lives.
 
 Processes of the node are not visible from the agent's pod, but sockets in the node's network namespace are.
 """

@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
 
 class Ipvs(Protocol):
-    """What kube-proxy has in IPVS."""
+    """The state of kube-proxy in IPVS."""
 
     def found(self) -> bool:
         """Return True if kube-proxy's interface exists."""

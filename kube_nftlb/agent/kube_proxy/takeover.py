@@ -18,10 +18,10 @@ from kube_nftlb.agent.sync.progress import KubeProxy, Progress
 _log = structlog.get_logger()
 
 QUIET_S = 5.0
-"""How long kube-proxy's ports must be free: a kube-proxy that is restarted comes back."""
+"""Time in seconds that kube-proxy's ports must be free: a kube-proxy that is restarted comes back."""
 BESIDE_S = 1.0
 ALONE_S = 10.0
-"""How often to look while there is something of kube-proxy, and while there is not."""
+"""Intervals in seconds between looks while there is something of kube-proxy, and while there is not."""
 
 _BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
 

@@ -20,7 +20,7 @@ from kube_nftlb.kube.resources import SERVICE_CIDRS, JsonObject
 from kube_nftlb.settings import AgentSettings
 
 _ADDRESSES_EVERY_S = 10
-"""How often the node's addresses are read, if node ports depend on them."""
+"""Interval in seconds between reads of the node's addresses, if node ports depend on them."""
 
 _log = structlog.get_logger()
 

@@ -1,1 +1,1 @@
-"""What the agent reports: the node's NftlbNode, Events on the Node, and gauges."""
+"""The reports of the agent: the node's NftlbNode, Events on the Node, and gauges."""

@@ -27,7 +27,7 @@ ENDPOINTS_EVERY_S = 3.0
 """The minimum time between two writes if only endpoints changed, which may go on for ever."""
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 HEARTBEAT_S = 30.0
-"""How often a status is written if only a watermark moved: statuses of farms move it as well."""
+"""Interval in seconds between writes of a status if only a watermark moved: statuses of farms move it as well."""
 
 
 class State(Protocol):
@@ -35,7 +35,7 @@ class State(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """How far the loop has come."""
+        """The progress of the loop."""
 
     @property
     def programmed(self) -> Mapping[str, Programmed]:

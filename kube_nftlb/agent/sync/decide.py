@@ -38,9 +38,9 @@ class Facts(NamedTuple):
     loss: Loss | None = None
     """The listeners that other farms have."""
     too_large: str | None = None
-    """Why it does not fit the limits for elements in nftables."""
+    """Reason it does not fit the limits for elements in nftables."""
     rules_refused: str | None = None
-    """Why the kernel refused its rules in the agent table."""
+    """Reason the kernel refused its rules in the agent table."""
     backing_off: bool = False
     """True if it failed a short while ago and is not retried yet."""
     missing_feature: str | None = None

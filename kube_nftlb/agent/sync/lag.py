@@ -12,9 +12,9 @@ class Lag:
 
     def __init__(self) -> None:
         self.waiting_since: float | None = None
-        """Since when changes wait, or None."""
+        """The time since which changes wait, or None."""
         self.done_at: float | None = None
-        """When all waiting changes were last programmed; None before the first time."""
+        """The time at which all waiting changes were last programmed; None before the first."""
         self._until: Versions = ()
 
     def queued(self, latest: Versions, now: float) -> None:

@@ -15,7 +15,7 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.netfilter.transaction import Contents
 
 _RANGES_AT_ONCE = 8192
-"""How many address ranges of policies farms wait for, or one policy."""
+"""Maximum number of address ranges of policies that farms wait for, unless a single policy has more."""
 
 _log = structlog.get_logger()
 

@@ -36,7 +36,7 @@ class ProgramResult:
     """The outcome of programming farms."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why the engine refused a farm, by name on the node."""
+    """Reasons that the engine refused farms, by name on the node."""
     incomplete: Collection[str] = ()
     """Names of farms that must be applied again."""
 

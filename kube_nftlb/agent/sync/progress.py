@@ -13,7 +13,7 @@ from kube_nftlb.reasons import FailureReason, KubeProxyReason
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a farm is not programmed as requested."""
+    """The reason that a farm is not programmed as requested."""
 
     reason: FailureReason
     message: str
@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class KubeProxy:
-    """What there is of kube-proxy on this node."""
+    """The state of kube-proxy on this node."""
 
     reason: KubeProxyReason
     message: str
@@ -53,13 +53,13 @@ class Progress:
     draining: NodeDraining = field(default_factory=NodeDraining)
     drift_repaired: int = 0
     pass_error: str = ""
-    """Why the last pass failed; "" if it did not."""
+    """Reason the last pass failed; "" if it did not."""
     upkeep_error: str = ""
-    """What the engine last failed at beside its farms, such as a file that it cannot write; "" if nothing."""
+    """The engine's last failure beside its farms, such as a file that it cannot write; "" if none."""
     engine_error: str = ""
     nftlb_version: str = ""
     kube_proxy: KubeProxy | None = None
-    """What there is of kube-proxy; None while nobody has looked."""
+    """The state of kube-proxy; None before the first look."""
     watermark: int = 0
     slice_watermark: int = 0
     policy_watermark: int = 0
@@ -71,7 +71,7 @@ class Progress:
     """The latest resourceVersion at which a farm got other endpoints."""
     pending: int = 0
     began_at: float | None = None
-    """When the loop began its last pass, in seconds of ``time.monotonic``; None before the first."""
+    """The start of the loop's last pass, in seconds of ``time.monotonic``; None before the first."""
     lag: Lag = field(default_factory=Lag)
     """Times in seconds of ``time.monotonic``."""
 
@@ -92,7 +92,7 @@ class Progress:
 
     @property
     def last_error(self) -> str:
-        """What fails at the moment; "" if nothing does."""
+        """The current failure; "" if there is none."""
         return self.pass_error or self.upkeep_error
 
     @property
@@ -107,7 +107,7 @@ class Progress:
 
     @property
     def watermarks(self) -> Versions:
-        """How far this node has come with farms, and with EndpointSlices."""
+        """The watermarks of farms, and of EndpointSlices."""
         return self.watermark, self.slice_watermark
 
     @property

@@ -44,7 +44,7 @@ class Repair:
         self._timing = timing
         self._audit = Audit(timing.audit_every_s, timing.audit_batch)
         self._put_off_since = float("inf")
-        """When the comparison was first put off that has not been made yet."""
+        """The time at which the comparison that has not been made yet was first put off."""
         self._suspected_since = float("inf")
         self._is_table_known = False
         """False while nothing is planned for the agent table of an earlier agent."""

@@ -1,4 +1,4 @@
-"""How far this node has come with EndpointSlices. Pure: no I/O."""
+"""The watermark of this node for EndpointSlices. Pure: no I/O."""
 
 from collections.abc import Container, Iterable
 

@@ -117,7 +117,7 @@ _UNSERVED_CHAINS = tuple(
     Chain(f"unserved-nat-{hook}", _UNSERVED, f"type nat hook {hook} priority -90; policy accept;")
     for hook in ("prerouting", "output")
 )
-"""What nobody has translated by now, an engine or another proxy, goes to a port or an address without a Service.
+"""Packets that no engine or other proxy has translated by now go to a port or an address without a Service.
 
 A chain of the type nat is for first packets alone.
 """

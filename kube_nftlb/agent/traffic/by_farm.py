@@ -1,4 +1,4 @@
-"""What a report means for farms: which farm is on a listener, and the sums of each. Pure."""
+"""The traffic of farms in a report: the farm on each listener, and the sums of each farm. Pure."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -10,7 +10,7 @@ from kube_nftlb.limits import NamespaceLimits
 
 
 class Budgets:
-    """What namespaces have of each kind. The methods return why an object does not fit, or "" if it does."""
+    """The budgets of namespaces, by kind. The methods return why an object does not fit, or "" if it does."""
 
     def __init__(self, limits: NamespaceLimits) -> None:
         self.limits = limits

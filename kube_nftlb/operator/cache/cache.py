@@ -36,7 +36,7 @@ from kube_nftlb.operator.model.rejections import Rejection
 
 
 class Dirty(NamedTuple):
-    """What a change may have made out of date: the farms of Services, and the statuses of farms and of policies."""
+    """Objects that a change may have outdated: the farms of Services, and the statuses of farms and of policies."""
 
     services: frozenset[ServiceKey] = frozenset()
     farms: frozenset[FarmKey] = frozenset()

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 _INVALID_SHOWN_MAX = 500
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
-"""What the rank among farms follows from."""
+"""The metadata that the rank among farms follows from."""
 
 
 class SeenStatus(NamedTuple):
@@ -56,7 +56,7 @@ class Reference(NamedTuple):
     family: Family
     protocol: str
     most: int
-    """How many of them the farm's engine can have."""
+    """Maximum number of endpoints that the farm's engine can have."""
 
 
 class FarmRecord(NamedTuple):
@@ -81,15 +81,15 @@ class FarmRecord(NamedTuple):
     total: int
     """The numbers of ready and of all backends that are written by hand."""
     invalid: str
-    """Why the spec is invalid; ``""`` if it is valid."""
+    """Reason the spec is invalid; ``""`` if it is valid."""
     terminating: bool
     policies: frozenset[str]
     """The names of the policies that it refers to."""
     rank: Rank
     size: int
-    """How often it counts in the budget of its namespace."""
+    """Number of farms that it counts as in the budget of its namespace."""
     claims: bytes
-    """What its listeners follow from, as JSON; empty if it is invalid."""
+    """The fields that its listeners follow from, as JSON; empty if it is invalid."""
     status: SeenStatus
 
     @property

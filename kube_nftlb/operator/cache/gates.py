@@ -11,9 +11,9 @@ from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
 
 TURN = 64
-"""How many waiting Pods of a namespace are looked after at a time; the others wait for their turn."""
+"""Maximum number of waiting Pods of a namespace that are looked after at a time; the others wait for their turn."""
 SERVICES_MAX = 64
-"""For how many Services with farms a Pod waits, by name: each costs a look whenever a node reports."""
+"""Maximum number of Services with farms that a Pod waits for, by name: each costs a look whenever a node reports."""
 
 _Label = tuple[str, str, str]
 """A namespace, and key and value of a label."""

@@ -26,7 +26,7 @@ class NodeRecord(NamedTuple):
 
 
 class CoreNode(NamedTuple):
-    """What the operator keeps of a Node."""
+    """The fields of a Node that the operator keeps."""
 
     resource_version: int
     ready: bool = True

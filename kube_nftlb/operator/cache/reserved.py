@@ -31,7 +31,7 @@ class _Ranges:
 
 
 class NodeChange(NamedTuple):
-    """What a change of a Node makes of the addresses of all nodes."""
+    """The effect of a change of a Node on the addresses of all nodes."""
 
     ranges: bool = False
     """True if ranges of pods are different."""
@@ -43,7 +43,7 @@ class NodeChange(NamedTuple):
 
 
 class Reserved:
-    """What the cluster's addresses are for."""
+    """The cluster's own addresses, and the purpose of each."""
 
     def __init__(self, pod_cidrs: Iterable[IpNetwork] = (), api_hosts: Iterable[str] = ()) -> None:
         """``pod_cidrs`` and ``api_hosts``, the addresses of the API server, are those of the settings."""

@@ -6,14 +6,14 @@ from typing import NamedTuple
 from kube_nftlb.operator.cache.node_record import NodeRecord
 
 HOLD_S = 5.0
-"""How long a node that is ready must not be so, or be gone, for statuses to say so; it doubles with each turn."""
+"""Time in seconds that a node must be unready, or gone, for statuses to say so; it doubles with each turn."""
 HOLD_MAX_S = 300.0
 CALM_S = 600.0
-"""After how long without a turn a node's earlier ones are forgotten."""
+"""Time in seconds without a turn after which a node's earlier ones are forgotten."""
 
 
 class _Turns(NamedTuple):
-    """How often a node came or went of late, and when it last did."""
+    """The number of times that a node came or went of late, and the time of the last."""
 
     number: int
     at: float

@@ -44,7 +44,7 @@ class Profile(NamedTuple):
     external_ips: tuple[IpNetwork, ...] | None = ALL_IPS
     """The ranges of spec.externalIPs that are served; None if none are, whatever their range."""
     permissions: Permissions = Permissions()
-    """What annotations may ask for."""
+    """The values that annotations may ask for."""
     ports_max: int = 1024
     """The number of ports of a Service that are served, each of which is a farm or more."""
 

@@ -23,7 +23,7 @@ ADDRESSES_READ_MAX = 2 * ADDRESSES_MAX
 """The same of external IPs, and of load balancer IPs: there are two families."""
 
 _REFUSED_MAX = 5
-"""How many addresses that are refused are named."""
+"""Maximum number of refused addresses that are named."""
 
 Objection = Callable[[str], str | None]
 """Returns why an IP address cannot be an external IP, or None."""

@@ -12,7 +12,7 @@ SELECTOR = f"{names.LABEL_READINESS_GATE}={names.READINESS_GATE_ENABLED}"
 
 
 EVENT_PART = "readiness gate"
-"""What Events about a Pod's gate are about, beside those about its annotations; no farm has a name with a space."""
+"""The part of Events about a Pod's gate, beside those about its annotations; no farm has a name with a space."""
 
 
 class GatedPod(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the administrator lets annotations ask for. No I/O."""
+"""The administrator's permissions for annotations. No I/O."""
 
 import ipaddress
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What the operator rejects of an object, for logs, Events and conditions."""
+"""Rejected parts of objects, for logs, Events and conditions."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from kube_nftlb.reasons import OperatorEvent
 
 
 class Rejection(NamedTuple):
-    """Why a part of an object is not used as written: a reason in CamelCase, and a message that says what to do."""
+    """A part of an object that is not used as written: a reason in CamelCase, and a message that says what to do."""
 
     reason: OperatorEvent
     message: str

@@ -15,11 +15,11 @@ from kube_nftlb.operator.status.farm_status import NO_NODES, accept, waiting_for
 from kube_nftlb.reasons import GateReason
 
 _FARMS_MAX = 256
-"""For how many farms a Pod waits: each costs a look whenever a node reports."""
+"""Maximum number of farms that a Pod waits for: each costs a look whenever a node reports."""
 
 
 class Awaited(NamedTuple):
-    """What the nodes have to reach for a Pod in one farm: the resourceVersions of the farm and of its endpoints."""
+    """The resourceVersions of a farm and of its endpoints that the nodes have to reach for a Pod."""
 
     uid: str
     farm: int
@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
     unlisted: tuple[ServiceKey, ...] = ()
     """The Services whose farms do not list the Pod yet."""
     awaited: Mapping[FarmKey, Awaited] = {}
-    """What it waits for, for the next time: later changes of the farms do not count."""
+    """The versions it waits for, for the next time: later changes of the farms do not count."""
 
 
 def decide(

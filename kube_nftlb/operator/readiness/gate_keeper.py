@@ -24,7 +24,7 @@ from kube_nftlb.operator.readiness.gated_ips import counting_nodes, is_listed_as
 _PAUSE_S = 0.05
 """The minimum time between two looks at all that wait: nodes report in bursts."""
 _ASK_AGAIN_S = 10.0
-"""After how long a Service is reconciled again whose farms still do not list what they are to."""
+"""Time in seconds after which a Service is reconciled again whose farms still do not list what they are to."""
 _RETRY_S = 1.0
 _REFUSED_RETRY_S = 60.0
 

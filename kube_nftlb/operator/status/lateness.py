@@ -1,4 +1,4 @@
-"""Which nodes have been behind with a farm for too long. No I/O."""
+"""The nodes that have been behind with a farm for too long. No I/O."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -17,7 +17,7 @@ _SERVED = frozenset(
 
 
 class FarmState(NamedTuple):
-    """What a Service's condition needs of a farm."""
+    """The state of a farm that a Service's condition depends on."""
 
     name: str
     engine: str

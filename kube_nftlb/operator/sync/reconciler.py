@@ -43,20 +43,20 @@ _REFUSED_RETRY_S = 60.0
 _OWNER_RETRY_S = 1.0
 _NOT_PROGRAMMED_S = 30.0
 _STATUS_PATIENCE_S = 1.0
-"""How long a status waits for Services to be reconciled first."""
+"""Maximum time in seconds that a status waits for Services to be reconciled first."""
 
 _LARGE_PORTS = 32
 """Farms of more ports take more than some milliseconds to build."""
 _BUILDING_RETRY_S = 0.1
 _WRITES_MAX = 128
-"""How many farms a worker writes, in about a second, before another Service has its turn."""
+"""Number of farms that a worker writes, in about a second, before another Service has its turn."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What has come of the writes of a Service."""
+    """The results of the writes of a Service."""
 
     refused: set[PortKey | None]
     """The ports whose farms the API server refused."""

@@ -19,14 +19,14 @@ class StatusTiming:
     interval_s: float = 1.0
     """The minimum time between two writes of one status."""
     nodes_s: float = 2.0
-    """How long the status of a changed farm waits for its nodes, which report within 1.4 s."""
+    """Time in seconds that the status of a changed farm waits for its nodes, which report within 1.4 s."""
     nodes_each_s: float = 0.03
     """Added for each waiting farm: when thousands change, nodes need some 30 ms for each."""
     nodes_max_s: float = 60.0
     quiet_s: float = 1.0
-    """How long the endpoints of a farm must be unchanged for its status to follow them."""
+    """Time in seconds that the endpoints of a farm must be unchanged for its status to follow them."""
     endpoints_s: float = 4.0
-    """After how long a status follows endpoints at the latest, however often they change or nodes are behind."""
+    """Maximum time in seconds until a status follows endpoints, however often they change or nodes are behind."""
     endpoints_per_s: float = 20.0
     """The maximum rate of such writes for all farms: a rolling update changes the endpoints of thousands."""
     endpoints_burst: int = 4
@@ -35,7 +35,7 @@ class StatusTiming:
     """
     refill_s: float = 180.0
     settled_s: float = 30.0
-    """After how long without a change the status of a farm that has had its writes follows all the same."""
+    """Time in seconds without a change after which the status of a farm that has had its writes follows anyway."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class StatusPacing:
         self._endpoints: dict[FarmKey, _Pending] = {}
         self._next_turn = 0.0
         self._free_at: dict[FarmKey, float] = {}
-        """When a farm that follows its endpoints has its whole burst again."""
+        """The time at which a farm that follows its endpoints has its whole burst again."""
 
     def delay_s(self, waiting: int) -> float:
         """Return the delay of a status that is queued while so many others of its namespace wait."""

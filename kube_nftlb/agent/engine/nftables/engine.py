@@ -62,7 +62,7 @@ class NftablesEngine:
         self._swept = -1
         """The revision of the store after which it was last swept."""
         self._unsaved: str | None = None
-        """Why the state file was not written when it was last tried."""
+        """Reason the state file was not written when last tried; None if it was."""
 
     @property
     def unreachable(self) -> str:
@@ -225,7 +225,7 @@ class NftablesEngine:
 
     @property
     def _revision(self) -> tuple[int, int]:
-        """What differs if the state file should."""
+        """A value that differs if the state file should."""
         return self._store.revision, self._table.digest
 
     def _save(self, now: float) -> str | None:

@@ -20,7 +20,7 @@ WATCH_S = 2
 
 @dataclass(frozen=True, slots=True)
 class _Cleanup:
-    """What to forget after a change of a farm, and until when, in seconds.
+    """The connections to forget after a change of a farm, and the time until which to do so, in seconds.
 
     Flows to any other than the ``kept`` endpoints go, and all connections to the addresses that are ``cut``. Those
     that began before anybody served them go if ``begun``.

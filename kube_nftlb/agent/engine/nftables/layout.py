@@ -63,7 +63,7 @@ ADDRESS_BYTES = {"ip": 4, "ip6": 16}
 
 
 class Target(NamedTuple):
-    """Where an endpoint is: its address, and its port or 0 if connections keep theirs."""
+    """The address of an endpoint, and its port or 0 if connections keep theirs."""
 
     ip: bytes
     port: int

@@ -1,4 +1,4 @@
-"""What the table is to have of a farm. Pure: no I/O.
+"""The desired contents of the table for a farm. Pure: no I/O.
 
 Endpoints keep their numbers while they are there, so that one that comes or goes changes an element or two per
 listener; where that cannot be, because all nodes must agree on a hash, they have the order of their addresses.
@@ -31,7 +31,7 @@ _DEFAULT_FIELDS = "srcip"
 
 
 class Entry(NamedTuple):
-    """How a listener is served, by the names of chains (see ``layout``); empty ``inside``: as others."""
+    """The names of the chains that serve a listener (see ``layout``); empty ``inside``: as others."""
 
     key: bytes
     port: int

@@ -57,7 +57,7 @@ def _choice(found: re.Match[str]) -> "Choice":
 
 
 class Choice(NamedTuple):
-    """How to choose one of ``modulus`` numbers: rr, random, hash or symhash.
+    """The choice of one of ``modulus`` numbers: rr, random, hash or symhash.
 
     ``counter`` tells apart the counters of rr. ``inside`` numbers are those for clients of this node.
     """

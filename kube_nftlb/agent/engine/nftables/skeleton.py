@@ -1,4 +1,4 @@
-"""What the table has without any farm: maps, sets, and the chains that are hooked in. Pure: no I/O.
+"""The contents of the table without any farm: maps, sets, and the chains that are hooked in. Pure: no I/O.
 
 Written as text, unlike what depends on farms: it is programmed once, and types such as ``typeof numgen`` are not
 worth encoding by hand.

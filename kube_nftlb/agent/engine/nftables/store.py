@@ -37,9 +37,9 @@ class Store:
         self._chains: set[str] = set()
         """The names of the chains that elements lead to."""
         self._uses: Counter[str] = Counter()
-        """How many farms lead to each chain."""
+        """Number of farms that lead to each chain."""
         self._shared: dict[Element, int] = {}
-        """How many farms have an element that farms share."""
+        """Number of farms that have each element that farms share."""
         self._sums: dict[str, tuple[int, int]] = {}
         """The number of elements of each map and set, and the sum of their hashes."""
         self._local_pods: dict[TableFamily, tuple[str, ...]] = {}

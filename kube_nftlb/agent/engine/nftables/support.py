@@ -1,4 +1,4 @@
-"""What the engine of nftables maps cannot serve, and why. Pure: no I/O."""
+"""The reasons that the engine of nftables maps cannot serve a farm. Pure: no I/O."""
 
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.api.farm import engines

@@ -79,9 +79,9 @@ class NftlbEngine:
         self._in_flight: Mapping[str, Target] = {}
         """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
         self._deferred: dict[str, Contents] = {}
-        self._unsaved = ""
-        """Why the start-up file was not written when it was last tried."""
         """Contents of the agent table, by farm, that can wait for a quiet moment."""
+        self._unsaved = ""
+        """Reason the start-up file was not written when last tried; empty if it was."""
 
     @property
     def unreachable(self) -> str:

@@ -34,10 +34,11 @@ from kube_nftlb.nftlb.requests import (
 BATCH = 16
 """New farms per request: each is a transaction of its own all the same, so more would only make others wait longer."""
 _PATIENCE_PER_FARM_S = 0.01
+"""Additional time in seconds for nftlb's answer, for each farm that it has: its transactions read all."""
 _PATIENCE_PER_BYTE_S = 0.0001
-"""How much longer nftlb may take for each farm that it has, as its transactions read all, and for what it is sent."""
+"""The same, for each byte of the request."""
 _PATIENCE_PER_BACKEND_S = 0.005
-"""How much longer nftlb may take for each backend of the farms that it rewrites."""
+"""The same, for each backend of the farms that it rewrites."""
 
 _T = TypeVar("_T")
 

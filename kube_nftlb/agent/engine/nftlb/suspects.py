@@ -11,11 +11,11 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.model import Version
 
 LEFT_OUT_S = 3600
-"""How long a culprit is left out, unless its spec changes."""
+"""Time in seconds that a culprit is left out, unless its spec changes."""
 _PUT_OFF_S = 30
-"""How long a suspect waits for others, which may change without pause."""
+"""Maximum time in seconds that a suspect waits for others, which may change without pause."""
 _ENDS = 2
-"""How often nftlb ends over a farm until that is left out."""
+"""Number of times that nftlb ends over a farm until that is left out."""
 
 
 class _Suspicion(NamedTuple):

@@ -1,4 +1,4 @@
-"""What nftlb and the agent table are to have for changes of farms. Pure: no I/O."""
+"""The desired contents of nftlb and of the agent table for changes of farms. Pure: no I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
