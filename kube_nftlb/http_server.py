@@ -26,7 +26,7 @@ _REQUEST_MAX = 16 * 1024
 
 
 class Limits(NamedTuple):
-    """What clients get at most."""
+    """Limits on what clients use."""
 
     seconds: float = 5
     """The time for a request and its answer."""

@@ -63,7 +63,7 @@ FailureReason = Literal[
     "PolicyInvalid",
     "NoEffect",
 ]
-"""Why a farm is not programmed as requested on a node: in ``status.failedFarms`` of its NftlbNode."""
+"""Reasons that a farm is not programmed as requested on a node: in ``status.failedFarms`` of its NftlbNode."""
 
 OperatorEvent = Literal[
     "InvalidAnnotation",

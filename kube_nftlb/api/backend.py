@@ -29,7 +29,7 @@ class _Destination(Model):
 
 
 class BackendOptions(Model):
-    """What can be set for each backend, by hand or by a Pod's annotations."""
+    """The options of a backend, set by hand or by a Pod's annotations."""
 
     weight: Annotated[
         int,

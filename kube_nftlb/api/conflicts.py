@@ -55,7 +55,7 @@ def lost_listeners(loss: Loss | None) -> frozenset[Listener]:
 
 
 class _Claim(NamedTuple):
-    """That a farm wants a listener; the lowest claim wins."""
+    """A farm's claim for a listener; the lowest wins."""
 
     rank: Rank
     listener: Listener
@@ -63,7 +63,7 @@ class _Claim(NamedTuple):
 
 
 class _Address(NamedTuple):
-    """Who owns an address as a whole, or the claim for a port of it because of which nobody does."""
+    """The owner of an address as a whole, or the claim for a port of it because of which there is none."""
 
     owner: _Claim | None = None
     obstacle: _Claim | None = None
@@ -112,13 +112,13 @@ class Conflicts:
         self._ports_on: dict[str, list[_Claim]] = {}
         """The claims for ports of each address, the lowest first."""
         self._nodes: dict[str, str] = {}
-        """What ``listeners.node_ports`` calls the addresses of nodes, by address."""
+        """The name that ``listeners.node_ports`` has for the addresses of nodes, by address."""
         self._named_nodes: dict[str, str] = {}
         """Those of them that a farm names."""
         self._local: dict[str, tuple[str, ...]] = {}
         """The addresses of this node, by the same name."""
         self._losses: dict[FarmKey, Loss | None] = {}
-        """What farms with many listeners lose, if it was asked for and has not changed since."""
+        """The losses of farms with many listeners, if they were asked for and have not changed since."""
 
     def put(self, farm: Farm) -> set[FarmKey]:
         """Add or replace a farm. Return the other farms whose verdict may have changed."""

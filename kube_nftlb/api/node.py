@@ -12,7 +12,7 @@ DRAINING_SHOWN_MAX = 100
 
 
 class FarmProblem(Model):
-    """Why a farm is not programmed on this node, or what part of it has no effect."""
+    """The reason that a farm is not programmed on this node, or that a part of it has no effect."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class NodeVersions(Model):
 
 
 class NodeEngines(Model):
-    """How many farms each engine serves on the node."""
+    """Number of farms that each engine serves on the node."""
 
     nftlb: Annotated[int, Field(ge=0)] = 0
     nftables: Annotated[int, Field(ge=0)] = 0

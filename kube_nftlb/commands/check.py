@@ -23,7 +23,7 @@ class Service(NamedTuple):
     namespace: str
     name: str
     pods: int
-    """How many of them must answer at least."""
+    """Minimum number of pods that must answer."""
 
 
 class Checked(NamedTuple):

@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What came of the connections to a target: how many each pod answered, and how many failed of which cause."""
+    """The results of the connections to a target: the number that each pod answered, and that of failures by cause."""
 
     target: Target
     answers: Counter[str]

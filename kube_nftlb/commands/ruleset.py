@@ -38,7 +38,7 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 class Ruleset(NamedTuple):
-    """What ``nft list ruleset`` shows, and the farms that nftlb or the kernel refused, each with the reason."""
+    """The output of ``nft list ruleset``, and the farms that nftlb or the kernel refused, each with the reason."""
 
     text: str
     problems: tuple[str, ...]

@@ -70,7 +70,7 @@ class ResolvedEndpoint(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """What a reference stands for, sorted by name, and the number of endpoints without a limit."""
+    """The endpoints of a reference, sorted by name, and their number without a limit."""
 
     endpoints: tuple[ResolvedEndpoint, ...]
     total: int

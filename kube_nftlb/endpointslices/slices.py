@@ -16,10 +16,10 @@ ENDPOINTS_MAX, PORTS_MAX, HINTS_MAX = 1000, 100, 8
 """Limits of one slice: those of the EndpointSlice API for endpoints and hints, and what a Service can have of ports."""
 
 _IPS_MAX = 1 << 16
-"""How many parsed IPv6 addresses are cached: each change of a slice brings all of its addresses again."""
+"""Maximum number of cached IPv6 addresses: each change of a slice brings all of its addresses again."""
 
 _SHARED_MAX = 1 << 17
-"""How many endpoints are cached, since Services often share their pods."""
+"""Maximum number of cached endpoints, since Services often share their pods."""
 
 _ANY, _BROADCAST = bytes(4), b"\xff" * 4
 _LOOPBACK_OR_MULTICAST = (127, *range(224, 240))

@@ -103,7 +103,7 @@ class Kube:
 
     @property
     def configuration(self) -> Configuration:
-        """Where the API server is, and the credentials."""
+        """The address of the API server, and the credentials."""
         return self._api.configuration
 
     async def __aenter__(self) -> Self:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 _GRACE_S = 3.0
-"""How long a program that lost the Lease may take to stop: others wait 5 s longer than it does before they lead."""
+"""Maximum time in seconds to stop once the Lease is lost: other programs wait 5 s longer than this one to lead."""
 _LOST = 1
 """The exit status of a program that did not stop in time."""
 
@@ -21,7 +21,7 @@ _log = structlog.get_logger()
 
 
 class Holder(Protocol):
-    """What holds a Lease, in any event loop (``lease.Lease``)."""
+    """The holder of a Lease, in any event loop (``lease.Lease``)."""
 
     leading: asyncio.Event
 

@@ -21,10 +21,10 @@ RESOURCES = frozenset({ENDPOINT_SLICES})
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 ACCEPT = f"{CONTENT_TYPE};stream=watch,application/json"
-"""What a request of a watch accepts: the API server's Content-Type tells what it chose."""
+"""The Accept header of a watch: the API server's Content-Type tells what it chose."""
 
 MAGIC = b"k8s\x00"
-"""What every object begins with, before an ``Unknown`` with its type: apimachinery/pkg/runtime/serializer/protobuf."""
+"""The prefix of every object, before an ``Unknown`` with its type: apimachinery/pkg/runtime/serializer/protobuf."""
 
 FRAME_MAX = 64 << 20
 """Bytes of an event: far more than the 1.5 MiB of an object that etcd takes, and short of what would exhaust memory."""

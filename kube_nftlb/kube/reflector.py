@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Handlers:
-    """What ``list_and_watch`` calls."""
+    """The callbacks of ``list_and_watch``."""
 
     replace: Callable[[Listing], None]
     """Gets the complete state at the start, and again after each loss of continuity."""

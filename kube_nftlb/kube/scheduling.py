@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on, by its node selector and required node affinity. Pure: no I/O."""
+"""The nodes that a pod may run on, by its node selector and required node affinity. Pure: no I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

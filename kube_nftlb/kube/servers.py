@@ -16,7 +16,7 @@ from kube_nftlb.environment import ListenAddress
 from kube_nftlb.kube.resources import JsonObject
 
 CONNECT_WITHIN_S = 5
-"""How long a server may take to accept a connection, until the next is tried."""
+"""Maximum time in seconds for a server to accept a connection, until the next is tried."""
 _SERVICE = ("default", "kubernetes")
 _PORT_NAME = "https"
 

@@ -1,4 +1,4 @@
-"""Who changes nftables: the kernel names the program of each transaction (linux/netfilter/nf_tables.h)."""
+"""The programs that change nftables: the kernel names that of each transaction (linux/netfilter/nf_tables.h)."""
 
 import ctypes
 import errno

@@ -19,5 +19,5 @@ def _with_status(status: int) -> bytes:
 
 
 TRANSLATED: Final = _with_status(DESTINATION_TRANSLATED)
-"""What a request asks for translated connections by; an older kernel ignores it, and tells all."""
+"""The filter of a request for translated connections; an older kernel ignores it, and returns all."""
 UNTRANSLATED: Final = _with_status(0)

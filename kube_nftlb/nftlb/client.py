@@ -26,7 +26,7 @@ UNPATCHED = "unpatched"
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb a long time."""
 SILENT_AFTER_S = 5.0
-"""How long a request may take before it is said that nftlb does not answer."""
+"""Time in seconds without an answer to a request after which nftlb is reported as silent."""
 
 
 class NftlbClient:
@@ -56,7 +56,7 @@ class NftlbClient:
         self._another = False
         """True if the daemon of ``_key`` is not the one whose farms were read last."""
         self.patience_s = TIMEOUT_S
-        """How long an answer is waited for."""
+        """Maximum time in seconds to wait for an answer."""
         self._lock = asyncio.Lock()
         self._left_alone: asyncio.Task[httpx.Response] | None = None
         """A request that nftlb had for longer than that."""

@@ -33,7 +33,7 @@ BACKENDS_MAX = 4094
 """nftlb has 12 bits for the marks of a farm's backends, of which 0 and 1 are reserved."""
 
 ENDPOINTS_MAX: Final[Mapping[Engine, int]] = {"nftlb": BACKENDS_MAX, "nftables": 16_384}
-"""How many endpoints a farm can refer to, by engine: the API server limits those that are written by hand."""
+"""Maximum number of endpoints that a farm can refer to, by engine: the API server limits those written by hand."""
 
 ADDRESSES_MAX = 32
 

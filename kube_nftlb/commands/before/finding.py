@@ -1,4 +1,4 @@
-"""What was found in a cluster. Pure: no I/O."""
+"""Findings about a cluster. Pure: no I/O."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple

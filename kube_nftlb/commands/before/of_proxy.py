@@ -1,4 +1,4 @@
-"""What kube-proxy was told to do. Pure: no I/O."""
+"""Findings about kube-proxy's configuration. Pure: no I/O."""
 
 import re
 from collections.abc import Iterator

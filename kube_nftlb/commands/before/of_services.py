@@ -1,4 +1,4 @@
-"""What Services ask for. Pure: no I/O.
+"""Findings about Services. Pure: no I/O.
 
 The operator's own functions say what of them it would refuse.
 """

@@ -13,7 +13,7 @@ _KIND = "KubeProxyConfiguration"
 
 
 class ProxyConfig(NamedTuple):
-    """What kube-proxy was told; what it was not told is None, False or empty."""
+    """The configuration of kube-proxy; a field that it lacks has the default, or is empty."""
 
     mode: str = "iptables"
     node_port_addresses: tuple[str, ...] = ()

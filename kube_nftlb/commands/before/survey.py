@@ -1,4 +1,4 @@
-"""What a cluster has, as far as the user may read it."""
+"""The objects of a cluster, as far as the user may read them."""
 
 import asyncio
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Which objects say that a backend drains, and what that leaves. No I/O.
+"""The plan of a drain: the objects to change, and the farms without another backend. No I/O.
 
 A backend of a Service drains by an annotation of its Pod: it lasts as long as the Pod, and needs no right on farms. A
 farm written by hand says it itself, in a field that the command owns, so that ``undrain`` gives it back.
@@ -59,7 +59,7 @@ class Member(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to write, and what it leaves."""
+    """The changes to write, and the farms that they leave without a backend."""
 
     pods: tuple[PodRef, ...]
     edits: tuple[FarmEdit, ...]

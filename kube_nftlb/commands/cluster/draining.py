@@ -22,9 +22,9 @@ from kube_nftlb.prose import some_of
 
 _LOOK_EVERY_S = 1.0
 _COUNTED_S = 15.0
-"""How long nodes may take to count. They do every five seconds."""
+"""Maximum time in seconds for nodes to count. They do every five seconds."""
 _TAKEN_OVER_S = 30.0
-"""How long the operator may take to tell the nodes what an annotation says."""
+"""Maximum time in seconds for the operator to tell the nodes what an annotation says."""
 
 
 _UNDONE = (None, "up", DRAIN)

@@ -16,15 +16,15 @@ from kube_nftlb.reasons import ConditionReason, KubeProxyReason
 _LEASE_OVERDUE = 2
 """After so many durations without a renewal nobody leads."""
 _STATUS_PATIENCE_S = 30
-"""How old a farm without a status may be: the operator is about to write it."""
+"""Maximum age in seconds of a farm without a status: the operator is about to write it."""
 _PENDING_PATIENCE_S = 10
-"""How long a change may wait until that counts as wrong."""
+"""Time in seconds that a change may wait until that counts as wrong."""
 _PENDING = ("Pending", "EndpointsPending")
 _KUBE_PROXY: Final[dict[KubeProxyReason, str]] = {
     "KubeProxyRulesLeft": "remove them, or set kubeProxy.cleanup=true in the chart",
     "KubeProxyRulesReturned": "stop the kube-proxy of this node, then restart the agent there",
 }
-"""What to do where rules of kube-proxy stay. One that runs beside the agent is perhaps about to leave."""
+"""Actions to take where rules of kube-proxy stay. One that runs beside the agent is perhaps about to leave."""
 _ALL_ACCEPTED: Final[ConditionReason] = "Valid"
 
 
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 
 class FailedHere(NamedTuple):
-    """That a farm failed on a node."""
+    """The failure of a farm on a node."""
 
     node: str
     reason: str

@@ -10,7 +10,7 @@ from kube_nftlb.netfilter.traffic.report import Report
 
 _EVERY_S: Final = 2
 _ONE_RUN_S: Final = 60
-"""How long a count lasts at most: one whose end nobody could tell it ends by itself."""
+"""Maximum time in seconds of a count: one whose end nobody could tell it ends by itself."""
 _RETRY_S: Final = 5.0
 
 
@@ -21,7 +21,7 @@ class NodeReports:
         self._on_nodes = on_nodes
         self.reports: dict[str, Report] = {}
         self.problems: dict[str, str] = {}
-        """Why nodes have none."""
+        """Reasons that nodes have none, by node."""
         self.changed = asyncio.Event()
 
     async def follow(self, node: str) -> None:

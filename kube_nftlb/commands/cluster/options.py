@@ -15,7 +15,7 @@ class Format(StrEnum):
 
 
 class By(StrEnum):
-    """What ``top`` sorts farms and backends by."""
+    """The order of farms and backends in ``top``."""
 
     NEW = "new"
     BYTES = "bytes"
@@ -23,7 +23,7 @@ class By(StrEnum):
 
 
 class Hide(StrEnum):
-    """What a bug report leaves out, beside secrets."""
+    """The details that a bug report leaves out, beside secrets."""
 
     ADDRESSES = "addresses"
     NAMES = "names"

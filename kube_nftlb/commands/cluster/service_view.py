@@ -42,7 +42,7 @@ _WHO: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """What else the answer depends on."""
+    """The other objects that the answer depends on."""
 
     slices: tuple[Slice, ...]
     nodes: tuple[NodeFacts, ...]

@@ -1,4 +1,4 @@
-"""What ``kubectl nftlb top`` shows of the nodes' reports. No I/O."""
+"""The rows of ``kubectl nftlb top``, from the nodes' reports. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

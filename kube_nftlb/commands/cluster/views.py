@@ -1,4 +1,4 @@
-"""What ``kubectl nftlb get SERVICE`` shows. No I/O."""
+"""The contents of ``kubectl nftlb get SERVICE``. No I/O."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class AddressView:
     admitted: str
     masqueraded: str
     lost: str = ""
-    """Which farms have the address, or some of its ports, or on some nodes; empty if none has."""
+    """The farms that have the address, or some of its ports, or on some nodes; empty if none has."""
 
 
 @dataclass(frozen=True)

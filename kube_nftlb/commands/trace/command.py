@@ -21,7 +21,7 @@ _PORT_MAX: Final = 65535
 _AGENTS: Final = "app.kubernetes.io/component=agent,app.kubernetes.io/name=kube-nftlb"
 _CONTAINER: Final = "agent"
 _UNREAD_S: Final = 5
-"""How long the API server may take to name things: a trace does not need it."""
+"""Maximum time in seconds for the API server to name things: a trace does not need it."""
 
 
 class Question(NamedTuple):

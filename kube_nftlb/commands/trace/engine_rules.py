@@ -22,7 +22,7 @@ _SCHEDULERS: Final = {
     "hash 0": "hash",
     "hash 1": "symhash",
 }
-"""What nftlb's rules choose by."""
+"""The schedulers of nftlb's rules, by expression."""
 _KINDS: Final = {"rr": "rr, in turn", "random": "weight, at random", "symhash": "symhash"}
 
 

@@ -1,4 +1,4 @@
-"""What the objects of the API server say about a connection, by the functions that agents decide with. Pure: no I/O."""
+"""The forecast for a connection from the API server's objects, by the functions of the agents. Pure: no I/O."""
 
 import ipaddress
 from collections.abc import Iterable, Iterator

@@ -62,7 +62,7 @@ def _other_program(made: Passage, event: Event) -> None:
 
 
 class _Ends:
-    """Where a packet was translated to, and where it ended."""
+    """The addresses that a packet was translated to, and those that it ended with."""
 
     def __init__(self, made: Passage, came: Addresses) -> None:
         self._passage = made

@@ -1,4 +1,4 @@
-"""What a trace needs from the API server: the client's address, the node, the names of farms and backends."""
+"""The facts that a trace needs from the API server: the client's address, the node, the names of farms and backends."""
 
 import ipaddress
 from collections.abc import AsyncIterator, Iterable

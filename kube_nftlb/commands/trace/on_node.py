@@ -31,13 +31,13 @@ _QUIET_S: Final = 0.5
 """If nothing more comes of a packet for so long, it went astray."""
 _REPLY_S: Final = 1.0
 _PROBE_S: Final = 5.0
-"""How long the packet of a probe may take."""
+"""Maximum time in seconds to wait for the packet of a probe."""
 _USERDATA: Final = 6
 _OURS: Final = (layout.TABLE, nftables_layout.TABLE, nftlb_layout.TABLE)
 
 
 class Traced(NamedTuple):
-    """What happened, and the events and rules that tell it."""
+    """The passage of a packet, and the events and rules that tell it."""
 
     passage: Passage
     events: tuple[Event, ...] = ()

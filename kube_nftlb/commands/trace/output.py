@@ -25,7 +25,7 @@ _ORDER: Final = (
     "reply",
     "probe",
 )
-"""What comes after what, for people: nearly the order in which it happens."""
+"""The order of steps for people: nearly that in which they happen."""
 
 
 def text(made: Passage, node: str) -> str:

@@ -1,11 +1,11 @@
-"""What happened to a packet, in our words. Pure: no I/O."""
+"""The passage of a packet, in our words. Pure: no I/O."""
 
 import re
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 Verdict = Literal["Served", "Refused", "Dropped", "NotServed", "Lost", "Unseen"]
-"""What became of a connection.
+"""The verdict on a connection.
 
 NotServed: no farm has the address, and the packet went on as it was, or as another program translated it. Lost: it
 went astray between two hooks, such as without a route. Unseen: no packet came.

@@ -38,14 +38,14 @@ class Family(IntEnum):
 
 
 class Verdict(IntEnum):
-    """What to do with a packet."""
+    """The verdict on a packet."""
 
     DROP = 0
     GOTO = -4
 
 
 class Operation(IntEnum):
-    """What a packet does with an element of a set or map."""
+    """An operation by a packet on an element of a set or map."""
 
     UPDATE = 1
     """Add it; or renew its time, and leave its data as it is."""

@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 class Hook(NamedTuple):
-    """Where a base chain is: the number of the hook (linux/netfilter.h), and the priority there."""
+    """The hook of a base chain: its number (linux/netfilter.h), and the priority there."""
 
     number: int
     priority: int

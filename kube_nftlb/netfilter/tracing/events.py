@@ -1,4 +1,4 @@
-"""What the kernel tells of a traced packet, parsed (NFTA_TRACE_* in linux/netfilter/nf_tables.h). No I/O."""
+"""Parse the kernel's events about traced packets (NFTA_TRACE_* in linux/netfilter/nf_tables.h). No I/O."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _IPV4, _IPV6 = 4, 6
 
 
 class Addresses(NamedTuple):
-    """Where a packet comes from and goes to; ports are 0 if it has none."""
+    """The source and destination of a packet; ports are 0 if it has none."""
 
     source: str
     source_port: int

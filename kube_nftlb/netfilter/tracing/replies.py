@@ -1,4 +1,4 @@
-"""What connection tracking knows of a traced connection: whether anybody has replied (nfnetlink_conntrack.h)."""
+"""Replies to a traced connection, as connection tracking has them (nfnetlink_conntrack.h)."""
 
 import asyncio
 import ipaddress

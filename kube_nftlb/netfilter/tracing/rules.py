@@ -1,4 +1,4 @@
-"""What the rules are that a packet matched, as far as the names of their chains do not tell."""
+"""The expressions of the rules that a packet matched, for what the names of their chains do not tell."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ class Chain(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a rule consists of: its expressions, such as ``lookup persist-web``, ``numgen 0`` (in turn), ``hash 1``."""
+    """A rule as its expressions, such as ``lookup persist-web``, ``numgen 0`` (in turn), ``hash 1``."""
 
     expressions: tuple[str, ...]
 

@@ -36,7 +36,7 @@ _STATE_PRIORITY = -165
 _LAST_PRIORITY = 450
 
 _OPENING, _OTHERS = (5, 10), (1, 2)
-"""How many packets a second are traced at most, and of a first burst: a busy client must not slow the node down."""
+"""Limits of traced packets, per second and for the first burst: a busy client must not slow the node down."""
 _SYN_ACK, _SYN = 0x12, 0x02
 
 _ADDRESSES = {4: (Family.IP, 12, 16, 4), 6: (Family.IP6, 8, 24, 16)}
@@ -44,7 +44,7 @@ _ADDRESSES = {4: (Family.IP, 12, 16, 4), 6: (Family.IP6, 8, 24, 16)}
 
 
 class Flow(NamedTuple):
-    """What a client sends to a listener; the protocol is TCP, UDP or SCTP."""
+    """The packets from a client to a listener; the protocol is TCP, UDP or SCTP."""
 
     client: str
     ip: str

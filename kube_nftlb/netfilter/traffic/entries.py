@@ -23,7 +23,7 @@ PROTOCOLS: Final = {_TCP: "TCP", 17: "UDP", 132: "SCTP"}
 _ORIGINAL, _REPLY, _PROTOCOL_INFO, _SENT, _ANSWERED, _IDENTITY = 1, 2, 4, 9, 10, 12
 _BYTES: Final = 2
 _TCP_STATE: Final = slice(8, 9)
-"""Where the state is in CTA_PROTOINFO: behind the header of CTA_PROTOINFO_TCP and that of the state."""
+"""Position of the state in CTA_PROTOINFO: behind the header of CTA_PROTOINFO_TCP and that of the state."""
 _TCP_OPEN: Final = range(1, 7)
 """The states SYN_SENT, SYN_RECV, ESTABLISHED, FIN_WAIT, CLOSE_WAIT and LAST_ACK (nf_conntrack_tcp.h)."""
 _MESSAGE: Final = struct.Struct("=IHHII")
@@ -31,7 +31,7 @@ _NFNETLINK_BYTES: Final = 4
 
 
 class _Layout(NamedTuple):
-    """Where the parts of a tuple are."""
+    """The positions of the parts of a tuple."""
 
     source: slice
     destination: slice
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
     identity: int
     flow: bytes
-    """What ``Flow`` has, packed: it is the key of hundreds of thousands of connections."""
+    """The fields of ``Flow``, packed: it is the key of hundreds of thousands of connections."""
     is_open: bool
     sent: int
     """Bytes from the client."""

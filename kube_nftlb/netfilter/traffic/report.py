@@ -1,4 +1,4 @@
-"""What a node counted, as one line of JSON. Pure.
+"""The traffic counts of a node, as one line of JSON. Pure.
 
 A report has a bounded size, however many ports and backends clients use: the busiest listeners, and of each the busiest
 backends. What a listener sums up is exact, also where not all of its backends are listed.
@@ -42,7 +42,7 @@ class ListenerCounts(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was counted on a node."""
+    """The traffic counts of a node."""
 
     seconds: float
     """The time since the last report."""
@@ -58,7 +58,7 @@ class Report(NamedTuple):
     connections: int = 0
     """Translated connections in the table."""
     reading_s: float = 0
-    """How long it took to read the table."""
+    """Time in seconds that reading the table took."""
 
 
 def listeners(flows: Mapping[bytes, Counts]) -> tuple[tuple[ListenerCounts, ...], int]:

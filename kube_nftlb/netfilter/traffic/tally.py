@@ -12,7 +12,7 @@ from kube_nftlb.netfilter.traffic.entries import Entry
 
 
 class Counts(NamedTuple):
-    """What happened since the last time, and how many connections are open now."""
+    """New connections and bytes since the last time, and the connections that are open now."""
 
     new: int = 0
     open: int = 0
