@@ -17,7 +17,7 @@ _OF_SUBJECT: Final = {
 _OTHERS: Final = "#d46fb0"
 
 NAMES: Final = {NFTLB: "kube-nftlb, engine nftlb", NFTABLES: "kube-nftlb, engine nftables", KUBE_PROXY: "kube-proxy"}
-"""How the main subjects are called on charts and in the table of the first screen."""
+"""The names of the main subjects on charts and in the table of the first screen."""
 
 
 def of(subject: str) -> str:

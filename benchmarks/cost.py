@@ -31,7 +31,7 @@ _WITHIN_S = 1800
 
 
 class Extent(NamedTuple):
-    """What to measure, and for how long."""
+    """The numbers of Services to measure with, and the durations."""
 
     services: tuple[int, ...]
     """8,000 take long to create: the scenario ``scale`` measures the programs once it has them."""

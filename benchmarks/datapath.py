@@ -35,7 +35,7 @@ _PACKET_MODES = ("snat", "dnat")
 _WITH_MANY_OTHERS = frozenset(
     {STATIC, KUBE_PROXY, *(f"{name} dnat{more}" for name in (NFTLB, NFTABLES) for more in ("", ", weight"))}
 )
-"""What is measured again with more other Services, for which the others need not be."""
+"""The subjects that are measured again with more other Services, for which the others need not be."""
 USERS = 500
 _PROGRAMMED_SOON_S = 3
 

@@ -38,10 +38,10 @@ _OTHERS_ENDPOINTS = 10
 _SETTLED_S = 2.2
 """Longer than kube-proxy's sync period."""
 _LATER_EACH_TIME_S = 0.37
-"""How much later within a second each repetition starts, so that kube-proxy is not always met at the same moment."""
+"""Shift in seconds of the start of each repetition, so that kube-proxy is not always met at the same moment."""
 _WITHIN_S = 60
 _OF_NODE = "10.244.1."
-"""How the addresses of pods on the client's node begin."""
+"""The prefix of the addresses of pods on the client's node."""
 _STATUSES_REST_AFTER_S = 60
 _ETCD_METRICS = "http://127.0.0.1:2379/metrics"
 _PORTS = 5

@@ -30,7 +30,7 @@ _OTHER_SERVICES = 50
 _OTHERS_ENDPOINTS = 2
 _BETWEEN_CHANGES_S = 2.0
 _LATER_EACH_TIME_S = 0.37
-"""How much later within a second each repetition under steady change starts: kube-proxy syncs once a second, and would
+"""Shift in seconds of the start of each repetition under steady change: kube-proxy syncs once a second, and would
 otherwise always be met at the same moment.
 """
 _ANSWERED_WITHIN_S = 60

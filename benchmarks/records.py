@@ -20,14 +20,14 @@ class Record(NamedTuple):
     scenario: str
     """The scenario, for example ``latency``."""
     subject: str
-    """What was measured, for example ``kube-nftlb`` or ``kube-proxy-nftables``."""
+    """The subject that was measured, for example ``kube-nftlb`` or ``kube-proxy-nftables``."""
     metric: str
     unit: str
     value: float
     """NaN if nothing was measured."""
     parameters: Mapping[str, Parameter] = {}
     missing: str = ""
-    """Why nothing was measured, as a sentence; empty otherwise."""
+    """The reason that nothing was measured, as a sentence; empty otherwise."""
 
 
 class Records:

@@ -1,4 +1,4 @@
-"""What is measured: a service proxy and, for kube-nftlb, an engine."""
+"""The subjects of measurements: a service proxy and, for kube-nftlb, an engine."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

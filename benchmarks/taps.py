@@ -30,11 +30,11 @@ class Seen:
     """Times in ns of CLOCK_MONOTONIC."""
 
     objects: dict[str, int] = field(default_factory=dict)
-    """When an object first appeared to watchers, by kind and Service, for example ``nftlbfarms/web``."""
+    """The time at which each object first appeared to watchers, by kind and Service, for example ``nftlbfarms/web``."""
     transactions: list[tuple[int, str]] = field(default_factory=list)
     """Each change of nftables on the node, and the program that made it."""
     posts: list[int] = field(default_factory=list)
-    """When a change was sent to nftlb."""
+    """The times at which changes were sent to nftlb."""
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ STATIC = "one static rule"
 LAB_PORT = 8080
 _PROXY_PORTS = {"HAProxy": 9001, "NGINX": 9101}
 _TIME_WAIT_S = 2
-"""How long conntrack keeps a closed connection. With the default of 120 s its table would fill up."""
+"""Time in seconds that conntrack keeps a closed connection. With the default of 120 s its table would fill up."""
 _SETTINGS = {
     NODE: {
         f"net/netfilter/nf_conntrack_{kind}": str(_TIME_WAIT_S) for kind in ("tcp_timeout_time_wait", "udp_timeout")

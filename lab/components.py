@@ -43,9 +43,9 @@ class Component:
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     started: bool = True
-    """Whether it runs from the beginning, and not only once it is started by hand."""
+    """True if it runs from the beginning, and not only once it is started by hand."""
     grace_s: float = 5.0
-    """How long it may take to end after SIGTERM."""
+    """Maximum time in seconds to end after SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Blueprint:
     (``agent@node-1``).
     """
     runtime: str = NAMESPACES
-    """How pods run, one of RUNTIMES."""
+    """The runtime of pods, one of RUNTIMES."""
 
     def control_plane(self) -> list[Component]:
         """Return etcd and the API server, in start order."""

@@ -19,7 +19,7 @@ _TYPES = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Where a pod runs; ``host`` is its number in the node's ranges, None for a pod with hostNetwork."""
+    """The place where a pod runs; ``host`` is its number in the node's ranges, None for a pod with hostNetwork."""
 
     files: LabFiles
     node: NodePlan

@@ -19,13 +19,13 @@ Kind = Literal["tcp", "tcp-fixed", "udp", "udp-fixed"]
 
 SLOW_NS = 20_000_000
 _STALL_NS = 20_000_000
-"""When the loop is this late the machine, or this process, was busy elsewhere."""
+"""The delay of the loop that shows that the machine, or this process, was busy elsewhere."""
 _LOST_NS = {"tcp": 5_000_000_000, "tcp-fixed": 5_000_000_000, "udp": 1_000_000_000, "udp-fixed": 1_000_000_000}
 _CONNECT_S = 1
 _SWEEP_NS = 50_000_000
 _AGAIN_NS = 200_000_000
 _AGAIN = 25
-"""How often an unanswered flow sends again, from the same port: it may never be answered."""
+"""Number of times that an unanswered flow sends again, from the same port: it may never be answered."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _NUMBER = struct.Struct("!Q")
 
@@ -46,9 +46,9 @@ class Record:
 
     attempts: int = 0
     slow: list[tuple[int, int]] = field(default_factory=list)
-    """When an attempt began and succeeded."""
+    """The times at which an attempt began and succeeded."""
     failed: list[tuple[int, int, str]] = field(default_factory=list)
-    """When an attempt began and failed, and how."""
+    """The times at which an attempt began and failed, and the failure."""
 
     def succeed(self, began: int, now: int) -> None:
         """Record a success."""

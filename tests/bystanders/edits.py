@@ -1,4 +1,4 @@
-"""What others do to Services of their own while the bystanders are tried."""
+"""The edits by others of Services of their own while the bystanders are tried."""
 
 import time
 from collections.abc import Callable, Iterator

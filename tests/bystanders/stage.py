@@ -104,7 +104,7 @@ class Stage:
         return {place: (where[place], found) for place, found in streams.items()}
 
     def _controls(self) -> list[Stream]:
-        """What leads to each pod without a Service: a pod's own process may be late, or the machine."""
+        """The streams to each pod without a Service: a pod's own process may be late, or the machine."""
         ips = self._ips()
         flows = [Stream(f"{CONTROL} {pod}", "udp-fixed", ips[pod][0], PORT, _INTERVAL_NS) for pod in self._pods]
         last = ips[self._pods[-1]]

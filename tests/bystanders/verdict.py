@@ -1,4 +1,4 @@
-"""What the attempts at bystanders felt of edits of others. Pure: no I/O.
+"""The effects of edits by others on the attempts at bystanders. Pure: no I/O.
 
 A delay is ours as far as the machine did not stall at the same time: attempts of the same process at a pod, without any
 Service, and its own loop tell when that was. A failure always counts.
@@ -23,7 +23,7 @@ class Edit(NamedTuple):
     began: int
     ended: int
     problem: str = ""
-    """Why nobody waited."""
+    """Reason nobody waited."""
 
 
 class Disturbance(NamedTuple):

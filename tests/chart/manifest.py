@@ -14,7 +14,7 @@ FILE = FOLDER / "kube-nftlb.yaml"
 
 _HEADER = "# Generated from the chart by `python -m tests.chart.manifest`. Do not edit.\n"
 _OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/")
-"""How the names of labels and annotations begin that say who installed an object, and how to remove it."""
+"""Prefixes of the labels and annotations that say who installed an object, and how to remove it."""
 _WITHOUT = {"crds": {"enabled": False}}
 """The definitions are in crds/ already, from where kustomization.yaml takes them."""
 

@@ -25,7 +25,7 @@ def kustomized(folder: Path) -> dict[str, Any]:
 
 
 def installed(values: dict[str, Any]) -> dict[str, Any]:
-    """What Helm installs, without what marks it as Helm's, and the hooks."""
+    """Return the objects that Helm installs, without what marks them as Helm's, and the hooks."""
     made = [body for body in render(values) if "helm.sh/hook" not in body["metadata"].get("annotations", {})]
     return by_key([manifest.without_helm(body) for body in made])
 

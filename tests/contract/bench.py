@@ -18,7 +18,7 @@ from kube_nftlb.nftlb.readback import NftlbReader
 
 
 class Bench(NamedTuple):
-    """What tests drive and look at."""
+    """The objects that tests drive and look at."""
 
     mirror: Mirror
     verifier: Verifier
@@ -35,7 +35,7 @@ class Bench(NamedTuple):
 
     @property
     def present(self) -> dict[str, objects.Farm]:
-        """What nftlb has, as far as is known."""
+        """The farms of nftlb, as far as is known."""
         return self.mirror.present
 
 

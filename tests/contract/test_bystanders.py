@@ -75,7 +75,7 @@ async def two_farms(engine: Bench, family: str) -> None:
 
 @contextmanager
 def monitored(folder: Path) -> Iterator[list[str]]:
-    """What the kernel tells of changes of nftables during the block: a line for each."""
+    """The changes of nftables that the kernel reports during the block: a line for each."""
     told: list[str] = []
     log = folder / "monitor.log"
     with log.open("wb") as output, subprocess.Popen(["nft", "monitor"], stdout=output) as monitor:

@@ -52,7 +52,7 @@ async def test_everything_is_dumped_after_a_question_without_an_answer(
     netfilter: NetfilterSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lost(*_: object) -> None:
-        """What was to be sent does not arrive."""
+        """Lose what was to be sent."""
 
     monkeypatch.setattr(netlink, "_TIMEOUT_S", 0)
     monkeypatch.setattr(NetfilterSocket, "_send", lost)

@@ -62,13 +62,13 @@ class Daemon:
         assert self.ask("DELETE", f"/farms/{path}")[1] == SUCCESS
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What GET has of a farm."""
+        """Return a farm as GET shows it."""
         farm: dict[str, Any] = self.ask("GET", f"/farms/{name}")[1]["farms"][0]
         return farm
 
     @property
     def recoveries(self) -> int:
-        """How often nft refused a transaction, and nftlb loaded all farms anew."""
+        """Number of times that nft refused a transaction, and nftlb loaded all farms anew."""
         return self._log.read_bytes().count(b"recovery in progress")
 
     @property
@@ -105,7 +105,7 @@ def dsr(name: str, family: str = "ipv4", number: int = 1, links: tuple[str, ...]
 
 
 def nft(*arguments: str) -> str:
-    """What nft prints; nothing where it fails."""
+    """Return the output of nft; nothing where it fails."""
     return subprocess.run(["nft", *arguments], capture_output=True, text=True, check=False).stdout
 
 

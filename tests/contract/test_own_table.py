@@ -191,7 +191,7 @@ def policies(*specs: tuple[str, str, list[str]]) -> Policies:
 
 
 def listening(known: Policies, key: FarmKey = GUARDED, family: Family = "ipv4") -> dict[str, Contents]:
-    """What applies a farm's policies where it listens."""
+    """Return the rules that apply a farm's policies where it listens."""
     ip = "10.96.0.9" if family == "ipv4" else "fd00::9"
     name = node_farm_name(*key)
     listeners = [Listener(ip, "TCP", port) for port in (80, 443)]

@@ -1,4 +1,4 @@
-"""What the kernel tells of a traced flow, and what stays of a trace."""
+"""The kernel's events about a traced flow, and the remains of a trace."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def watch(private_network: None) -> Iterator[Notifications]:  # noqa: ARG001 - a fixture is asked for by name
-    """What the agent sees of changes by others."""
+    """The changes by others that the agent sees."""
     watch = Notifications.open(daemon.PROGRAM, PROGRAM)
     yield watch
     watch.close()

@@ -23,7 +23,7 @@ class Block(NamedTuple):
     language: str
     text: str
     not_run: str
-    """What is missing here to run it, from the comment before it; empty if nothing is."""
+    """The requirement that is missing here to run it, from the comment before it; empty if none is."""
 
     @property
     def file_name(self) -> str:

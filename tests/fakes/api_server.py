@@ -45,7 +45,7 @@ class ApiServer:
     def __init__(self) -> None:
         self.kube = FakeKube(version=1)
         self.lists: dict[Resource, int] = {}
-        """How often each kind was listed."""
+        """Number of lists of each kind."""
 
     def listed(self, resource: Resource) -> None:
         """Called after each list of a kind was made, before it is answered."""

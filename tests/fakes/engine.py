@@ -33,7 +33,7 @@ class FakeEngine:
         self.refused: dict[str, str] = {}
         """Farms that the data plane refuses, and why."""
         self.deviations: dict[str | None, str] = {}
-        """How the kernel deviates, of a farm or of what all share (None), until it is repaired."""
+        """Deviations of the kernel, by farm or of what all share (None), until it is repaired."""
         self.irreparable: set[str] = set()
         """Farms whose deviation stays."""
         self.blockers: dict[str, Blocker] = {}

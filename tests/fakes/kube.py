@@ -35,15 +35,15 @@ class FakeKube(Kube):
         self.away = False
         """No request is answered."""
         self.delay_s = 0.0
-        """How long a write of a status takes."""
+        """Duration in seconds of a write of a status."""
         self.list_errors: deque[errors.KubeNftlbError | None] = deque()
-        """What the next lists raise; None answers one."""
+        """Errors that the next lists raise; None answers one."""
         self.watch_errors: deque[Exception] = deque()
-        """What the next watches raise once they have delivered everything."""
+        """Errors that the next watches raise once they have delivered everything."""
         self.lists: list[tuple[str | None, str | None]] = []
         """``not_older_than`` and ``field_selector`` of each list."""
         self.listed: list[JsonObject] = []
-        """What ``transform`` left of the objects of the last list."""
+        """The objects of the last list, after ``transform``."""
         self.writes: list[Write] = []
         self._objects: dict[Key, JsonObject] = {}
         self._history: list[tuple[Resource | None, WatchEvent]] = []
@@ -225,7 +225,7 @@ class FakeKube(Kube):
 
 
 class _Watch:
-    """How far a watch is."""
+    """The position of a watch."""
 
     def __init__(self) -> None:
         self.position = 0

@@ -73,7 +73,7 @@ class FakeNftlb:
         self.deadly: set[str] = set()
         """Texts in a request over which it ends; it is restarted at once, with the farms of its start-up file."""
         self.hang_s = 0.0
-        """How long it hangs over such a request before it ends."""
+        """Time in seconds that it hangs over such a request before it ends."""
         self.ends = 0
         self.startup_file: Path | None = None
         self.key_file: Path | None = None

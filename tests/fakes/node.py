@@ -42,7 +42,7 @@ class FakeNode(Generic[E]):
         self.reports: list[tuple[int, int]] = []
         """The watermark and the number of programmed farms at each report."""
         self.errors: list[str] = []
-        """What ``last_error`` was at each report."""
+        """``last_error`` at each report."""
 
     def make_engine(self, table: AgentTable) -> E:
         raise NotImplementedError

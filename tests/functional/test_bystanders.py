@@ -1,4 +1,4 @@
-"""What is done to one Service is felt by no other: no connection fails, and none waits.
+"""A change of one Service is felt by no other: no connection fails, and none waits.
 
 KUBE_NFTLB_BYSTANDER_FARMS has the numbers of farms to do it with, 10 by default; ``make bystanders`` does it with more.
 """

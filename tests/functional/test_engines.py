@@ -22,7 +22,7 @@ def engine_of(cluster: Cluster, namespace: str, name: str = "web--http") -> str:
 
 
 def is_served_by(cluster: Cluster, vip: str, engine: str) -> bool:
-    """Whether this engine alone has a VIP on every node."""
+    """Return True if this engine alone has a VIP on every node."""
     return all(served_by(cluster, vip, node) == {engine} for node in cluster.nodes)
 
 

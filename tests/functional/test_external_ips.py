@@ -1,4 +1,4 @@
-"""Who may have which address, and what a Service keeps that does not get all it asks for."""
+"""The addresses that a Service may have, and what it keeps if it does not get all that it asks for."""
 
 from typing import Any
 

@@ -276,7 +276,7 @@ _LATENCY = "kube_nftlb_network_programming_duration_seconds"
 
 
 def _measured(prometheus: Prometheus, node: str) -> tuple[float, float]:
-    """How many changes one scrape counted and their sum in seconds: two queries may read two scrapes."""
+    """Return the number of changes in one scrape and their sum in seconds: two queries may read two scrapes."""
     series = prometheus.query(f'{{__name__=~"{_LATENCY}_(count|sum)", node="{node}"}}')
     values = {labels["__name__"].rpartition("_")[2]: value for labels, value in series}
     return values.get("count", 0.0), values.get("sum", 0.0)

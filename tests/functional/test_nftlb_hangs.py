@@ -1,4 +1,4 @@
-"""What goes on while nftlb hangs or is away: what keeps clients out is kept up, and all converges afterwards."""
+"""The agent's work while nftlb hangs or is away: what keeps clients out is kept up, and all converges afterwards."""
 
 import contextlib
 from collections.abc import Callable, Iterator

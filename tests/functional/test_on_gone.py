@@ -19,7 +19,7 @@ SECONDS = 60
 
 
 class Way(NamedTuple):
-    """Where a client is, and what it connects to."""
+    """The place of a client, and the address and port that it connects to."""
 
     where: str
     host: str

@@ -356,7 +356,7 @@ def kill_a_trace(tracer: Tracer, ip: str) -> None:
 
 
 def compared(cluster: Cluster) -> float:
-    """How often the first node's agent has compared something with the kernel."""
+    """Return the number of times that the first node's agent has compared something with the kernel."""
     page = cluster.lab.exec(cluster.nodes[0], "curl", "-s", "http://127.0.0.1:9195/metrics").stdout
     found = re.findall(r"^kube_nftlb_kernel_comparisons_total\{.*\} (.+)$", page, re.MULTILINE)
     assert found, page

@@ -23,7 +23,7 @@ _SOURCE_PORT = 40180
 
 
 class Way(NamedTuple):
-    """Where a client is, and the address and the ports of TCP and UDP that it connects to."""
+    """The place of a client, and the address and the ports of TCP and UDP that it connects to."""
 
     where: str
     host: str

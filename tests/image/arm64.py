@@ -21,7 +21,7 @@ SUITE = "trixie"
 PYTHON = "313"
 """The version of Debian's python3 in that suite, as wheels name it."""
 BASE = ("base-files", "bash", "coreutils")
-"""What Debian's own image has and the Dockerfile relies on; the rest of it follows from what is installed."""
+"""The packages of Debian's own image that the Dockerfile relies on; the others follow from what is installed."""
 SITE = f"opt/kube-nftlb/lib/python3.{PYTHON[1:]}/site-packages"
 _INSTALL = re.compile(r"apt-get install -y --no-install-recommends ((?:[^&\n\\]|\\\n)+)")
 

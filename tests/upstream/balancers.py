@@ -1,4 +1,4 @@
-"""What a cloud's load balancer controller does for a Service, decided. Computation only."""
+"""The decisions of a cloud's load balancer controller about a Service. Computation only."""
 
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network
@@ -14,7 +14,7 @@ _RANGES: dict[str, IPv4Network | IPv6Network] = {
 
 
 class Wanted(NamedTuple):
-    """What a Service is to have: addresses in its status, or none, and the finalizer."""
+    """The desired state of a Service: addresses in its status, or none, and the finalizer."""
 
     addresses: tuple[str, ...]
     finalizer: bool

@@ -1,4 +1,4 @@
-"""Why tests fail, where somebody has found out. The records have only what the tests say."""
+"""The causes of failed tests, where somebody has found them. The records have only what the tests say."""
 
 import re
 

@@ -33,7 +33,7 @@ LEFT_OUT = (
     (r"\[Feature:(Networking-Performance|PerformanceDNS)\]", "performance"),
     (r"\[Alpha\]", "what needs an alpha feature"),
 )
-"""What is not run, as regular expressions, and in words."""
+"""The tests that are not run, as regular expressions, and in words."""
 
 _AREA = r"\[sig-network\] "
 

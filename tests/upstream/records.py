@@ -23,12 +23,12 @@ class Outcome:
     reason: str = ""
     """The first line of the failure, or why it was skipped."""
     tries: int = 1
-    """How often it was run until it passed."""
+    """Number of runs until it passed."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of the tests of one service proxy."""
+    """The results of the tests of one service proxy."""
 
     subject: str
     kubernetes: str

@@ -18,12 +18,12 @@ PODS = 2
 
 @dataclass
 class Load:
-    """What the traffic met; filled in when it has ended."""
+    """The results of the traffic; filled in when it has ended."""
 
     tcp: int = 0
     tcp_failed: int = 0
     failures: list[Any] = field(default_factory=list)
-    """What the failed connections met."""
+    """The errors of the failed connections."""
     longest_gap_ms: float = 0
     udp: int = 0
     udp_lost: int = 0

@@ -1,4 +1,4 @@
-"""Where a connection to a Service must arrive: a model made from the documents, and of no code."""
+"""The expected destination of a connection to a Service: a model made from the documents, and of no code."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,4 +1,4 @@
-"""How long the fault suite runs, by what chance, and where its figures go.
+"""The settings of the fault suite: its form, the seed of its choices, and the folder for its figures.
 
 CI runs the short form. ``make faults`` sets KUBE_NFTLB_TEST_FAULTS=long, and KUBE_NFTLB_FAULT_RECORDS to a folder.
 KUBE_NFTLB_FAULT_SEED repeats the choices of an earlier run.

@@ -130,7 +130,7 @@ def test_a_storm_of_endpoint_changes_fails_no_connection_and_delays_no_other_ser
 
 
 class Size(NamedTuple):
-    """What programs and the kernel hold."""
+    """The memory and open files of programs, and the ruleset of the kernel."""
 
     mb: dict[str, float]
     files: dict[str, int]
@@ -153,7 +153,7 @@ def size(cluster: Cluster) -> Size:
 
 
 def has_no_more(after: Size, before: Size) -> bool:
-    """Whether the kernel holds no more than before. It may hold less: a chain that nobody uses goes later."""
+    """Return True if the kernel holds no more than before. It may hold less: a chain that nobody uses goes later."""
     return all(map(le, after.rules, before.rules))
 
 

@@ -34,7 +34,7 @@ WHERE = "client"
 
 @dataclass(frozen=True)
 class Spent:
-    """What was counted since the start, or between two moments."""
+    """The cost counted since the start, or between two moments."""
 
     requests: dict[str, float]
     sent: int
@@ -78,7 +78,7 @@ class Meter:
 
 
 def without(spent: Spent, quiet: Spent, share: float) -> Spent:
-    """What was spent on changes alone: ``quiet`` is what would have been spent meanwhile, times ``share``."""
+    """Return what was spent on changes alone: ``quiet`` is what would have been spent meanwhile, times ``share``."""
     return Spent(
         {key: max(0, value - quiet.requests.get(key, 0) * share) for key, value in spent.requests.items()},
         max(0, int(spent.sent - quiet.sent * share)),
@@ -161,7 +161,7 @@ def put_slice(cluster: Cluster, ready_endpoints: int) -> None:
 
 
 def everywhere(cluster: Cluster, **wanted: Any) -> bool:
-    """Whether all nodes have programmed the farm, with these fields of its spec or this many ready backends."""
+    """Return True if all nodes have programmed the farm, with these fields of its spec or this many ready backends."""
     farm = cluster.farm("web--http", "default") or {}
     status = farm.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions", [])}
@@ -172,7 +172,7 @@ def everywhere(cluster: Cluster, **wanted: Any) -> bool:
 
 
 def cost(meter: Meter, cluster: Cluster, quiet: Spent, change: Callable[[int], dict[str, Any]]) -> Spent:
-    """What CHANGES changes cost. Each returns what shows that all nodes have it."""
+    """Return the cost of CHANGES changes. Each returns what shows that all nodes have it."""
     before, began = meter.read(), time.monotonic()
     for number in range(CHANGES):
         wanted = change(number)

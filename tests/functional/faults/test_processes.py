@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
     @property
     def felt(self) -> bool:
-        """Whether clients may feel it: a daemon that starts takes the rules of its farms away and adds them again."""
+        """True if clients may feel it: a daemon that starts takes the rules of its farms away and adds them again."""
         return self[:2] == ("nftlb", "SIGKILL") and engine.ENGINE == "nftlb"
 
 

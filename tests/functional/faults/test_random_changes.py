@@ -32,7 +32,7 @@ OUTSIDE = "client"
 
 
 def seen(cluster: Cluster, place: str, vip: str, expected: Verdict) -> Verdict | str:
-    """What becomes of connections; those that are dropped are waited for no longer than needed."""
+    """Return the verdict on connections; those that are dropped are waited for no longer than needed."""
     number = 4 * len(expected) if isinstance(expected, frozenset) else 3
     counted = cluster.count(place, number, vip, 80, "--timeout", "0.4" if expected == "dropped" else "2")
     failures = {kind: count for kind, count in counted["failures"].items() if count}

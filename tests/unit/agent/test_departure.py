@@ -1,4 +1,4 @@
-"""What the agent does with its rules when it stops."""
+"""The agent's rules when it stops."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""What of the API server's events is told to the inputs."""
+"""The events of the API server that reach the inputs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable

@@ -1,4 +1,4 @@
-"""Which objects of a namespace fit its budget."""
+"""The objects of a namespace that fit its budget."""
 
 import itertools
 import random

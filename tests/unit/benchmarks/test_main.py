@@ -1,4 +1,4 @@
-"""What of the benchmarks can be asked for."""
+"""The options of the benchmarks."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files of an image its software bill of materials is made of."""
+"""The files of an image that its software bill of materials is made of."""
 
 import importlib.util
 import io

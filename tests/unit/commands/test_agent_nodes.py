@@ -1,4 +1,4 @@
-"""Which nodes should have an agent, by the DaemonSet's nodeSelector and node affinity."""
+"""The nodes that should have an agent, by the DaemonSet's nodeSelector and node affinity."""
 
 from typing import Any
 

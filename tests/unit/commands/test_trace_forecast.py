@@ -1,4 +1,4 @@
-"""What the objects tell of a connection, as a table of cases."""
+"""The forecast for a connection from the objects, as a table of cases."""
 
 from typing import Any
 

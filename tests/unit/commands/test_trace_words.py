@@ -1,4 +1,4 @@
-"""What the kernel told of packets in the lab, in our words; see ``trace_recordings``."""
+"""The kernel's events about packets in the lab, in our words; see ``trace_recordings``."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ AT = "test.front"
 
 
 class Told(NamedTuple):
-    """What the words say, by what they are about; what is empty says nothing."""
+    """The contents of the words, by subject; empty if they say nothing."""
 
     verdict: str
     reason: str

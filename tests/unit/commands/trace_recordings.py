@@ -1,4 +1,4 @@
-"""What the kernel told of packets, recorded in the lab: the events of ``kube-nftlb trace -o json``, a line each.
+"""The kernel's reports about packets, recorded in the lab: the events of ``kube-nftlb trace -o json``, a line each.
 
 ``python -m tests.unit.commands.trace_recordings < answer.json > trace/NAME.txt`` makes one. A line with the id 0 is
 added by hand: a rule of the same chain that the packet did not match.

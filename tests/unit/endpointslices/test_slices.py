@@ -1,4 +1,4 @@
-"""What is taken from an EndpointSlice, and for an address."""
+"""The fields that are taken from an EndpointSlice, and the texts that are taken for an address."""
 
 import ipaddress
 from typing import Any

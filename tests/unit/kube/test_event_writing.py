@@ -1,4 +1,4 @@
-"""Who has to wait for whose Events, and what becomes of those that cannot be written."""
+"""The order in which Events are written, and those that cannot be written."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Which of many waiting keys are next."""
+"""The next of many waiting keys."""
 
 from collections.abc import Iterable
 

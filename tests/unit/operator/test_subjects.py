@@ -1,4 +1,4 @@
-"""Which objects the operator need not remember the Events of."""
+"""The objects whose Events the operator need not remember."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is kept of a run of Kubernetes' tests, and the page that is made of it."""
+"""The records of a run of Kubernetes' tests, and the page that is made of them."""
 
 import re
 from pathlib import Path

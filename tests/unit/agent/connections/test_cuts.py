@@ -1,4 +1,4 @@
-"""Which connections of a farm with onGone cut may stay, and when others are looked for."""
+"""The connections of a farm with onGone cut that may stay, and the times at which others are looked for."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What becomes of connections to endpoints that are gone: forgotten, and their clients challenged in turns."""
+"""Connections to endpoints that are gone are forgotten, and their clients challenged in turns."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which backends a node uses: kube-proxy's rules, one row each."""
+"""The backends that a node uses: kube-proxy's rules, one row each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which connections are forgotten once rules are back."""
+"""The connections that are forgotten once rules are back."""
 
 from collections.abc import Collection
 

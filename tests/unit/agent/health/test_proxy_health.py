@@ -1,4 +1,4 @@
-"""What the agent answers to probes."""
+"""The agent's answers to probes."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Which healthCheckNodePorts are answered, and how."""
+"""The answers on healthCheckNodePorts."""
 
 from typing import Any
 

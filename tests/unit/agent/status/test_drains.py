@@ -1,4 +1,4 @@
-"""What a node reports about connections to backends that drain."""
+"""A node's report about connections to backends that drain."""
 
 from collections import Counter
 from typing import Any

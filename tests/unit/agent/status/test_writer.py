@@ -1,4 +1,4 @@
-"""When a node's status is written: the API server is to see few writes, and none that matters late."""
+"""The times at which a node's status is written: the API server is to see few writes, and none that matters late."""
 
 import asyncio
 from collections.abc import AsyncIterator

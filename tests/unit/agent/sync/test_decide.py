@@ -1,4 +1,4 @@
-"""What becomes of a farm on a node, for everything that may be known of it."""
+"""The decision about a farm on a node, for everything that may be known of it."""
 
 from collections.abc import Iterable
 from typing import Any

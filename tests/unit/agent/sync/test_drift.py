@@ -1,4 +1,4 @@
-"""Who has changed nftables, and which farms are compared when."""
+"""The programs that have changed nftables, and the farms that are compared after that."""
 
 from kube_nftlb.agent.sync.drift import Audit, DriftDetector
 

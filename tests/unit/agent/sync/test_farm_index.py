@@ -1,4 +1,4 @@
-"""What is known of the farms."""
+"""The index of the farms."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How long changes have waited."""
+"""The time that changes have waited."""
 
 from kube_nftlb.agent.sync.lag import Lag
 

@@ -16,7 +16,7 @@ def ago(seconds: float) -> datetime:
 
 
 def measured() -> tuple[float, float]:
-    """How many were measured, and their sum."""
+    """Return the number of measurements, and their sum."""
     (family,) = metrics.PROGRAMMING_SECONDS.collect()
     values = {sample.name.rpartition("_")[2]: sample.value for sample in family.samples}
     return values["count"], values["sum"]

@@ -1,4 +1,4 @@
-"""Which farms are next, and how many at once; what stage they are in."""
+"""The farms that are next, the number at once, and the stage they are in."""
 
 import pytest
 

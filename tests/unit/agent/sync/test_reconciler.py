@@ -1,4 +1,4 @@
-"""What the loop programs, and how far it says it has come."""
+"""The farms that the loop programs, and the watermark that it reports."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How far a node has come with EndpointSlices."""
+"""The watermark of a node for EndpointSlices."""
 
 from kube_nftlb.agent.sync.slice_watermark import SliceWatermark
 from kube_nftlb.api.conflicts import FarmKey

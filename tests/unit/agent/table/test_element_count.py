@@ -1,4 +1,4 @@
-"""How many elements a farm has."""
+"""The number of elements of a farm."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a farm's options are in the agent's own table."""
+"""A farm's options in the agent's own table."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the agent's own table has, whatever farms put into it."""
+"""The contents of the agent's own table, whatever farms put into it."""
 
 import re
 from typing import Any

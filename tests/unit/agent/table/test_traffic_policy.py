@@ -1,4 +1,4 @@
-"""What a farm has in the agent's own table. Where packets go by it is in the functional suite."""
+"""A farm's elements in the agent's own table. The functional suite has where packets go by it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which farms and backends have series, and what these say."""
+"""The farms and backends that have series, and the values of these."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What ``check --before`` finds."""
+"""The findings of ``check --before``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What drain writes, what it refuses, and how it counts."""
+"""The writes, refusals and counts of drain."""
 
 from typing import Any
 

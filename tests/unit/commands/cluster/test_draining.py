@@ -1,4 +1,4 @@
-"""What ``drain`` does and says as it counts, with an API server in memory."""
+"""The actions and messages of ``drain`` as it counts, with an API server in memory."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

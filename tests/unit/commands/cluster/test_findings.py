@@ -1,4 +1,4 @@
-"""What counts as wrong, since when, and what is said about it."""
+"""The findings about a cluster: what counts as wrong, since when, and the message."""
 
 from datetime import UTC, datetime
 from typing import Any, get_args

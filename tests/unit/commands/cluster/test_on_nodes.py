@@ -1,4 +1,4 @@
-"""How commands get to a node, and which cluster and namespace are meant."""
+"""The commands that run on a node, and the cluster and namespace that are meant."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a bug report leaves out."""
+"""The details that a bug report leaves out."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What ``get SERVICE`` shows of each node: what its agent decides."""
+"""The view of each node in ``get SERVICE``: the decisions of its agent."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What ``status`` and ``why`` print."""
+"""The output of ``status`` and ``why``."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which nodes ``kubectl nftlb top`` asks, and what it keeps of their answers."""
+"""The nodes that ``kubectl nftlb top`` asks, and what it keeps of their answers."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ class Script:
 
 
 async def followed(script: str) -> NodeReports:
-    """What there is once something has changed for the first time."""
+    """Return the reports once something has changed for the first time."""
     seen = NodeReports(Script(script))
     task = asyncio.create_task(seen.follow("node-1"))
     await asyncio.wait_for(seen.changed.wait(), 60)

@@ -1,4 +1,4 @@
-"""What ``kubectl nftlb top`` says of the reports of nodes."""
+"""The rows of ``kubectl nftlb top``, from the reports of nodes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When the nodes that count have programmed a Pod that waits for the readiness gate."""
+"""The decision that the nodes that count have programmed a Pod that waits for the readiness gate."""
 
 from typing import Any
 from unittest.mock import Mock

@@ -1,4 +1,4 @@
-"""When the operator sets the condition of the readiness gate, and what it tells meanwhile."""
+"""The condition of the readiness gate that the operator sets, and its Events meanwhile."""
 
 import asyncio
 import contextlib

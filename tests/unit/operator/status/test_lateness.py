@@ -1,4 +1,4 @@
-"""How long a change may be on its way until users are told."""
+"""The time that a change may be on its way until users are told."""
 
 from kube_nftlb.operator.cache.farm_record import FarmRecord, parse_farm
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node

@@ -1,4 +1,4 @@
-"""What is told of a policy."""
+"""The status of a policy."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the condition of a Service says."""
+"""The contents of the condition of a Service."""
 
 from collections.abc import Sequence
 

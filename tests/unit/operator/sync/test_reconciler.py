@@ -1,4 +1,4 @@
-"""How often a farm's status is written, and who waits while much is looked at."""
+"""The writes of a farm's status, and the order of work while much is looked at."""
 
 import asyncio
 import contextlib

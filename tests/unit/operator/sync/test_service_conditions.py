@@ -1,4 +1,4 @@
-"""When the condition of a Service is written."""
+"""The times at which the condition of a Service is written."""
 
 import asyncio
 import contextlib

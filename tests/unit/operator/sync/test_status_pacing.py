@@ -1,4 +1,4 @@
-"""When the status of a farm is written."""
+"""The times at which the status of a farm is written."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which connections are forgotten after a change of a farm."""
+"""The connections that are forgotten after a change of a farm."""
 
 from collections.abc import Collection
 from typing import Any

@@ -20,7 +20,7 @@ def guarded(version: int = 10, ip: str = "10.96.0.10", **changes: Any) -> Farm:
 
 @pytest.fixture
 def openings(node: Node, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What nftlb listened on without a guard, after any request to it and any command to nft."""
+    """The listeners that nftlb had without a guard, after any request to it and any command to nft."""
     found: set[str] = set()
 
     def look() -> None:

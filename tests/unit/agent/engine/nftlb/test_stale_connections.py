@@ -1,4 +1,4 @@
-"""What is forgotten of the flows and sessions of a farm that changes."""
+"""The flows and sessions of a farm that are forgotten when it changes."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tests.builders.nftlb import address, backend, farm
 
 
 def left(before: objects.Farm | None, after: objects.Farm | None) -> Stale:
-    """What is left behind by the steps from one to the other."""
+    """Return what the steps from one to the other leave behind."""
     present = {before.name: before} if before else {}
     wanted = {"f": after}
     return stale_connections.stale_after(plan.steps(present, wanted), wanted, present)

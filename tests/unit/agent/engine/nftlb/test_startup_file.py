@@ -1,4 +1,4 @@
-"""What is in nftlb's start-up file, and when it is written."""
+"""The contents of nftlb's start-up file, and the times at which it is written."""
 
 import json
 from pathlib import Path
