@@ -322,10 +322,10 @@ def test_top_shows_the_traffic_of_a_farm_where_it_is(cluster: Cluster, kubectl: 
         assert {line.split()[0] for line in lines[2:]} == set(cluster.pods("web", web))
 
 
-def test_top_says_why_no_node_tells_its_traffic(kubectl: Kubectl) -> None:
+def test_top_says_why_no_node_reports_its_traffic(kubectl: Kubectl) -> None:
     silent = kubectl.run("top", "--node-command", "false {node}")
     assert silent.returncode == 2
-    assert "no node tells its traffic" in silent.stderr
+    assert "no node reports its traffic" in silent.stderr
 
 
 def test_kubectl_completes_the_commands(kubectl: Kubectl, cluster: Cluster) -> None:

@@ -38,7 +38,10 @@ def of_proxy(config: ProxyConfig, *, node_ports: tuple[str, ...]) -> Iterator[Fi
 def _of_mode(config: ProxyConfig) -> Iterator[Finding]:
     if config.mode != "ipvs":
         yield Finding(
-            "note", "ProxyMode", f"kube-proxy is in the mode {config.mode}, whose rules the agent removes", "nothing"
+            "note",
+            "ProxyMode",
+            f"kube-proxy is in the mode {config.mode}, whose rules the agent removes",
+            "nothing to do",
         )
         return
     yield Finding(
@@ -53,7 +56,7 @@ def _of_mode(config: ProxyConfig) -> Iterator[Finding]:
         yield Finding("differs", "Scheduler", f"kube-proxy's IPVS scheduler is {config.scheduler}, not rr", action)
     if config.strict_arp:
         told = "strictARP is for addresses on kube-ipvs0, which there are none of with kube-nftlb"
-        yield Finding("note", "StrictARP", told, "nothing; MetalLB needs it with IPVS only")
+        yield Finding("note", "StrictARP", told, "nothing to do; MetalLB needs it with IPVS only")
 
 
 def _of_node_ports(config: ProxyConfig, node_ports: tuple[str, ...]) -> Iterator[Finding]:

@@ -68,6 +68,6 @@ def _uses(specs: list[tuple[str, Any]]) -> Iterator[Finding]:
             "note",
             "HealthCheckNodePorts",
             "the agent answers on healthCheckNodePorts; while kube-proxy still has one, it tries again every 5 s",
-            "nothing; a load balancer may see a moment without an answer",
+            "nothing to do; a load balancer may see a moment without an answer",
             health,
         )

@@ -13,7 +13,7 @@ from kube_nftlb.commands.cluster.options import CANNOT_ASK, UNHEALTHY, By, Forma
 _T = TypeVar("_T")
 
 _DRAIN_EXITS = "Exit status: 0 once no connection is open, 1 if some are when the time is up, 2 if it cannot be done."
-_TOP_EXITS = "Exit status: 0, or 2 if the cluster cannot be asked, or no node tells its traffic."
+_TOP_EXITS = "Exit status: 0, or 2 if the cluster cannot be asked, or no node reports its traffic."
 _PANEL = "In a cluster, also as kubectl nftlb"
 
 Kubeconfig = Annotated[

@@ -46,7 +46,7 @@ class Wishes(NamedTuple):
 async def top(target: Target, wishes: Wishes) -> None:
     """Show the traffic until interrupted; once if asked so, for programs and without a terminal.
 
-    Raises UsageError if there is no such node, or if none tells its traffic.
+    Raises UsageError if there is no such node, or if none reports its traffic.
     """
     async with connected(target) as kube:
         async with terminal.progress("asking the API server"):
@@ -105,7 +105,7 @@ async def _once(seen: NodeReports, names: Sequence[str], farms: Farms, namespace
     problems = {**late, **seen.problems}
     if not seen.reports:
         told = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
-        raise errors.UsageError(f"no node tells its traffic: {told}")
+        raise errors.UsageError(f"no node reports its traffic: {told}")
     rows = top_farms.rows(seen.reports, farms, namespace, wishes.by)
     if wishes.output is Format.JSON:
         terminal.show_json(top_farms.document(rows, seen.reports, problems))
