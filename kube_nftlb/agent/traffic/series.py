@@ -7,7 +7,7 @@ from prometheus_client import Counter, Gauge
 
 from kube_nftlb import addresses, metrics
 from kube_nftlb.agent.traffic.by_farm import Backend, FarmCounts, by_farm
-from kube_nftlb.agent.traffic.places import Places
+from kube_nftlb.agent.traffic.slots import SeriesSlots
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
@@ -49,7 +49,7 @@ class _Backends:
     """The backends of a farm that have series."""
 
     def __init__(self, most: int) -> None:
-        self.places: Places[str] = Places(most)
+        self.slots: SeriesSlots[str] = SeriesSlots(most)
         self.names: dict[Backend, str] = {}
         self.named_at = float("-inf")
         self.shown: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class TrafficSeries:
         self._farms = farms
         self._settings = settings
         self._clock = clock
-        self._places: Places[FarmKey] = Places(settings.farms)
+        self._slots: SeriesSlots[FarmKey] = SeriesSlots(settings.farms)
         self._shown: dict[FarmKey, _Backends] = {}
 
     def add(self, report: Report) -> None:
@@ -71,10 +71,10 @@ class TrafficSeries:
         wanted = {key: each for key, each in found.items() if not self._unwanted(key)}
         now = self._clock()
         share = shares({key: each.counts for key, each in wanted.items()})
-        self._places.update(share, report.seconds, now, self._unwanted)
-        for key in self._shown.keys() - self._places.held:
+        self._slots.update(share, report.seconds, now, self._unwanted)
+        for key in self._shown.keys() - self._slots.held:
             self._remove(key)
-        for key in self._places.held:
+        for key in self._slots.held:
             self._show(key, wanted.get(key, FarmCounts(Counts(), {})), report.seconds, now)
         metrics.set_states(
             metrics.TRAFFIC_FARMS,
@@ -99,10 +99,10 @@ class TrafficSeries:
         for name, each in self._named(key, backends, farm.backends, now):
             counts[name] = counts.get(name, Counts()).plus(each)
         known = set(backends.names.values())
-        backends.places.update(shares(counts), seconds, now, lambda name: name not in known)
-        for name in backends.shown - backends.places.held:
+        backends.slots.update(shares(counts), seconds, now, lambda name: name not in known)
+        for name in backends.shown - backends.slots.held:
             _forget(_BACKEND, (*key, name))
-        backends.shown = backends.places.held
+        backends.shown = backends.slots.held
         for name in backends.shown:
             _count(_BACKEND, (*key, name), counts.get(name, Counts()))
 

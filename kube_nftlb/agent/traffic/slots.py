@@ -1,20 +1,20 @@
-"""Choose which of many have series of their own: the busiest, but for a while at least. Pure."""
+"""Choose which of many keys have series of their own: the busiest, but for a while at least. Pure."""
 
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 HELD_S: Final = 300.0
-"""How long something has its place at least, so that its series can be read."""
+"""Minimum time in seconds that a key has its slot, so that its series can be read."""
 _HALF_LIFE_S: Final = 60.0
 _MUCH: Final = 2.0
-"""How much busier something must be than what it replaces."""
+"""Factor by which a key must be busier than the one that it replaces."""
 _FORGOTTEN: Final = 1e-4
 
 _K = TypeVar("_K", bound=Hashable)
 
 
-class Places(Generic[_K]):
-    """A limited number of places."""
+class SeriesSlots(Generic[_K]):
+    """A limited number of slots for keys with series."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,13 +23,13 @@ class Places(Generic[_K]):
 
     @property
     def held(self) -> frozenset[_K]:
-        """Those that have a place."""
+        """The keys that have a slot."""
         return frozenset(self._since)
 
     def update(self, shares: Mapping[_K, float], seconds: float, now: float, gone: Callable[[_K], bool]) -> None:
-        """Count what was seen in these seconds, and give the places to the busiest.
+        """Count what was seen in these seconds, and give the slots to the busiest.
 
-        What is gone leaves its place at once. What has one keeps it without any traffic, until something else needs it.
+        A key that is gone leaves its slot at once. Others keep theirs without any traffic, until another key needs it.
         """
         decay = 0.5 ** (seconds / _HALF_LIFE_S)
         scores = {key: score * decay for key, score in self._scores.items()}
