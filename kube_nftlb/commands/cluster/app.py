@@ -114,9 +114,9 @@ def top(
     from kube_nftlb.commands.cluster import top as command
     from kube_nftlb.commands.cluster.asking import Target
 
-    wishes = command.Wishes(tuple(node or ()), by, backends, once, output, node_command)
+    options = command.TopOptions(tuple(node or ()), by, backends, once, output, node_command)
     try:
-        ask(command.top(Target(kubeconfig, context, namespace), wishes))
+        ask(command.top(Target(kubeconfig, context, namespace), options))
     except KeyboardInterrupt:
         # This is how it ends on a terminal.
         raise typer.Exit from None
@@ -142,8 +142,8 @@ def drain(
     from kube_nftlb.commands.cluster import draining
     from kube_nftlb.commands.cluster.asking import Target
 
-    wishes = draining.Wishes(force, wait, timeout, output)
-    if ask(draining.drain(Target(kubeconfig, context, namespace), name, wishes)):
+    options = draining.DrainOptions(force, wait, timeout, output)
+    if ask(draining.drain(Target(kubeconfig, context, namespace), name, options)):
         raise typer.Exit(UNHEALTHY)
 
 
@@ -182,8 +182,8 @@ def sysdump(
     from kube_nftlb.commands.cluster import sysdump as command
     from kube_nftlb.commands.cluster.asking import Target
 
-    wishes = command.Wishes(file, tuple(hide or ()), tuple(node or ()), node_command)
-    path, missing = ask(command.sysdump(Target(kubeconfig, context, namespace), wishes))
+    options = command.SysdumpOptions(file, tuple(hide or ()), tuple(node or ()), node_command)
+    path, missing = ask(command.sysdump(Target(kubeconfig, context, namespace), options))
     for each in missing:
         typer.echo(f"missing: {each}", err=True)
     typer.echo(path)

@@ -31,7 +31,7 @@ _UNDONE = (None, "up", DRAIN)
 """The states from which a Pod can be drained, and undrained without a loss."""
 
 
-class Wishes(NamedTuple):
+class DrainOptions(NamedTuple):
     """The options of ``drain``."""
 
     force: bool = False
@@ -49,7 +49,7 @@ class _Found(NamedTuple):
     """The node that is meant if it takes new Pods, which do not drain; else empty."""
 
 
-async def drain(target: Target, name: str, wishes: Wishes) -> bool:
+async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     """Drain a backend or a node. Return True if connections are, or may be, still open when the time is up.
 
     Raises UsageError if there is no such backend, or if it is the last one of a farm.
@@ -58,7 +58,7 @@ async def drain(target: Target, name: str, wishes: Wishes) -> bool:
         found = await _find(kube, target, name)
         plan = found.plan
         _refuse_others(found)
-        if plan.emptied and not wishes.force:
+        if plan.emptied and not options.force:
             farms = ", ".join("/".join(each) for each in plan.emptied)
             raise errors.UsageError(
                 f"{found.what} is the last backend of {farms}, which would refuse new connections: --force drains it"
@@ -66,19 +66,19 @@ async def drain(target: Target, name: str, wishes: Wishes) -> bool:
         await _write_annotations(kube, plan.pods, DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
-        _tell(wishes, f"{found.what} drains: no new connections of {_counted(plan)}")
+        _tell(options, f"{found.what} drains: no new connections of {_counted(plan)}")
         if found.open_node:
             sentence = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
-            _tell(wishes, sentence)
-        _tell(wishes, f"undo: kubectl nftlb undrain {name}")
-        if not wishes.wait:
+            _tell(options, sentence)
+        _tell(options, f"undo: kubectl nftlb undrain {name}")
+        if not options.wait:
             return False
         since = await _taken_over(kube, plan)
-        left = await _count_down(kube, plan, since, wishes)
+        left = await _count_down(kube, plan, since, options)
     if left is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
-    if wishes.output is Format.JSON:
+    if options.output is Format.JSON:
         told = {"silentNodes": list(left.silent), "untoldNodes": list(left.untold)}
         terminal.show_json({"connections": left.total, "byNode": dict(left.by_node), **told})
     return not left.done
@@ -205,9 +205,9 @@ def _version(raw: JsonObject) -> int:
     return int(metadata["resourceVersion"])
 
 
-async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Open | None:
+async def _count_down(kube: Kube, plan: Plan, since: int, options: DrainOptions) -> Open | None:
     """Show how many connections are open until there are none, or the time is up; None if the user may not know."""
-    deadline = time.monotonic() + wishes.timeout_s if wishes.timeout_s is not None else None
+    deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
     there = await list_if_allowed(kube, NFTLB_NODES)
     if there is None:
         return None
@@ -219,7 +219,7 @@ async def _count_down(kube: Kube, plan: Plan, since: int, wishes: Wishes) -> Ope
             left = drain_plan.open_connections(plan.addresses, since, nodes, reports)
             sentence = _sentence(left)
             patient = left.silent and time.monotonic() - began < _COUNTED_S
-            if sentence != before and not patient and wishes.output is Format.TEXT:
+            if sentence != before and not patient and options.output is Format.TEXT:
                 show(sentence)
                 before = sentence
             over = deadline is not None and time.monotonic() > deadline
@@ -244,6 +244,6 @@ def _counted(plan: Plan) -> str:
     return farms[0] if len(farms) == 1 else f"{len(farms)} farms"
 
 
-def _tell(wishes: Wishes, sentence: str) -> None:
-    if wishes.output is Format.TEXT:
+def _tell(options: DrainOptions, sentence: str) -> None:
+    if options.output is Format.TEXT:
         terminal.note(sentence)

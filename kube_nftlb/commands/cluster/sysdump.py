@@ -51,7 +51,7 @@ _ASKED = {
 _ABSENT = "No such file or directory"
 
 
-class Wishes(NamedTuple):
+class SysdumpOptions(NamedTuple):
     """The options of ``sysdump``."""
 
     file: Path | None = None
@@ -94,27 +94,27 @@ class _Part(NamedTuple):
     problem: str = ""
 
 
-async def sysdump(target: Target, wishes: Wishes) -> tuple[Path, list[str]]:
+async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[str]]:
     """Write the archive; return its path, and a sentence for each part that is missing.
 
     Raises UsageError if a node does not exist or the file cannot be written.
     """
     now = datetime.now(UTC)
-    path = wishes.file or Path(f"kube-nftlb-sysdump-{now:%Y%m%d-%H%M%S}.tar.gz")
+    path = options.file or Path(f"kube-nftlb-sysdump-{now:%Y%m%d-%H%M%S}.tar.gz")
     async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
         seen = await overview(kube, target.namespace)
-        nodes = _nodes(seen, wishes.nodes, now)
-        on_nodes = ByCommand(wishes.node_command) if wishes.node_command else InPods(target, seen.pods or ())
+        nodes = _nodes(seen, options.nodes, now)
+        on_nodes = ByCommand(options.node_command) if options.node_command else InPods(target, seen.pods or ())
         # Logs name farms of all namespaces.
-        everywhere = Hide.NAMES in wishes.hide
+        everywhere = Hide.NAMES in options.hide
         objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
         parts = [*_summary(seen, now), *(_object_part(*each, target.namespace) for each in objects)]
         parts += [part async for part in _logs(kube, seen.pods or ())]
         parts += await _from_nodes(on_nodes, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
     missing = [f"{part.name}: {part.problem}" for part in parts if part.problem]
-    redactor = Redactor(wishes.hide, secrets.token_bytes(16), known)
-    parts.append(_Part("README.txt", _about(wishes, now, nodes, missing)))
+    redactor = Redactor(options.hide, secrets.token_bytes(16), known)
+    parts.append(_Part("README.txt", _about(options, now, nodes, missing)))
     try:
         # nobody else may read it before it was looked through
         path.touch(mode=0o600)
@@ -217,8 +217,8 @@ async def _from_nodes(on_nodes: OnNodes, nodes: Iterable[str]) -> list[_Part]:
     return [part for parts in await asyncio.gather(*map(ask, nodes)) for part in parts]
 
 
-def _about(wishes: Wishes, now: datetime, nodes: Iterable[str], missing: Iterable[str]) -> str:
-    hidden = ", ".join(wishes.hide) or "nothing else"
+def _about(options: SysdumpOptions, now: datetime, nodes: Iterable[str], missing: Iterable[str]) -> str:
+    hidden = ", ".join(options.hide) or "nothing else"
     lines = [
         f"A dump of kube-nftlb, by kubectl nftlb sysdump {__version__}, {now:%Y-%m-%d %H:%M:%S} UTC.",
         "Left out: Secrets (never read), environment variables, arguments, annotations of others, field managers.",

@@ -32,7 +32,7 @@ _AROUND_ROWS: Final = 4
 _COLUMNS: Final = ("FARM", "NEW/S", "OPEN", "SENT/S", "ANSWERED/S", "NODES")
 
 
-class Wishes(NamedTuple):
+class TopOptions(NamedTuple):
     """The options of ``top``."""
 
     nodes: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Wishes(NamedTuple):
     node_command: str | None = None
 
 
-async def top(target: Target, wishes: Wishes) -> None:
+async def top(target: Target, options: TopOptions) -> None:
     """Show the traffic until interrupted; once if asked so, for programs and without a terminal.
 
     Raises UsageError if there is no such node, or if none reports its traffic.
@@ -51,17 +51,17 @@ async def top(target: Target, wishes: Wishes) -> None:
     async with connected(target) as kube:
         async with terminal.progress("asking the API server"):
             nodes = (await kube.list(NODES)).items
-            names = chosen([raw["metadata"]["name"] for raw in nodes], wishes.nodes)
+            names = chosen([raw["metadata"]["name"] for raw in nodes], options.nodes)
             farms = Farms(_addresses(nodes))
             farms.update((await kube.list(FARMS, not_older_than="0")).items)
             pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS) or []
-        on_nodes = ByCommand(wishes.node_command) if wishes.node_command else InPods(target, pods)
+        on_nodes = ByCommand(options.node_command) if options.node_command else InPods(target, pods)
         seen = NodeReports(on_nodes)
         async with _following(seen, names):
-            if wishes.once or wishes.output is Format.JSON or not sys.stdout.isatty():
-                await _once(seen, names, farms, target.namespace, wishes)
+            if options.once or options.output is Format.JSON or not sys.stdout.isatty():
+                await _once(seen, names, farms, target.namespace, options)
             else:
-                await _live(kube, seen, farms, target.namespace, wishes)
+                await _live(kube, seen, farms, target.namespace, options)
 
 
 def chosen(there: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -94,7 +94,9 @@ async def _following(seen: NodeReports, names: Sequence[str]) -> AsyncIterator[N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _once(seen: NodeReports, names: Sequence[str], farms: Farms, namespace: str | None, wishes: Wishes) -> None:
+async def _once(
+    seen: NodeReports, names: Sequence[str], farms: Farms, namespace: str | None, options: TopOptions
+) -> None:
     async with terminal.progress("counting"):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
@@ -106,17 +108,17 @@ async def _once(seen: NodeReports, names: Sequence[str], farms: Farms, namespace
     if not seen.reports:
         told = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
         raise errors.UsageError(f"no node reports its traffic: {told}")
-    rows = top_farms.rows(seen.reports, farms, namespace, wishes.by)
-    if wishes.output is Format.JSON:
+    rows = top_farms.rows(seen.reports, farms, namespace, options.by)
+    if options.output is Format.JSON:
         terminal.show_json(top_farms.document(rows, seen.reports, problems))
         return
-    terminal.show(_page(rows, seen, wishes, sys.maxsize))
+    terminal.show(_page(rows, seen, options, sys.maxsize))
     sys.stdout.flush()
     for sentence in _sentences(seen, problems):
         terminal.note(sentence)
 
 
-async def _live(kube: Kube, seen: NodeReports, farms: Farms, namespace: str | None, wishes: Wishes) -> None:
+async def _live(kube: Kube, seen: NodeReports, farms: Farms, namespace: str | None, options: TopOptions) -> None:
     loop = asyncio.get_running_loop()
     console = terminal.console()
     listed_at = loop.time()
@@ -128,20 +130,20 @@ async def _live(kube: Kube, seen: NodeReports, farms: Farms, namespace: str | No
                 with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError):
                     farms.update((await kube.list(FARMS, not_older_than="0")).items)
                 listed_at = loop.time()
-            rows = top_farms.rows(seen.reports, farms, namespace, wishes.by)
+            rows = top_farms.rows(seen.reports, farms, namespace, options.by)
             sentences = _sentences(seen, seen.problems)
             most = max(console.height - _AROUND_ROWS - len(sentences), 1)
-            page = _page(rows, seen, wishes, most)
+            page = _page(rows, seen, options, most)
             live.update(Group(page, *(terminal.plain(each) for each in sentences)), refresh=True)
 
 
-def _page(rows: Sequence[Row], seen: NodeReports, wishes: Wishes, most: int) -> Table | str:
+def _page(rows: Sequence[Row], seen: NodeReports, options: TopOptions, most: int) -> Table | str:
     """Return a table with at most so many lines."""
     table = terminal.columns(*_COLUMNS)
     for column in table.columns[1:]:
         column.justify = "right"
     counted = any(each.bytes_counted for each in seen.reports.values())
-    for name, row in itertools.islice(_lines(rows, backends=wishes.backends), most):
+    for name, row in itertools.islice(_lines(rows, backends=options.backends), most):
         table.add_row(terminal.plain(name), *top_farms.cells(row, bytes_counted=counted))
     return table if rows else "no farm has connections"
 

@@ -9,7 +9,7 @@ import pytest
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import draining
 from kube_nftlb.commands.cluster.asking import Target
-from kube_nftlb.commands.cluster.draining import Wishes, drain
+from kube_nftlb.commands.cluster.draining import DrainOptions, drain
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, JsonObject, Resource
 from tests.builders import raw_backend, raw_farm, raw_nftlb_node
@@ -45,7 +45,7 @@ async def test_who_may_not_see_nodes_drains_without_a_count(
 ) -> None:
     kube = OneNamespace()
     connect(monkeypatch, kube)
-    assert not await drain(HERE, "a", Wishes())
+    assert not await drain(HERE, "a", DrainOptions())
     said = capsys.readouterr().err
     assert "backend default/a drains" in said
     assert "open connections are not counted: you may not list NftlbNodes" in said
@@ -62,5 +62,5 @@ async def test_connections_that_a_node_does_not_list_may_be_open(
     others = [{"ip": "10.0.0.1", "port": 80, "connections": 9}]
     report["status"]["draining"] = {"watermark": "1000", "backends": 101, "connections": 10, "busiest": others}
     kube.put(NFTLB_NODES, report)
-    assert await drain(HERE, "a", Wishes(timeout_s=0.0))
+    assert await drain(HERE, "a", DrainOptions(timeout_s=0.0))
     assert "at least 0 connections are open: not all are known of n1" in capsys.readouterr().err
