@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from kube_nftlb.kube.fair_queue import FairQueue
-from kube_nftlb.kube.rate import Rate
 from kube_nftlb.kube.timers import Timers
 
 K = TypeVar("K", bound=Hashable)
@@ -37,7 +36,6 @@ class WorkQueue(Generic[K]):
         self._idle = asyncio.Event()
         self._idle.set()
         self._progressed_at = 0.0
-        self._rate = Rate()
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._later) + len(self._running)
@@ -96,7 +94,6 @@ class WorkQueue(Generic[K]):
         """Give a key back after the work on it."""
         self._running.discard(key)
         self._progressed_at = self._clock()
-        self._rate.add(self._progressed_at)
         if (due := self._again.pop(key, None)) is not None:
             self.add(key, due - self._clock())
         if not self._busy:
@@ -117,13 +114,9 @@ class WorkQueue(Generic[K]):
         """Return the seconds since a key was last taken or done; 0 if none is due."""
         return self._clock() - self._progressed_at if self._busy else 0
 
-    async def until_quiet(self, per_s: float) -> None:
-        """Wait until no key is due, no worker has one, and no more than ``per_s`` keys were done in the last second."""
-        while True:
-            await self._idle.wait()
-            if (wait_s := self._rate.below_in_s(per_s, self._clock())) <= 0:
-                return
-            await asyncio.sleep(wait_s)
+    async def until_idle(self) -> None:
+        """Wait until no key is due and no worker has one."""
+        await self._idle.wait()
 
     def _left(self, group: Hashable) -> None:
         self._waiting[group] -= 1

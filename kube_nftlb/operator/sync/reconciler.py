@@ -45,10 +45,6 @@ _NOT_PROGRAMMED_S = 30.0
 _STATUS_PATIENCE_S = 1.0
 """Maximum time in seconds that a status waits for Services to be reconciled first."""
 
-_QUIET_PER_S = 20.0
-"""With more Services in a second, as when thousands are created at once, farms come before statuses: to the API server
-a status costs as much as a farm, and no node waits for it."""
-
 _LARGE_PORTS = 32
 """Farms of more ports take more than some milliseconds to build."""
 _BUILDING_RETRY_S = 0.1
@@ -164,7 +160,7 @@ class Reconciler:
     async def _report_in_any_case(self, key: FarmKey) -> float | None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_PATIENCE_S):
-                await self.services.until_quiet(_QUIET_PER_S)
+                await self.services.until_idle()
         try:
             return await self._report(key)
         except Exception:

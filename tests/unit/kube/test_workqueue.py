@@ -56,25 +56,13 @@ async def test_a_later_time_does_not_put_a_key_off(queue: WorkQueue[Any]) -> Non
 
 async def test_idle_means_that_nothing_is_due_or_in_work(queue: WorkQueue[Any]) -> None:
     queue.add("a")
-    waiting = asyncio.create_task(queue.until_quiet(20))
+    waiting = asyncio.create_task(queue.until_idle())
     await asyncio.sleep(0)
     key = await queue.get()
     await asyncio.sleep(0)
     assert not waiting.done()
     queue.done(key)
     await waiting
-
-
-async def test_a_burst_is_not_over_when_the_queue_is_empty_for_a_moment() -> None:
-    now = [100.0]
-    queue: WorkQueue[Any] = WorkQueue(lambda: now[0])
-    for number in range(30):
-        queue.add(number)
-        queue.done(await queue.get())
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(queue.until_quiet(20), 0.05)
-    now[0] = 101
-    await asyncio.wait_for(queue.until_quiet(20), 0.05)
 
 
 async def test_a_waiting_worker_is_woken(queue: WorkQueue[Any]) -> None:
@@ -116,7 +104,7 @@ async def test_what_is_urgent_takes_turns_with_the_rest() -> None:
     assert [key for key in taken if key.islower()] == ["a", "b", "c", "d"]
     for key in taken:
         queue.done(key)
-    await asyncio.wait_for(queue.until_quiet(20), 1)
+    await asyncio.wait_for(queue.until_idle(), 1)
 
 
 async def test_in_a_crowd_the_last_has_every_other_turn_and_nobody_starves(queue: WorkQueue[Any]) -> None:
