@@ -135,8 +135,10 @@ def start(qemu: Path, root: Path) -> None:
             text=True,
             check=False,
         )
-        first = (done.stdout + done.stderr).strip().splitlines()[:3]
-        print(f"{' '.join(words)}: exit status {done.returncode}: {first}")
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        # Of a traceback the end tells most.
+        told = lines[-2:] if done.returncode else lines[:3]
+        print(f"{' '.join(words)}: exit status {done.returncode}: {told}")
 
 
 def _output(*command: str) -> str:
