@@ -29,6 +29,7 @@ AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine(name, reason): it is about this engine alone")
+    config.addinivalue_line("markers", "alone: it keeps the whole machine busy; `make test` runs it after the others")
     config.addinivalue_line("markers", f"once(about): the engine makes no difference; it runs with {FIRST} alone")
 
 

@@ -17,7 +17,7 @@ from tests import engine
 from tests.builders.manifests import client_pod, farm, policy, service
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.once("the operator's budgets")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.once("the operator's budgets"), pytest.mark.alone]
 
 NAMESPACE = "kube-nftlb-system"
 LIMITS = {"KUBE_NFTLB_SERVICE_PORTS_MAX": "64", "KUBE_NFTLB_NAMESPACE_FARMS_MAX": "200"}
