@@ -9,7 +9,7 @@ import pytest
 from tests.builders.manifests import client_pod, service
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.once("what the command asks")]
 
 
 @pytest.fixture
