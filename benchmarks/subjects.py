@@ -11,6 +11,8 @@ KUBE_PROXY: Final = "kube-proxy-nftables"
 NONE: Final = "none"
 """A cluster without a service proxy."""
 
+_BUDGET: Final = {"KUBE_NFTLB_NAMESPACE_FARMS_MAX": "100000"}
+"""Scenarios have all their Services in one namespace, and more than a namespace may have by default."""
 _ENGINES: Final[Mapping[str, str]] = {NFTLB: "nftlb", NFTABLES: "nftables"}
 
 
@@ -32,8 +34,9 @@ class Subject(NamedTuple):
     @property
     def settings(self) -> dict[str, dict[str, str]]:
         """The additional settings of the lab's programs."""
-        engine = _ENGINES.get(self.name)
-        return {"operator": {"KUBE_NFTLB_DEFAULT_ENGINE": engine}} if engine else {}
+        if (engine := _ENGINES.get(self.name)) is None:
+            return {}
+        return {"operator": {"KUBE_NFTLB_DEFAULT_ENGINE": engine, **_BUDGET}, "agent": _BUDGET}
 
     @property
     def programs(self) -> tuple[str, ...]:
