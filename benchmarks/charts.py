@@ -179,6 +179,7 @@ def _memory(groups: Groups) -> Figure | None:
             if subject in values and where["process"] == process.removesuffix("-nftables"):
                 size = (int(where["services"]), int(where["endpoints"]))
                 found.setdefault(size, {})[subject, process] = max(values[subject])
+    found = dict(sorted(found.items()))
     width = 0.16
     there = [program for program in programs if any(program in each for each in found.values())]
     for number, (subject, process) in enumerate(there):
@@ -192,7 +193,7 @@ def _memory(groups: Groups) -> Figure | None:
     axis.set_xlabel("Services × endpoints")
     axis.set_ylabel("MB")
     axis.grid(axis="y", alpha=0.3)
-    return _drawn(figure, axis, bool(found))
+    return _drawn(figure, axis, bool(found), columns=3)
 
 
 def _rules(groups: Groups) -> Figure | None:
@@ -238,10 +239,11 @@ def _log_scale(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _drawn(figure: Figure, axis: Axes, drawn: bool) -> Figure | None:
-    """Return a figure with the legend of one of its axes above all; None if it is empty."""
+def _drawn(figure: Figure, axis: Axes, drawn: bool, columns: int = 5) -> Figure | None:
+    """Return a figure with the legend of one of its axes above all, in so many columns; None if it is empty."""
     if not drawn:
         plt.close(figure)
         return None
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=8, frameon=False)
+    labels = axis.get_legend_handles_labels()
+    figure.legend(*labels, loc="outside upper center", ncols=columns, fontsize=8, frameon=False)
     return figure
