@@ -130,7 +130,7 @@ def start(qemu: Path, root: Path) -> None:
     ):
         done = subprocess.run(
             ["chroot", root, "/qemu", *words],
-            env={"PATH": "/usr/sbin:/usr/bin", "PYTHONPATH": f"/{SITE}", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={"HOME": "/", "PATH": "/usr/sbin:/usr/bin", "PYTHONPATH": f"/{SITE}", "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
             check=False,
