@@ -110,14 +110,18 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.traffic is not None:
         series = TrafficSeries(inputs.index, settings.traffic, time.monotonic)
         duties["traffic"] = partial(traffic.run, series.add)
-    on_ports: dict[str, Duty] = {"health": partial(serve_when_free, health.answer, settings.health_address)}
+    on_proxy_ports: dict[str, Duty] = {
+        "health": partial(serve_when_free, health.answer, settings.health_address),
+    }
     if settings.proxy_mode_address is not None:
-        on_ports["proxy-mode"] = partial(serve_when_free, proxy_mode, settings.proxy_mode_address, what="proxy mode")
+        serve_mode = partial(serve_when_free, proxy_mode, settings.proxy_mode_address, what="proxy mode")
+        on_proxy_ports["proxy-mode"] = serve_mode
     daemon_set = None
     if settings.daemon_set:
         daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
         duties["daemon-set"] = daemon_set.run
-    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, until_signal, until_departure, on_ports, duties)
+    groups = until_signal, until_departure, on_proxy_ports, duties
+    return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups)
 
 
 def _cutter(inputs: Inputs, stack: AsyncExitStack) -> Cutter:

@@ -49,10 +49,11 @@ class Notifications:
         self.socket.close()
 
 
-def subscribed(kind: int) -> socket.socket:
+def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> socket.socket:
     """Return a socket to which the kernel sends what changes in this network namespace's nftables.
 
     ``kind`` is the type of message to keep, as a transaction may also tell of hundreds of thousands of elements.
+    ``group`` is another multicast group (linux/netfilter/nfnetlink.h), for events that are no changes.
     Raises OSError.
     """
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
@@ -72,7 +73,7 @@ def subscribed(kind: int) -> socket.socket:
         # What does not fit counts as doubt.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
     opened.bind((0, 0))
-    opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _GROUP_NFTABLES)
+    opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
     return opened
 
 

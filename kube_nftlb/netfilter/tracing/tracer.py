@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from kube_nftlb import errors
-from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter import notifications
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.tracing import events, table
 from kube_nftlb.netfilter.tracing.table import Flow
@@ -17,9 +17,7 @@ PROGRAM: Final = "nftlb-trace"
 """The name by which the kernel, and so the agent, knows the program that traces."""
 
 _GROUP_TRACE: Final = 9
-_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _DATAGRAM: Final = 1 << 16
-_BUFFER: Final = 1 << 20
 
 
 class Tracer:
@@ -42,12 +40,7 @@ async def tracing(flow: Flow) -> AsyncIterator[Tracer]:
     Raises KernelError if the kernel refuses the table.
     """
     name = table.name(os.getpid())
-    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
-    with opened:
-        opened.setblocking(False)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        opened.bind((0, 0))
-        opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _GROUP_TRACE)
+    with notifications.subscribed(events.NEW_TRACE, _GROUP_TRACE) as opened:
         nftables = NftSocket.open()
         try:
             try:

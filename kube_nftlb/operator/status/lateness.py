@@ -7,6 +7,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.prose import some_of
 
 
 class _Awaited(NamedTuple):
@@ -59,10 +60,9 @@ class Lateness:
 
 def problem(late: Late, after_s: float) -> Lasting:
     """Return what users are told about a farm that is late on some nodes."""
-    first, *others = late.nodes
-    more = f" and {len(others)} more nodes" if others else ""
-    sentence = f"its last change has not been programmed on {first}{more} for more than {after_s:g} s"
-    return Lasting("NotProgrammed", f"{sentence}; see kubectl describe nftlbnode {first}")
+    named = some_of(late.nodes, 1, "nodes")
+    sentence = f"its last change has not been programmed on {named} for more than {after_s:g} s"
+    return Lasting("NotProgrammed", f"{sentence}; see kubectl describe nftlbnode {late.nodes[0]}")
 
 
 def _behind(awaited: _Awaited, nodes: Iterable[NodeRecord]) -> list[str]:

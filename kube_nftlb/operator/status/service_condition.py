@@ -7,6 +7,7 @@ from kube_nftlb import names
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.kubernetes.service import ServiceCondition
 from kube_nftlb.operator.status.farm_endpoints import Problem
+from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import ServiceReason
 
 _MESSAGE_MAX = 1024
@@ -53,8 +54,8 @@ def decide(problems: Sequence[Problem], farms: Sequence[FarmState], lacking: Seq
         return ServiceVerdict("False", reason, _cut(message, more))
     pending = [*lacking, *(farm.name for farm in farms if not farm.programmed)]
     if pending or not farms:
-        rest = f" and {len(pending) - 1} more farms" if len(pending) > 1 else ""
-        return ServiceVerdict("False", "Pending", f"{pending[0] if pending else 'no farm'}{rest}: not on all nodes yet")
+        named = some_of(pending, 1, "farms") or "no farm"
+        return ServiceVerdict("False", "Pending", f"{named}: not on all nodes yet")
     if found:
         reason, message = found[0]
         return ServiceVerdict("True", reason, _cut(message, more))
