@@ -19,7 +19,7 @@ def test_three_backends_on_two_nodes_get_a_third_each(
     cluster: Cluster, namespace: str, client: str, family: str
 ) -> None:
     cluster.apply(service("web", namespace, **DUAL))
-    cluster.run("web", 3, namespace)
+    cluster.serve("web", 3, namespace)
     farm_name = "web--http" if family == "ipv4" else "web--http--ipv6"
     cluster.farm_has(farm_name, namespace, 3)
     vip, pods = cluster.vip("web", namespace, family), cluster.pods("web", namespace)
@@ -36,7 +36,7 @@ def test_three_backends_on_two_nodes_get_a_third_each(
 
 def test_a_backend_may_be_the_client_itself(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace))
-    cluster.run("web", 1, namespace)
+    cluster.serve("web", 1, namespace)
     (pod,) = cluster.pods("web", namespace)
     cluster.reaches(f"{namespace}/{pod}", [pod], cluster.vip("web", namespace))
 
@@ -101,7 +101,7 @@ def test_an_unready_pod_gets_no_connections_until_it_is_ready_again(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
     cluster.apply(service("web", namespace))
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     vip, pods = cluster.vip("web", namespace), cluster.pods("web", namespace)
     cluster.reaches(client, pods, vip)
     cluster.lab.pod(False, f"{namespace}/{pods[0]}")
@@ -115,7 +115,7 @@ def test_an_unready_pod_gets_no_connections_until_it_is_ready_again(
 
 def test_endpoints_of_several_slices_are_joined(cluster: Cluster, namespace: str, client: str) -> None:
     cluster.apply(service("web", namespace, selector=None))
-    cluster.run("behind", 3, namespace)
+    cluster.serve("behind", 3, namespace)
     pods = json.loads(cluster.kubectl("get", "pods", "-l", "app=behind", "-n", namespace, "-o", "json"))["items"]
     for number, pod in enumerate(pods):
         cluster.apply(
@@ -162,7 +162,7 @@ def test_two_services_that_would_give_one_farm_name_both_work(cluster: Cluster, 
 
 
 def test_annotations_are_followed(cluster: Cluster, namespace: str, client: str) -> None:
-    cluster.run("web", 3, namespace)
+    cluster.serve("web", 3, namespace)
     cluster.apply(service("web", namespace, {"persistence": "srcip"}))
     vip = cluster.vip("web", namespace)
     cluster.farm_has("web--http", namespace, 3)
@@ -178,7 +178,7 @@ def test_the_mode_decides_which_address_the_backend_sees(
     cluster: Cluster, namespace: str, client: str, mode: str, sees_client: bool
 ) -> None:
     cluster.apply(service("web", namespace, {"mode": mode}))
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     vip = cluster.vip("web", namespace)
     cluster.reaches(client, cluster.pods("web", namespace), vip)
     client_ip = cluster.get("pod", "client", namespace)["status"]["podIP"]
@@ -189,7 +189,7 @@ def test_the_mode_decides_which_address_the_backend_sees(
 def test_session_affinity_holds_a_client_and_ends_with_its_timeout(
     cluster: Cluster, namespace: str, client: str
 ) -> None:
-    cluster.run("web", 4, namespace)
+    cluster.serve("web", 4, namespace)
     affinity: dict[str, Any] = {
         "sessionAffinity": "ClientIP",
         "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}},
@@ -214,7 +214,7 @@ def test_session_affinity_holds_a_client_and_ends_with_its_timeout(
 
 
 def test_a_client_is_not_held_to_a_backend_that_is_gone(cluster: Cluster, namespace: str, client: str) -> None:
-    cluster.run("web", 3, namespace)
+    cluster.serve("web", 3, namespace)
     cluster.apply(service("web", namespace, sessionAffinity="ClientIP"))
     vip = cluster.vip("web", namespace)
     cluster.farm_has("web--http", namespace, 3)
@@ -233,7 +233,7 @@ def test_a_client_is_not_held_to_a_backend_that_is_gone(cluster: Cluster, namesp
 
 
 def test_a_service_is_deleted_and_made_again(cluster: Cluster, namespace: str, client: str) -> None:
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     cluster.apply(service("web", namespace))
     pods = cluster.pods("web", namespace)
     first = cluster.vip("web", namespace)
@@ -248,7 +248,7 @@ def test_a_service_is_deleted_and_made_again(cluster: Cluster, namespace: str, c
 
 
 def test_a_farm_written_by_hand_is_served_like_any_other(cluster: Cluster, namespace: str, client: str) -> None:
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     pods = json.loads(cluster.kubectl("get", "pods", "-l", "app=web", "-n", namespace, "-o", "json"))["items"]
     backends = [{"name": p["metadata"]["name"], "ip": p["status"]["podIP"], "port": 80} for p in pods]
     cluster.apply(farm("mine", namespace, addresses=[{"ip": "10.99.0.1", "ports": "80,8000-8002"}], backends=backends))
@@ -261,7 +261,7 @@ def test_a_farm_written_by_hand_is_served_like_any_other(cluster: Cluster, names
 
 def test_nothing_is_written_to_the_users_objects(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace))
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
     for kind in ("services", "endpointslices"):
         shown = cluster.kubectl("get", kind, "-n", namespace, "-o", "json", "--show-managed-fields")
