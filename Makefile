@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock clean
+.PHONY: help demo test test-rest test-all unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -12,9 +12,18 @@ help: ## Show this list
 demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Service, and show it
 	@$(PYTHON) -m kube_nftlb lab demo
 
-test: lint ## Everything but e2e: lint, types, import rules, and the tests, in parts on a real cluster (root)
+test: lint ## Lint, types, and all that is promised, proven on real clusters with both engines (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test
+
+test-rest: .venv/ready ## What `make test` leaves out: depth, the image, all pages and examples (root)
+	@$(PYTHON) -m kube_nftlb lab binaries
+	@$(PYTHON) .ci/test --rest
+
+test-all: lint ## Everything: `make test`, what it leaves out, and the installation on real nodes (root; before a release)
+	@$(PYTHON) -m kube_nftlb lab binaries
+	@$(PYTHON) .ci/test --all
+	@$(MAKE) e2e
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
 	$(BIN)/pytest --numprocesses auto tests/unit
