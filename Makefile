@@ -1,4 +1,4 @@
-# The chores of this project, each one command. CI runs `make test`.
+# The chores of this project, each one command. CI runs `make test`, then `make test-rest` and `make e2e`.
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 # Debian keeps nft and nftlb where only root's PATH looks.
