@@ -231,7 +231,7 @@ class Testbed(Cluster):
     def new_ips(self) -> dict[str, str]:
         """Addresses that nobody has, such as a load balancer gives out: of the range for benchmarks (RFC 2544)."""
         number = next(self._addresses)
-        return {"ipv4": f"203.0.113.{number}", "ipv6": f"2001:db8::{self.number:x}:{number:x}"}
+        return {"ipv4": f"198.18.{self.number}.{number}", "ipv6": f"2001:db8::{self.number:x}:{number:x}"}
 
     def own(self, labels: Mapping[str, str]) -> dict[str, str]:
         """The labels, for pods and their selectors, with values that no other process uses."""
