@@ -35,7 +35,7 @@ _HELM_LINKER_FLAGS = " ".join(
 )
 
 _NFTLB = Path(__file__).parent / "nftlb"
-_NFTLB_NEEDS = {
+NFTLB_NEEDS = {
     "gcc": "/usr/bin/gcc",
     "libc6-dev": "/usr/include/stdio.h",
     "libev-dev": "/usr/include/ev.h",
@@ -156,7 +156,7 @@ def nftlb(cache: Path, report: Report) -> Path:
     with locks.locked(cache / "build-nftlb.lock", report):
         if target.exists():
             return target
-        if missing := [package for package, path in _NFTLB_NEEDS.items() if not Path(path).exists()]:
+        if missing := [package for package, path in NFTLB_NEEDS.items() if not Path(path).exists()]:
             debian.install(missing, report)
         report("building nftlb from Debian's source and our patches (seconds, but only once)")
         result = subprocess.run([_NFTLB / "build", target], capture_output=True, text=True, check=False)

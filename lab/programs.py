@@ -16,16 +16,16 @@ KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 KUBE_PROXY = "kube-proxy"
 KUBERNETES_WITH_CONTAINERS = ("kube-scheduler", "kubelet", "pause")
 
-_UNPACKED = {"etcd": "etcd-server", "nftlb": "nftlb", "containerd": "containerd", "ctr": "containerd"}
+UNPACKED = {"etcd": "etcd-server", "nftlb": "nftlb", "containerd": "containerd", "ctr": "containerd"}
 """Debian packages that are not installed, as their services would start, now and whenever the machine does."""
-_DEBIAN_PACKAGES = {
+PACKAGES = {
     "openssl": "openssl",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
     "nft": "nftables",
     "curl": "curl",
 }
-_MORE_DEBIAN_PACKAGES = {
+PACKAGES_OF_PROXY = {
     "kube-nftlb": {"conntrack": "conntrack"},
     "kube-proxy-nftables": {},
     "kube-proxy-iptables": {"iptables": "iptables"},
@@ -34,8 +34,8 @@ _MORE_DEBIAN_PACKAGES = {
     "kube-proxy-iptables+kube-nftlb": {"iptables": "iptables", "conntrack": "conntrack"},
     "none": {},
 }
-_DEBIAN_PACKAGES_WITH_CONTAINERS = {"runc": "runc"}
-PROXIES = tuple(_MORE_DEBIAN_PACKAGES)
+PACKAGES_WITH_CONTAINERS = {"runc": "runc"}
+PROXIES = tuple(PACKAGES_OF_PROXY)
 
 
 def cache_folder() -> Path:
@@ -79,9 +79,9 @@ def kubernetes(wanted: Sequence[str], version: Version, report: Report) -> Mappi
 
 def _other_programs(proxy: str, report: Report, *, with_containers: bool) -> dict[str, Path]:
     """Return all programs but those of Kubernetes."""
-    packages = {**_DEBIAN_PACKAGES, **_MORE_DEBIAN_PACKAGES[proxy]}
+    packages = {**PACKAGES, **PACKAGES_OF_PROXY[proxy]}
     if with_containers:
-        packages |= _DEBIAN_PACKAGES_WITH_CONTAINERS
+        packages |= PACKAGES_WITH_CONTAINERS
     with_nftlb = proxy.endswith("kube-nftlb")
     missing = {package for program, package in packages.items() if find(program) is None}
     if with_nftlb and not _has_libnftables():
@@ -104,7 +104,7 @@ def debians(program: str, report: Report) -> Path:
     The libraries are those of the machine.
     """
     if (found := find(program)) is None:
-        package = _UNPACKED[program]
+        package = UNPACKED[program]
         debian.unpack(package, cache_folder() / "debian" / package, report)
         found = find(program)
     return _require(found, program)
@@ -142,7 +142,7 @@ def _candidates(program: str, version: Version | None = None) -> Iterable[Path]:
         str(_folder_of(version or versions.of(None))),
     ]
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
-    package = cache_folder() / "debian" / _UNPACKED.get(program, "none")
+    package = cache_folder() / "debian" / UNPACKED.get(program, "none")
     unpacked = [str(package / "usr/bin"), str(package / "usr/sbin")]
     for folder in [*folders, *path.split(os.pathsep), *unpacked]:
         if found := shutil.which(program, path=folder):

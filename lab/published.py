@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -144,7 +145,11 @@ def too_slow(done: int, total: int, elapsed_s: float) -> bool:
 def _open(url: str) -> HTTPResponse:
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"{url} is no http URL")
-    response: HTTPResponse = urllib.request.urlopen(url, timeout=_SILENCE_S)  # noqa: S310 (checked above)
+    try:
+        response: HTTPResponse = urllib.request.urlopen(url, timeout=_SILENCE_S)  # noqa: S310 (checked above)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
     return response
 
 
