@@ -1,16 +1,17 @@
 # The chores of this project, each one command. CI runs `make test`, then `make test-rest` and `make e2e`.
 PYTHON := .venv/bin/python
 BIN := .venv/bin
+PIN := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test test-rest test-all unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock clean
+.PHONY: help demo test test-rest test-all unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Service, and show it
-	@$(PYTHON) -m kube_nftlb lab demo
+demo: ## Install what is missing, start a cluster, load-balance a Service, and show it
+	@.ci/demo
 
 test: lint ## Lint, types, and all that is promised, proven on real clusters with both engines (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries
@@ -84,13 +85,23 @@ bench-full: .venv/ready ## The same with everything, which takes hours
 	$(BIN)/python -m benchmarks --full
 
 lock: .venv/ready ## Pin the newest versions of all packages
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --constraint requirements.lock pyproject.toml -o requirements-image.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --upgrade .ci/sbom.in -o .ci/sbom.lock
+	$(PIN) --group dev --group bench --upgrade pyproject.toml -o requirements.lock
+	$(PIN) --constraint requirements.lock pyproject.toml -o requirements-image.lock
+	$(PIN) --constraint requirements.lock --upgrade .ci/venv.in -o .ci/venv.lock
+	$(PIN) --upgrade .ci/sbom.in -o .ci/sbom.lock
+	$(PIN) --upgrade lab/go/toolchain.in -o lab/go/toolchain.lock
+
+checksums: .venv/demo ## Pin the programs that Kubernetes publishes, for labs that then need not build them
+	$(PYTHON) -m lab.published
 
 clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 
-.venv/ready: requirements.lock pyproject.toml
-	@.ci/python-venv
+# What a lab needs; and with it what tests and benchmarks need.
+.venv/demo: requirements-image.lock .ci/venv.lock pyproject.toml
+	@.ci/python-venv $<
 	@touch $@
+
+.venv/ready: requirements.lock requirements-image.lock .ci/venv.lock pyproject.toml
+	@.ci/python-venv $<
+	@touch .venv/demo $@

@@ -28,7 +28,16 @@ def patched_nftlb() -> Path:
 
 
 @pytest.fixture(scope="session")
-def private_network(patched_nftlb: Path) -> Iterator[None]:  # noqa: ARG001 - it is fetched while there is a network
+def debian_nftlb() -> Path:
+    """Debian's nftlb, without our patches."""
+    return programs.debians("nftlb", print)
+
+
+@pytest.fixture(scope="session")
+def private_network(
+    patched_nftlb: Path,  # noqa: ARG001 - both are fetched while there is a network
+    debian_nftlb: Path,  # noqa: ARG001
+) -> Iterator[None]:
     """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
@@ -53,11 +62,9 @@ def real_nftlb(private_network: None, patched_nftlb: Path, run_dir: Path) -> Ite
 
 
 @pytest.fixture
-def unpatched_nftlb(private_network: None, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
+def unpatched_nftlb(private_network: None, debian_nftlb: Path, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
     """The same of Debian's, without our patches."""
-    if (program := programs.find("nftlb")) is None:
-        pytest.skip("Debian's nftlb is not installed")
-    with started(program, run_dir) as key:
+    with started(debian_nftlb, run_dir) as key:
         yield key
 
 
