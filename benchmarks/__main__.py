@@ -14,7 +14,7 @@ from benchmarks import machine
 from benchmarks.records import Records
 from benchmarks.scope import Scope
 
-SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost")
+SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost", "status")
 # Scenarios keep the names that they have in published records.
 _MODULES = {"intake": "operator_start"}
 _RESULTS = Path(__file__).parent / "results"

@@ -249,12 +249,14 @@ class Kube:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
+        field_manager: str | None = None,
     ) -> JsonObject:
         """Apply a JSON merge patch: None removes a key, lists are replaced as a whole."""
         return await self.request(
             "PATCH",
             resource.path(namespace, name, subresource),
             body=body,
+            query={"fieldManager": field_manager} if field_manager is not None else None,
             content_type="application/merge-patch+json",
         )
 
