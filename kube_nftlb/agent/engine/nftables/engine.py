@@ -12,6 +12,7 @@ import structlog
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
 from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
@@ -57,7 +58,7 @@ class NftablesEngine:
         self._programmed: dict[str, Programmed] = {}
         self._untranslated = Untranslated(self._programmed, connections)
         self._owners = ListenerOwners()
-        self._next_farm = layout.FARM_FIRST
+        self._numbers = FarmNumbers()
         self._loaded = False
         self._swept = -1
         """The revision of the store after which it was last swept."""
@@ -116,7 +117,7 @@ class NftablesEngine:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
             await self._untranslated.forget(self._clock.now())
-            self._next_farm = await self._store.load() + 1
+            await self._store.load()
             for placement in self._store.placements.values():
                 self._note(placement)
             # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
@@ -151,6 +152,9 @@ class NftablesEngine:
         for change in changes:
             if change.keep:
                 continue
+            if change.farm is not None and self._number(change.farm) is None:
+                refused[change.name] = f"a node can tell {layout.FARMS_MAX} farms with persistence apart, and has them"
+                continue
             try:
                 placed[change.name] = self._place(change.farm) if change.farm is not None else None
             except Exception as error:
@@ -163,10 +167,11 @@ class NftablesEngine:
         return refused, changed
 
     def _place(self, farm: NodeFarm) -> Placement:
-        placement = place(farm, self._store.placements.get(farm.name), self._next_farm)
-        if placement.sticky is not None and placement.sticky.farm == self._next_farm:
-            self._next_farm += 1
-        return placement
+        return place(farm, self._store.placements.get(farm.name), self._number(farm) or 0)
+
+    def _number(self, farm: NodeFarm) -> int | None:
+        """Return the number of a farm, 0 if it needs none; None if there is none left."""
+        return self._numbers.of(farm.name) if farm.spec.persistence != "none" else 0
 
     async def _put(self, placed: Mapping[str, Placement | None]) -> dict[str, str]:
         refused = await self._store.put(placed)
@@ -175,6 +180,8 @@ class NftablesEngine:
                 self._forget(name)
                 if placement is not None:
                     self._note(placement)
+                if placement is None or placement.sticky is None:
+                    self._numbers.free(name)
         return refused
 
     def _note(self, placement: Placement) -> None:
@@ -185,6 +192,8 @@ class NftablesEngine:
             reachable.update(to for _, to in placement.sticky.endpoints)
         refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)
         scheduled = 0 if refuses else max(1, len(reachable))
+        if placement.sticky is not None:
+            self._numbers.set(placement.name, placement.sticky.farm)
         self._programmed[placement.name] = Programmed("nftables", listeners, len(reachable), scheduled)
         self._owners.add(placement.name, listeners)
 

@@ -88,6 +88,8 @@ def key_bytes() -> dict[str, int]:
                 layout.MASQUERADE,
                 layout.NOT_FROM_NODE,
                 layout.STICKY,
+                layout.CHOICES,
+                layout.MEMORIES,
             ):
                 lengths[layout.name(map_, family, all_ports=all_ports)] = listener
             for map_ in (layout.ENDPOINTS, layout.STICKY_ENDPOINTS, layout.PICKS):

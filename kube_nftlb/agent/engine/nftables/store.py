@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftables import adoption, elements, layout, reading, scheduling, skeleton
+from kube_nftlb.agent.engine.nftables import adoption, affinity, elements, layout, reading, scheduling, skeleton
 from kube_nftlb.agent.engine.nftables.elements import Element
-from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE, TableFamily
+from kube_nftlb.agent.engine.nftables.layout import TABLE, TableFamily
 from kube_nftlb.agent.engine.nftables.placement import Placement
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.netfilter.libnftables import Nftables
@@ -48,12 +48,12 @@ class Store:
         self._created = False
         """True while there is a table: without a farm, packets should not pay for it."""
 
-    async def load(self) -> int:
-        """Read the table, if there is one and it is not another version's. Return the highest farm number."""
+    async def load(self) -> None:
+        """Read the table, if there is one and it is not another version's."""
         self._forget()
         self._created = await self._reader.has_chain(skeleton.seal())
         if not self._created:
-            return layout.FARM_FIRST
+            return
         dump = await self._dump()
         for placement in adoption.placements(dump).values():
             self._replace(placement.name, None, placement)
@@ -63,13 +63,6 @@ class Store:
         wanted = self._wanted()
         self._sums = {name: _sum(there.items()) for name, there in wanted.items()}
         await self._settle(dump, wanted)
-        return adoption.highest_farm(dump, {family: await self._remembered(family) for family in layout.FAMILIES})
-
-    async def _remembered(self, family: TableFamily) -> set[int]:
-        """Return the numbers of farms that remember clients."""
-        length = NUMBER.size + layout.ADDRESS_BYTES[family]
-        found = await self._reader.dump(layout.name(layout.AFFINITY, family), length)
-        return {NUMBER.unpack_from(key)[0] for key, _ in found}
 
     def _forget(self) -> None:
         self.placements.clear()
@@ -149,6 +142,8 @@ class Store:
         return {each: self._shared.get(each, 0) + difference for each, difference in change.items()}
 
     def _new_chains(self, needed: set[str]) -> Iterator[Message]:
+        for family, namespace in sorted(affinity.maps(needed) - affinity.maps(self._chains)):
+            yield affinity.new_map(family, namespace)
         for name in sorted(needed - self._chains):
             yield from messages.new_chain(TABLE, name, scheduling.parse(name).rules())
 
@@ -176,8 +171,13 @@ class Store:
             return
         chains = sorted(name for name in self._chains if self._uses[name] <= 0)
         unused = [each for each, uses in self._shared.items() if not uses]
+        maps = affinity.maps(chains) - affinity.maps(self._chains.difference(chains))
         await self._netfilter.commit(
-            [*elements.deleted(unused), *(messages.delete_chain(TABLE, name) for name in chains)]
+            [
+                *elements.deleted(unused),
+                *(messages.delete_chain(TABLE, name) for name in chains),
+                *(messages.delete_set(TABLE, layout.affinity_map(*each)) for each in sorted(maps)),
+            ]
         )
         self._chains.difference_update(chains)
         for name in chains:
