@@ -8,9 +8,8 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -36,42 +35,14 @@ from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
+from tests.contract.servers import ENDPOINTS, PORT
 
 VIPS = [f"10.96.0.{number}" for number in range(1, 5)]
-ENDPOINTS = [f"10.244.0.{number}" for number in range(1, 6)]
-PORT = 8080
 HERE = NodeFacts("here", "a", {"ipv4": ("127.0.0.1",)}, {"ipv4": ("10.244.0.0/24",)})
-
-
-@pytest.fixture(scope="module")
-def servers(private_network: None) -> None:  # noqa: ARG001 - by name
-    """Servers on the endpoints' addresses."""
-    for command in (
-        *(f"ip addr replace {ip}/32 dev lo" for ip in ENDPOINTS),
-        "ip route replace 10.96.0.0/16 dev lo",
-        "ip route replace local 10.200.0.0/16 dev lo",
-        "sysctl -qw net.ipv4.conf.all.route_localnet=1",
-    ):
-        subprocess.run(command.split(), check=True)
-    server = socket.create_server(("0.0.0.0", PORT), backlog=128)
-    threading.Thread(target=_answer, args=(server,), daemon=True).start()
-
-
-@pytest.fixture
-def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
-    yield
-    nft("flush ruleset")
 
 
 def nft(command: str) -> None:
     subprocess.run(["nft", command], check=True)
-
-
-def _answer(server: socket.socket) -> None:
-    while True:
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(connection.getsockname()[0].encode())
 
 
 class Node:

@@ -215,6 +215,11 @@ class Engines:
             if engine in self._there and await engine.drift(name) is not None:
                 await engine.repair(name)
 
+    async def revert(self, name: str) -> bool:
+        """See ``Engine``. A farm that was to move to another engine stays where it is."""
+        engines = [engine for engine in self._having(name) if engine in self._there]
+        return bool(engines) and all([await engine.revert(name) for engine in engines])
+
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
         for engine in self._having(name):

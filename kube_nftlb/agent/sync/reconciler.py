@@ -192,4 +192,5 @@ class Reconciler:
             return
         self.progress.upkeep_error = await self._engine.maintain(busy=bool(self._inputs.queue)) or ""
         await self._programmer.maintain_links(now)
+        await self._programmer.withdraw_orphans()
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)

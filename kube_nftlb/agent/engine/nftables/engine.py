@@ -56,6 +56,8 @@ class NftablesEngine:
         self._flows = Flows(connections)
         self._state_file = StateFile(state_file)
         self._programmed: dict[str, Programmed] = {}
+        self._refused: dict[str, str] = {}
+        """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
         self._untranslated = Untranslated(self._programmed, connections)
         self._owners = ListenerOwners()
         self._numbers = FarmNumbers()
@@ -136,8 +138,10 @@ class NftablesEngine:
             return Applied(rules_refused=rules_refused, nothing_done=True)
         served = {each.name: self._programmed.get(each.name) for each in changes}
         refused, changed = await self._apply(changes)
-        after = {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
-        rules_refused = await self._table.update(overlays | after)
+        # Those that are refused stay where they were: their clients are kept out there as before.
+        after = {name: overlay for name, overlay in overlays.items() if name not in refused}
+        after |= {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
+        rules_refused = await self._table.update(after)
         for each in changes:
             if not (each.keep or each.handed_over or each.name in refused):
                 was = served[each.name]
@@ -163,6 +167,9 @@ class NftablesEngine:
                 refused[change.name] = f"unexpected error: {error!r}"
         before = {name: self._store.placements.get(name) for name in placed}
         refused |= await self._put(placed)
+        for change in changes:
+            self._refused.pop(change.name, None)
+        self._refused |= refused
         changed = {name for name in placed if before[name] != self._store.placements.get(name)}
         return refused, changed
 
@@ -205,6 +212,8 @@ class NftablesEngine:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
         if name is None:
             return await self._store.drift()
+        if (refusal := self._refused.get(name)) is not None:
+            return f"its last change was refused: {refusal}"
         if name not in self._store.placements:
             return "the table does not have it"
         return None if await self._store.has(name) else "the kernel lacks a listener of it"
@@ -214,6 +223,11 @@ class NftablesEngine:
         del name
         await self._store.repair()
         await self._untranslated.forget(self._clock.now())
+
+    async def revert(self, name: str) -> bool:
+        """See ``Engine``. A change that is refused has left nothing in the kernel."""
+        self._refused.pop(name, None)
+        return name in self._store.placements and await self._store.has(name)
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""

@@ -1,5 +1,6 @@
 """The table in the kernel: what each farm has there, and the transactions that change it."""
 
+import errno
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -19,6 +20,9 @@ _FARMS_AT_ONCE = 64
 
 _LISTENERS_CHECKED = 16
 """The number of a farm's listeners that are looked up after each change; all are compared after one by others."""
+
+_CLASHES = (errno.ENOENT, errno.EEXIST, errno.EBUSY)
+"""How the kernel refuses to delete what it does not have, and to add what it has otherwise."""
 
 _KEY_BYTES = reading.key_bytes()
 
@@ -47,6 +51,8 @@ class Store:
         """Higher after each change of a placement."""
         self._created = False
         """True while there is a table: without a farm, packets should not pay for it."""
+        self._is_certain = True
+        """False while the kernel has not acknowledged a transaction, so that it may have more than ``placements``."""
 
     async def load(self) -> None:
         """Read the table, if there is one and it is not another version's."""
@@ -83,26 +89,49 @@ class Store:
             self._local_pods = dict(ranges)
 
     async def put(self, wanted: Mapping[str, Placement | None]) -> dict[str, str]:
-        """Bring farms to these placements in one transaction; None removes one.
+        """Bring farms to these placements, if possible in one transaction; None removes one.
 
         Return the farms that the kernel refuses, which stay as they were, and why.
         """
+        if not self._is_certain:
+            await self.repair()
+        wanted = dict(sorted(wanted.items(), key=lambda each: not self._gives_up_listeners(*each)))
+        try:
+            refused = await self._bisect(wanted)
+            if not any(error.code in _CLASHES for error in refused.values()):
+                return _messages(refused)
+        except errors.UnansweredError:
+            self._is_certain = False
+        # Somebody has changed the table, or the last transaction is lost: the table is not as the differences take it
+        # to be.
+        await self.repair()
+        try:
+            return _messages(await self._bisect(wanted))
+        except errors.UnansweredError as error:
+            self._is_certain = False
+            return {name: str(error) for name, each in wanted.items() if each != self.placements.get(name)}
+
+    def _gives_up_listeners(self, name: str, wanted: Placement | None) -> bool:
+        """Return True if a farm leaves listeners, which another one of the same batch may get."""
+        return not _listeners(self.placements.get(name)) <= _listeners(wanted)
+
+    async def _bisect(self, wanted: Mapping[str, Placement | None]) -> dict[str, errors.KernelError]:
+        """Bring farms to these placements, in as few transactions as refusals allow. Return those that are refused."""
         try:
             await self._commit(wanted)
-        except errors.KernelError:
-            # Somebody has changed the table: it is not as the differences take it to be.
-            await self.repair()
-            return await self._put_one_by_one(wanted)
+        except errors.UnansweredError:
+            raise
+        except errors.KernelError as error:
+            if len(wanted) == 1:
+                return dict.fromkeys(wanted, error)
+            names, half = list(wanted), len(wanted) // 2
+            parts = (names[:half], names[half:])
+            return {
+                name: refusal
+                for part in parts
+                for name, refusal in (await self._bisect({name: wanted[name] for name in part})).items()
+            }
         return {}
-
-    async def _put_one_by_one(self, wanted: Mapping[str, Placement | None]) -> dict[str, str]:
-        refused = {}
-        for name, placement in wanted.items():
-            try:
-                await self._commit({name: placement})
-            except errors.KernelError as error:
-                refused[name] = str(error)
-        return refused
 
     async def _commit(self, wanted: Mapping[str, Placement | None]) -> None:
         before = {name: self.placements.get(name) for name in wanted}
@@ -210,6 +239,10 @@ class Store:
 
     async def repair(self) -> None:
         """Write what the kernel lacks, and delete what it should not have; where rules are gone, write all anew."""
+        await self._repair()
+        self._is_certain = True
+
+    async def _repair(self) -> None:
         if await self._reader.has_chain(skeleton.seal()) and await self._changed_chain() is None:
             await self._settle(await self._dump(), self._wanted())
             return
@@ -259,6 +292,14 @@ def _elements(placement: Placement | None) -> Iterable[Element]:
 
 def _shared(placement: Placement | None) -> Iterable[Element]:
     return elements.shared(placement) if placement is not None else ()
+
+
+def _listeners(placement: Placement | None) -> set[bytes]:
+    return {entry.key for entry in placement.entries} if placement is not None else set()
+
+
+def _messages(refused: Mapping[str, errors.KernelError]) -> dict[str, str]:
+    return {name: str(error) for name, error in refused.items()}
 
 
 def _by_key(found: Iterable[Element]) -> dict[tuple[str, bytes], Element]:
