@@ -6,6 +6,7 @@ answers with that address.
 
 import asyncio
 import contextlib
+import re
 import socket
 import subprocess
 from collections import Counter
@@ -258,6 +259,19 @@ async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: No
     assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
     # Nothing would keep clients out of it before the agent knows its ranges.
     assert booted.engine.programmed.keys() == {"web"}
+    booted.close()
+
+
+async def test_farms_that_come_after_a_restore_have_numbers_of_their_own(node: Node, tmp_path: Path) -> None:
+    sticky = {"persistence": "srcip", "scheduler": "weight"}
+    for number in range(2):
+        await node.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
+    await node.engine.aclose()
+    nft("flush ruleset")
+    booted = await Node.open(tmp_path)
+    for number in range(2, 4):
+        await booted.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
+    assert len(set(re.findall(r"80 : ([0-9a-f]+:[0-9a-f]+)", listed(f"map inet {TABLE} sticky-ip")))) == 4
     booted.close()
 
 
