@@ -10,7 +10,9 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.base import Applied, FarmChange
+from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm
@@ -37,7 +39,8 @@ class Unwilling:
         self._netfilter.close()
 
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
-        concerned = self.times and any(self.refuses in each.attributes for each in messages)
+        ours = [each.attributes for each in messages if blueprint_of(TABLE).encode() not in each.attributes]
+        concerned = self.times and any(self.refuses in each for each in ours)
         if self.how is None or not concerned:
             await self._netfilter.commit(messages, family)
             return

@@ -48,6 +48,10 @@ class FakeEngine:
         self.trouble: str | None = None
         """Returned by ``maintain``."""
         self.closed = False
+        self.begun: list[int] = []
+        """The numbers of changes in calls of ``begin``."""
+        self.missing = False
+        """True if the data plane has lost everything."""
         self.writes = 0
         self._verified: set[str] = set()
         self._before: dict[str, NodeFarm] = {}
@@ -110,6 +114,12 @@ class FakeEngine:
         self._answer()
         self.was_restarted = False
         return not self._verified <= self.farms.keys()
+
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        self.begun.append(len(changes))
+
+    async def is_missing(self) -> bool:
+        return self.missing
 
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         self._answer()

@@ -101,6 +101,15 @@ class Engine(Protocol):
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """Program all farms at once, if clients wait for them all; ``apply`` takes them again.
+
+        ``changes`` are all that are known, and their rules are in the agent table.
+        """
+
+    async def is_missing(self) -> bool:
+        """Return True if the data plane has lost what was programmed as a whole, so that clients should wait."""
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """Program changes. No listener ever belongs to two farms; established connections survive."""
 

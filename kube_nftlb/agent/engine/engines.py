@@ -132,6 +132,14 @@ class Engines:
             raise error
         self.unreachable = str(error)
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """See ``Engine``. nftlb loads its farms itself."""
+        await self._nftables.begin([each for each in changes if self._nftables in self._targets(each)])
+
+    async def is_missing(self) -> bool:
+        """See ``Engine``."""
+        return any([await engine.is_missing() for engine in self._there])
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``."""
         away = [each for each in changes if self._leaves(each, self._nftables)]

@@ -119,15 +119,23 @@ class Programmer:
         await self.policies.take()
         await self._index.probe()
         # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
-        keys = self._index.all() | {
-            key for name in self._engine.programmed if (key := self._index.key(name)) is not None
-        }
+        keys = self._known()
         self._index.measure(keys)
         changes = self._changes_of(keys, forget=False)
         rules = self._left_open(orphans, changes) | self._engine.rules(changes)
         self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
         _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
         return lost
+
+    async def begin(self) -> None:
+        """Have the engine serve all farms, once the agent table has the rules that keep clients out."""
+        await self._engine.begin(self._changes_of(self._known(), forget=False))
+        await self._table.refuse()
+
+    def _known(self) -> set[FarmKey]:
+        """Return all farms, also those that are gone and not withdrawn."""
+        programmed = {key for name in self._engine.programmed if (key := self._index.key(name)) is not None}
+        return self._index.all() | programmed
 
     async def withdraw_orphans(self) -> None:
         """Withdraw the farms of an earlier agent that could not be withdrawn before."""

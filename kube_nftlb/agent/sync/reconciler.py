@@ -154,6 +154,7 @@ class Reconciler:
     async def _adopt(self) -> None:
         lost = await self._programmer.adopt()
         await self._repair.adopt_table()
+        await self._programmer.begin()
         self._inputs.policies.done()
         self._inputs.add(self._inputs.index, 0 if lost else self._inputs.seen_version)
         self._repair.adopted()

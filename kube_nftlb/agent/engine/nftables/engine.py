@@ -62,6 +62,8 @@ class NftablesEngine:
         self._owners = ListenerOwners()
         self._numbers = FarmNumbers()
         self._loaded = False
+        self._has_begun = False
+        """False until all farms are known."""
         self._swept = -1
         """The revision of the store after which it was last swept."""
         self._unsaved: str | None = None
@@ -149,6 +151,22 @@ class NftablesEngine:
                 served_before = was is not None and not was.refuses
                 await self._flows.changed(each, listeners, self._clock.now(), served=served_before)
         return Applied(refused, rules_refused, changed=changed)
+
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """See ``Engine``. A table of another layout serves until then."""
+        self._has_begun = True
+        if not self._store.is_complete or self._store.is_held:
+            await self._apply(changes)
+            self._dropped(await self._store.release())
+
+    async def is_missing(self) -> bool:
+        """See ``Engine``."""
+        return await self._store.is_missing() or not (self._has_begun or self._store.is_complete)
+
+    def _dropped(self, refused: Mapping[str, str]) -> None:
+        for name, why in refused.items():
+            self._forget(name)
+            self._refused[name] = why
 
     async def _apply(self, changes: Sequence[FarmChange]) -> tuple[dict[str, str], set[str]]:
         placed: dict[str, Placement | None] = {}

@@ -162,6 +162,13 @@ class NftlbEngine:
         self._deferred = {}
         return self._wanted.rules(changes)
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """See ``Engine``. nftlb has loaded what it had, and takes farms one by one."""
+
+    async def is_missing(self) -> bool:
+        """See ``Engine``. The agent table knows which listeners nftlb has, and has their clients wait."""
+        return False
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``.
 
