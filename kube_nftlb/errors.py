@@ -17,6 +17,7 @@
     │       ├── NftlbEndedError     nftlb ended before it answered
     │       └── NftlbHangsError     nftlb has not answered yet
     ├── KernelError           libnftables or netlink refused a request
+    │   └── UnansweredError      the kernel did not answer: it may have carried the request out
     ├── UnhealthyError        an operator, agent or nftlb is not healthy
     └── LabError              the lab cannot do what was requested
 
@@ -91,7 +92,15 @@ class NftlbHangsError(NftlbUnreachableError):
 
 
 class KernelError(KubeNftlbError):
-    """The kernel, or libnftables on its behalf, refused a request."""
+    """The kernel, or libnftables on its behalf, refused a request; ``code`` is the errno, None if it is not known."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UnansweredError(KernelError):
+    """The kernel did not acknowledge a request: it may have carried out all of it, a part, or nothing."""
 
 
 class UnhealthyError(KubeNftlbError):

@@ -14,6 +14,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from lab import build, programs
+from tests.contract import servers
 
 _CLONE_NEWNET = 0x40000000
 PORT = 5555
@@ -47,6 +48,19 @@ def private_network(
             ip.link("set", index=1, state="up")
         yield
         libc.setns(before.fileno(), _CLONE_NEWNET)
+
+
+@pytest.fixture(scope="session")
+def endpoint_servers(private_network: None) -> None:  # noqa: ARG001 - by name
+    """Servers on the endpoints' addresses."""
+    servers.start()
+
+
+@pytest.fixture
+def endpoints(endpoint_servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
+    """Endpoints that answer, and a kernel without rules."""
+    yield
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
 
 
 @pytest.fixture

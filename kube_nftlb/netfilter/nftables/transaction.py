@@ -44,7 +44,11 @@ class Transactions(Protocol):
     """Commits transactions on tables of one family, by default inet."""
 
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
-        """Commit all messages in one transaction. Raises KernelError if the kernel refuses any; nothing changes."""
+        """Commit all messages in one transaction.
+
+        Raises KernelError if the kernel refuses any: nothing changes then. Raises UnansweredError if it does not
+        acknowledge the transaction.
+        """
 
 
 class NftSocket:
@@ -76,8 +80,13 @@ class NftSocket:
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
         """See ``Transactions``. One that is larger than the socket's buffer is divided."""
         async with self._lock:
-            for part in self._parts(messages):
-                await self._commit(part, netlink.FAMILIES[family])
+            for number, part in enumerate(self._parts(messages)):
+                try:
+                    await self._commit(part, netlink.FAMILIES[family])
+                except errors.KernelError as error:
+                    if number:
+                        raise errors.UnansweredError(f"{error}, after a part of it was carried out") from error
+                    raise
 
     def _parts(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         part: list[Message] = []
@@ -98,7 +107,8 @@ class NftSocket:
                 return
             if not left or refusal.code not in _TRANSIENT:
                 where = f"message {refusal.position} of {len(messages)}" if refusal.position else "all of it"
-                raise errors.KernelError(f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}")
+                message = f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}"
+                raise errors.KernelError(message, refusal.code)
             await asyncio.sleep(_RETRY_S)
 
     async def _try(self, messages: Sequence[Message], family: int) -> _Refusal | None:
@@ -110,7 +120,7 @@ class NftSocket:
                 return await asyncio.to_thread(self._send, data, first, last)
             return self._send(data, first, last)
         except OSError as error:
-            raise errors.KernelError(f"nftables does not answer: {error!r}") from error
+            raise errors.UnansweredError(f"nftables does not answer: {error!r}") from error
 
     def _encoded(self, messages: Sequence[Message], family: int) -> Iterator[bytes]:
         yield self._head(_HEADER_BYTES, _BEGIN, _REQUEST, 0, _NFTABLES)
