@@ -25,7 +25,6 @@ from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
-from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic import process as traffic
 from kube_nftlb.agent.traffic.series import TrafficSeries
@@ -92,7 +91,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     node_watch = NodeWatch(kube, inputs, own_node, settings)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
-    takeover = _takeover(rules, reconciler.progress, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
+    takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
     # nftlb ends at the same time as the agent, which is no news for the Node's Events.
     node_events = NodeEvents(events, own_node, reconciler.progress)
     until_signal: dict[str, Duty] = {"kube-proxy": takeover.run, "node-events": node_events.run}
@@ -139,7 +138,7 @@ def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:
 
 
 def _takeover(
-    rules: ProxyRules, progress: Progress, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
+    rules: ProxyRules, inputs: Inputs, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
 ) -> Takeover:
     def tell(sentence: str) -> None:
         if (node := own_node.current) is not None:
@@ -148,10 +147,11 @@ def _takeover(
 
     return Takeover(
         rules,
-        progress,
+        inputs.progress,
         MonotonicClock(),
         ports=held_by_others,
         legacy_nat=has_legacy_nat,
+        unserved=inputs.unserved,
         cleanup=cleanup,
         on_change=reporter.changed,
         on_removed=tell,
