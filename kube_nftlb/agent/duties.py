@@ -76,7 +76,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
     reporter = NodeReporter(kube, settings.node_name)
     limits = settings.limits
-    inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
+    inputs, reconciler, nft, flows = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
@@ -103,6 +103,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "watch-policies": partial(watch_policies, kube, inputs, limits),
         "drains": drains.run,
         "cut": _cutter(inputs, stack).run,
+        "flows": flows.run,
         "health-checks": health_checks.run,
         "events": events.run,
     }

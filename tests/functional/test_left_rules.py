@@ -71,7 +71,13 @@ def test_rules_that_serve_stay_until_farms_do(cluster_without_operator: Cluster)
     ips = [each["ip"] for pod in pods for each in pod["status"]["podIPs"]]
     for node in nodes:
         eventually(partial(serves, cluster, node, vips, ips), f"kube-proxy on {node} serves", 60)
+    began = time.monotonic()
+
+    def mark(what: str) -> None:
+        print(f"{what} after {time.monotonic() - began:.1f} s")
+
     with stage.hammered() as results:
+        mark("clients have started")
         for node in nodes:
             lab.stop("kube-proxy", node)
         cluster.delete("service", "gone", NAMESPACE)
@@ -80,14 +86,17 @@ def test_rules_that_serve_stay_until_farms_do(cluster_without_operator: Cluster)
             lab.start("agent", node)
         for node in nodes:
             eventually(partial(waits, cluster, node), "it waits for farms")
+        mark("agents wait for farms")
         time.sleep(HELD_BACK_S)
         for node in nodes:
             assert waits(cluster, node)
             assert serves(cluster, node, vips, ips)
         assert cluster.get("farm", namespace=NAMESPACE)["items"] == []
+        mark("the operator starts")
         lab.start("operator")
         for node in nodes:
             eventually(partial(taken_over, cluster, node), "it is taken over", 90)
+        mark("taken over")
         # Some connections are made by the new rules alone.
         time.sleep(5)
     for node in nodes:
