@@ -85,6 +85,9 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
     )
     stack.callback(listening.close)
+    if settings.probe_address is not None:
+        probes = await serve(health.probe, settings.probe_address, "probe")
+        stack.callback(probes.close)
     counter = ConnectionCounter.open()
     stack.callback(counter.close)
     drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
