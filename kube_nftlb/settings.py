@@ -313,6 +313,11 @@ class AgentSettings(CommonSettings):
 
     Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249.
     """
+    probe_address: ListenAddress | None
+    """KUBE_NFTLB_PROBE_ADDRESS: address of the kubelet's probes beside that of the metrics (none).
+
+    On a loopback address nobody but the node can keep the kubelet from it.
+    """
     nftlb: NftlbSettings
     pod_cidrs: tuple[IpNetwork, ...]
     """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of this node's pods (spec.podCIDRs of the Node)."""
@@ -355,11 +360,8 @@ class AgentSettings(CommonSettings):
             node_name=node_name,
             sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
             report_s=seconds(environ, "KUBE_NFTLB_REPORT_SECONDS", INTERVAL_S, low=0.01, high=60),
-            proxy_mode_address=(
-                listen_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS", "")
-                if environ.get("KUBE_NFTLB_PROXY_MODE_ADDRESS")
-                else None
-            ),
+            proxy_mode_address=_optional_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS"),
+            probe_address=_optional_address(environ, "KUBE_NFTLB_PROBE_ADDRESS"),
             nftlb=NftlbSettings.from_environment(environ),
             pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
             node_port_addresses=(
@@ -373,6 +375,10 @@ class AgentSettings(CommonSettings):
             limits=limits(environ),
             sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
         )
+
+
+def _optional_address(environ: Mapping[str, str], name: str) -> ListenAddress | None:
+    return listen_address(environ, name, "") if environ.get(name) else None
 
 
 def namespace(environ: Mapping[str, str]) -> str:

@@ -80,7 +80,7 @@ def _enter_namespaces() -> None:
 
 
 async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
-    async with assemble(settings) as (inputs, reconciler, _):
+    async with assemble(settings) as (inputs, reconciler, *_):
         inputs.set_node(NodeFacts(**asked["facts"]), {})
         inputs.set_node_ips(())
         inputs.slices_listed((), _LISTED_AT)

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from kube_nftlb.netfilter.conntrack import Destination
+from kube_nftlb.netfilter.conntrack import Destination, Stale
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
 from kube_nftlb.nftlb.readback import TimedSession
@@ -243,7 +243,7 @@ class FakeConntrack:
     async def release(self, to: Collection[Destination], marks: set[int]) -> int:
         return 0
 
-    async def forget_flows(self, to: Collection[Destination], kept: Collection[tuple[bytes, int]]) -> int:
+    async def forget(self, stale: Sequence[Stale]) -> int:
         return 0
 
     async def forget_untranslated(self, to: Collection[Destination]) -> int:

@@ -183,6 +183,11 @@ class FarmIndex:
     def _slices_of(self, key: FarmKey, spec: FarmSpec) -> Iterable[Slice]:
         return self.slices.of(ServiceKey(key.namespace, spec.backends_from.service)) if spec.backends_from else ()
 
+    def of_service(self, service: ServiceKey) -> list[Farm]:
+        """Return the farms that the operator has made of a Service."""
+        farms = [self._farms[key] for key in self._referring.get(service)]
+        return [farm for farm in farms if (of := farm.metadata.service) is not None and of.name == service.name]
+
     def all(self) -> set[FarmKey]:
         """Return all farms, also those that have never been valid."""
         return self._farms.keys() | self._unreadable.keys()

@@ -53,7 +53,8 @@ class NftablesEngine:
         self._table = table
         self._clock = clock
         self._store = Store(nft, netfilter, reader)
-        self._flows = Flows(connections)
+        self.flows = Flows(connections, clock)
+        """What forgets stale flows, in a task of its own."""
         self._state_file = StateFile(state_file)
         self._programmed: dict[str, Programmed] = {}
         self._refused: dict[str, str] = {}
@@ -149,7 +150,7 @@ class NftablesEngine:
                 was = served[each.name]
                 listeners = was.listeners if was is not None else frozenset()
                 served_before = was is not None and not was.refuses
-                await self._flows.changed(each, listeners, self._clock.now(), served=served_before)
+                self.flows.changed(each, listeners, served=served_before)
         return Applied(refused, rules_refused, changed=changed)
 
     async def begin(self, changes: Sequence[FarmChange]) -> None:
@@ -250,12 +251,11 @@ class NftablesEngine:
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
         if (programmed := self._programmed.get(name)) is not None:
-            await self._flows.forget_stale(name, programmed.listeners)
+            self.flows.forget_stale(name, programmed.listeners)
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()
-        await self._flows.again(now)
         await self._untranslated.again(now)
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
@@ -285,6 +285,5 @@ class NftablesEngine:
 
     async def aclose(self) -> str | None:
         """See ``Engine``."""
-        now = self._clock.now()
-        await self._flows.again(now)
-        return self._save(now)
+        await self.flows.clean()
+        return self._save(self._clock.now())
