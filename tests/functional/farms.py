@@ -19,6 +19,16 @@ def unique(family: str = "ipv4") -> str:
     return f"10.99.{100 + number // 250}.{number % 250 + 1}" if family == "ipv4" else f"fd00:99::{number + 1:x}"
 
 
+def service_ip() -> str:
+    """A cluster IP that no other test asks for, and that no Service is given by chance soon."""
+    return f"10.96.{200 + _process}.{next(_numbers) % 250 + 1}"
+
+
+def node_port() -> int:
+    """A node port that no other test asks for; the API server gives those above, while it has any."""
+    return 30_000 + _process * 16 + next(_numbers) % 16
+
+
 def backends(cluster: Cluster, app: str, namespace: str, family: str = "ipv4", **changes: Any) -> list[dict[str, Any]]:
     """The backends for the pods of an app, in the order of their names."""
     pods = cluster.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
