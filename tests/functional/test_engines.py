@@ -14,21 +14,19 @@ def engine_of(cluster: Cluster, namespace: str, name: str = "web--http") -> str:
     return str(cluster.farm(name, namespace)["spec"]["engine"])
 
 
-def is_served_by(cluster: Cluster, vip: str, engine: str) -> bool:
-    """Return True if this engine alone has a VIP on every node."""
-    return all(served_by(cluster, vip, node) == {engine} for node in cluster.nodes)
+def are_served_by(cluster: Cluster, vips: list[str], engine: str) -> bool:
+    """Return True if this engine alone has these VIPs on every node."""
+    return all(set(served_by(cluster, vips, node)) == {frozenset({engine})} for node in cluster.nodes)
 
 
-def served_by(cluster: Cluster, vip: str, node: str) -> set[str]:
+def served_by(cluster: Cluster, vips: list[str], node: str) -> list[frozenset[str]]:
+    """The engines that have each of these VIPs on a node."""
     tables = {
         "nftlb": ("ip", "nftlb", "nat-proto-services"),
         "nftables": ("inet", "kube-nftlb-services", "services-ip"),
     }
-    return {
-        engine
-        for engine, where in tables.items()
-        if f" {vip} ." in cluster.lab.exec(node, "nft", "list", "map", *where).stdout
-    }
+    maps = {engine: cluster.lab.exec(node, "nft", "list", "map", *where).stdout for engine, where in tables.items()}
+    return [frozenset(engine for engine, text in maps.items() if f" {vip} ." in text) for vip in vips]
 
 
 def move(cluster: Cluster, namespace: str, engine: str) -> None:
@@ -36,7 +34,7 @@ def move(cluster: Cluster, namespace: str, engine: str) -> None:
     cluster.api.patch("service", "web", namespace, {"metadata": {"annotations": annotations}})
     eventually(lambda: engine_of(cluster, namespace) == engine, f"the farm asks for {engine}")
     vip = cluster.vip("web", namespace)
-    eventually(lambda: is_served_by(cluster, vip, engine), f"{engine} alone serves it")
+    eventually(lambda: are_served_by(cluster, [vip], engine), f"{engine} alone serves it")
 
 
 @pytest.fixture
@@ -75,7 +73,7 @@ def test_udp_flows_go_on_when_their_farm_moves(cluster: Cluster, namespace: str,
         answers = {_ask(asked)}
         for engine in ("nftables", "nftlb"):
             cluster.apply(service("web", namespace, {"engine": engine}, ports=[port]))
-            while not is_served_by(cluster, vip, engine):
+            while not are_served_by(cluster, [vip], engine):
                 answers.add(_ask(asked))
             answers |= {_ask(asked) for _ in range(100)}
     assert len(answers) == 1, "it stays with its endpoint"

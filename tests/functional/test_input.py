@@ -13,7 +13,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"policies": [f"p{number}" for number in range(17)]}, "spec.policies: Too many"),
     (
         {"backendsFrom": {"service": "web", "namespace": "x"}},
-        "spec.backendsFrom.namespace: field not declared in schema",
+        'unknown field "spec.backendsFrom.namespace"',
     ),
 )
 """One of each kind: pattern, enumeration, rule, bound and unknown field. tests/unit/api has all of them, as tables."""

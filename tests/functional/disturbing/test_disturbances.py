@@ -175,7 +175,7 @@ def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
     cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("stays", namespace))
 
 
-MANY = 50
+MANY = 30
 """Services of each of two namespaces that come at once."""
 
 

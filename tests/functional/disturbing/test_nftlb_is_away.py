@@ -98,7 +98,7 @@ def test_a_new_node_on_which_nftlb_never_starts_serves_the_farms_of_the_other_en
         cleaned = commands.run(cluster, "clean", where=node)
         assert cleaned.returncode == 0, cleaned.stderr
         cluster.lab.start("agent", node)
-        eventually(lambda: served_by(cluster, vip, node) == {"nftables"}, "served without nftlb", 30)
+        eventually(lambda: served_by(cluster, [vip], node) == [{"nftables"}], "served without nftlb", 30)
         cluster.reaches(node, cluster.pods("web", namespace), vip)
     finally:
         cluster.lab.start("nftlb", node)
