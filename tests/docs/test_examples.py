@@ -17,8 +17,8 @@ from lab.lab import Lab
 from tests.builders.manifests import client_pod
 from tests.docs.reader import ROOT
 from tests.functional.cluster import Cluster, eventually
+from tests.functional.disturbing.test_logs import traced
 from tests.functional.test_helpers import FTP, fetch, programmed
-from tests.functional.test_logs import traced
 from tests.functional.test_modes import loopback
 
 pytestmark = pytest.mark.timeout(240)

@@ -307,6 +307,12 @@ class Cluster:
 
         return self.lab.inside(node, ask)
 
+    def nftlb_key(self, node: str) -> str:
+        """The key that the API of a node's nftlb asks for."""
+        return self.lab.exec(
+            node, "cat", f"{self.lab.environment(node)['KUBE_NFTLB_RUN_DIR']}/nftlb.key"
+        ).stdout.strip()
+
     def requests(self, node: str) -> list[str]:
         """The requests in the log of this node's nftlb."""
         lines = self.lab.log_path("nftlb", node).read_text(errors="replace").splitlines()

@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.api.farm import BACKENDS_MAX
 from kube_nftlb.api.schema.reference import rows
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
 from tests.hostile import FARM, TEXTS, examples
-
-pytestmark = pytest.mark.timeout(300)
 
 CRD = "nftlbfarms.kube-nftlb.io"
 FARMS = 60
@@ -29,7 +26,7 @@ SERVICES = 12
 def bystander(cluster: Cluster, namespace: str) -> str:
     """The VIP of a Service that has done nothing to anybody."""
     cluster.apply(service("web", namespace))
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
     return cluster.vip("web", namespace)
 
@@ -127,6 +124,7 @@ def host_ruleset() -> str:
     return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout
 
 
+@pytest.mark.engines
 def test_the_definition_and_the_nodes_contain_hostile_farms(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
@@ -154,9 +152,10 @@ def test_if_the_definition_has_no_rules_the_nodes_contain_hostile_farms(
             cluster.apply(service("late", namespace, selector={"app": "web"}))
             cluster.reaches(client, cluster.pods("web", namespace), cluster.vip("late", namespace))
         finally:
-            cluster.kubectl("delete", "farms", "--all", "-n", namespace)
+            cluster.api.delete_all("farm", namespace)
 
 
+@pytest.mark.engines
 def test_hostile_annotations_leave_every_service_working(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
@@ -183,6 +182,7 @@ def test_hostile_annotations_leave_every_service_working(
             eventually(partial(answers, vip), f"{each} works")
 
 
+@pytest.mark.engines
 def test_services_that_ask_for_what_cannot_be_stop_no_other(
     cluster: Cluster, namespace: str, client: str, bystander: str
 ) -> None:
@@ -205,59 +205,3 @@ def test_services_that_ask_for_what_cannot_be_stop_no_other(
         return " ".join(event["message"] for event in cluster.events("Service", "long-burst", namespace))
 
     eventually(lambda: "raise new or lower newBurst" in told(), "its Service says what is wrong")
-
-
-def test_a_node_port_is_not_taken_by_who_names_the_nodes_address(
-    cluster: Cluster, namespace: str, client: str, bystander: str
-) -> None:
-    node_ip, port = str(cluster.lab.nodes[0].addresses[0].ip), 30123
-    cluster.run("thief", 1, namespace)
-    items = cluster.get("pod", namespace=namespace, labelSelector="app=thief")["items"]
-    backends = [{"name": pod["metadata"]["name"], "ip": pod["status"]["podIP"], "port": 80} for pod in items]
-    cluster.apply(farm("thief", namespace, addresses=[{"ip": node_ip, "ports": str(port)}], backends=backends))
-    cluster.reaches(client, cluster.pods("thief", namespace), node_ip, port)
-    with undisturbed(cluster, client, bystander):
-        ports = [{"name": "http", "port": 80, "nodePort": port}]
-        cluster.apply(service("port", namespace, type="NodePort", ports=ports, selector={"app": "web"}))
-        cluster.reaches(client, cluster.pods("web", namespace), node_ip, port)
-    eventually(lambda: "AddressConflict" in cluster.reason("thief", namespace), "it says why")
-
-
-@pytest.mark.engine("nftlb", "the engine nftables has room for them")
-def test_a_service_with_too_many_endpoints_has_as_many_as_a_farm_can(cluster: Cluster, namespace: str) -> None:
-    long = "a-deployment-with-quite-a-long-name-as-generated-by-some-tool-7d9f8b6c5d"
-    for number in range(5):
-        cluster.apply(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": f"many-{number}",
-                    "namespace": namespace,
-                    "labels": {"kubernetes.io/service-name": "many"},
-                },
-                "addressType": "IPv4",
-                "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
-                "endpoints": [
-                    {
-                        "addresses": [f"10.{200 + number}.{each // 250}.{each % 250 + 1}"],
-                        "conditions": {"ready": True},
-                        "nodeName": f"ip-10-0-{number}-{each % 250}.eu-central-1.compute.internal",
-                        "targetRef": {"kind": "Pod", "name": f"{long}-{number}-{each:05}", "namespace": namespace},
-                    }
-                    for each in range(1000)
-                ],
-            }
-        )
-    # Down, so that the nodes need not program thousands of backends.
-    cluster.apply(service("many", namespace, {"state": "down"}, selector=None))
-    cluster.farm_has("many--http", namespace, BACKENDS_MAX)
-    status = cluster.farm("many--http", namespace)["status"]
-    assert (len(status["backends"]), status["omittedBackends"]) == (100, BACKENDS_MAX - 100)
-    assert len(json.dumps(cluster.farm("many--http", namespace)["spec"])) < 3000
-
-    def told() -> dict[str, str]:
-        return {event["reason"]: event["message"] for event in cluster.events("Service", "many", namespace)}
-
-    eventually(lambda: "TooManyEndpoints" in told(), "its owner is told")
-    assert f"5000 endpoints; only {BACKENDS_MAX} are used" in told()["TooManyEndpoints"]

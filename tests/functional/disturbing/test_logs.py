@@ -12,10 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders.manifests import farm
-from tests.functional.cluster import Cluster
-from tests.functional.test_limits import FAMILIES, OTHER_VIP, VIP, backends, listening
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.farms import backends, unique
+from tests.functional.test_limits import FAMILIES, listening
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.engines
 
 
 @contextlib.contextmanager
@@ -48,9 +49,9 @@ def traced(cluster: Cluster, node: str) -> Iterator[list[str]]:
 def test_each_new_connection_is_logged_where_the_farm_says(
     cluster: Cluster, namespace: str, client: str, family: str
 ) -> None:
-    cluster.run("web", 1, namespace)
-    every = backends(cluster, namespace, family)
-    vip, other = VIP[family], OTHER_VIP[family]
+    cluster.serve("web", 1, namespace)
+    every = backends(cluster, "web", namespace, family)
+    vip, other = unique(family), unique(family)
     cluster.apply(
         farm("plain", namespace, **listening(other, family), backends=every),
         farm("web", namespace, **listening(vip, family, "80", "81"), log="input forward output", backends=every),
@@ -63,30 +64,21 @@ def test_each_new_connection_is_logged_where_the_farm_says(
         cluster.count(client, 5, other)
     full = f"{namespace}.web "
     assert sorted(lines) == sorted(3 * [f"{kind}-{full}" for kind in ("IN", "FWD", "OUT")])
-    patch = '{"spec":{"log":"forward","logPrefix":"shop: web"}}'
-    cluster.kubectl("patch", "farm", "web", "-n", namespace, "--type=merge", "-p", patch)
-    cluster.farm_has("web", namespace, 1)
-    time.sleep(1)
+    cluster.api.patch("farm", "web", namespace, {"spec": {"log": "forward", "logPrefix": "shop: web"}})
+    eventually(lambda: "shop: web" in cluster.nft(cluster.nodes[0], "list", "ruleset"), "the node has the new prefix")
     with traced(cluster, cluster.nodes[0]) as lines:
         cluster.count(client, 2, vip)
     assert lines == ["FWD-shop: web "] * 2
 
 
 def test_what_a_limit_drops_is_logged_with_its_prefix(cluster: Cluster, namespace: str, client: str) -> None:
-    cluster.run("web", 1, namespace)
+    cluster.serve("web", 1, namespace)
+    vip, every = unique(), backends(cluster, "web", namespace)
     limits = {"new": "1/hour", "newBurst": 2, "newLogPrefix": "too many:", "logRate": "1000/second"}
-    cluster.apply(
-        farm(
-            "web",
-            namespace,
-            **listening(VIP["ipv4"], "ipv4"),
-            limits=limits,
-            backends=backends(cluster, namespace, "ipv4"),
-        )
-    )
+    cluster.apply(farm("web", namespace, **listening(vip, "ipv4"), limits=limits, backends=every))
     cluster.farm_has("web", namespace, 1)
     with traced(cluster, cluster.nodes[0]) as lines:
-        counted = cluster.count(client, 4, VIP["ipv4"], 80, "--timeout", "0.3")
+        counted = cluster.count(client, 4, vip, 80, "--timeout", "0.3")
     assert len(counted["answers"]) == 1
     assert lines
     assert set(lines) == {"too many: "}
