@@ -133,11 +133,11 @@ class Cluster:
 
         eventually(is_so, f"the {kind} {name} is {condition}", 30)
 
-    def serve(self, name: str, replicas: int, namespace: str) -> None:
-        """Let this many servers of the stage be the pods of the app ``name``."""
+    def serve(self, name: str, replicas: int, namespace: str, node: str | None = None) -> None:
+        """Let this many servers of the stage, those of a node if one is given, be the pods of the app ``name``."""
         assert self.stage, "only the namespace of the stage has servers: start a Deployment"
         assert self.stage.namespace == namespace, "only the namespace of the stage has servers: start a Deployment"
-        self.stage.serve(name, replicas)
+        self.stage.serve(name, replicas, node)
 
     def run(self, name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> None:
         """Create a Deployment of servers and wait until it is ready; where its pods stay as they are, use ``serve``."""

@@ -78,7 +78,7 @@ def _used() -> Iterator[dict[str, Used]]:
             stack.enter_context(contextlib.closing(each.cluster))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
     # A process runs all that it has of a group of disturbing tests, which are in no order with those of another.
     disturbs = DISTURBING in request.path.parents
@@ -86,6 +86,12 @@ def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
     if kind not in _used:
         _used[kind] = Used(Cluster(labs.shared(kind, **LAB)), [])
     return _used[kind]
+
+
+@pytest.fixture(scope="module")
+def module_cluster(_lab: Used) -> Cluster:
+    """The same for the fixtures of a module; there is no stage."""
+    return _lab.cluster
 
 
 @pytest.fixture
