@@ -1,6 +1,7 @@
 """Labs that all processes share, and for each test a namespace with a client pod.
 
-The tests of the folder ``disturbing`` restart and break what others use: a process that runs some has a lab for them.
+The tests of the folders ``disturbing`` and ``faults`` restart and break what others use: a process that runs some has
+a lab for them.
 If a test fails, pytest shows what the labs' programs logged during it.
 """
 
@@ -20,7 +21,7 @@ from tests.functional.stage import Stage
 _SIZES = pytest.StashKey[dict[Path, int]]()
 _FAILED = pytest.StashKey[bool]()
 _LINES, _WIDTH = 40, 300
-DISTURBING = Path(__file__).parent / "disturbing"
+DISTURBING = {Path(__file__).parent / folder for folder in ("disturbing", "faults")}
 OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KUBE_NFTLB_ANNOTATION_QUEUES": "0-3"}
 """The operator's settings: annotations may ask for these."""
 AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
@@ -81,7 +82,7 @@ def _used() -> Iterator[dict[str, Used]]:
 @pytest.fixture(scope="module")
 def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
     # A process runs all that it has of a group of disturbing tests, which are in no order with those of another.
-    disturbs = DISTURBING in request.path.parents
+    disturbs = not DISTURBING.isdisjoint(request.path.parents)
     kind = f"disturbed-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}" if disturbs else "functional"
     if kind not in _used:
         _used[kind] = Used(Cluster(labs.shared(kind, **LAB)), [])

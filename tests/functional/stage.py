@@ -15,6 +15,11 @@ CLIENT, FAR = "client", "far"
 _SERVERS = ("server-1", "server-2", "server-3", "server-4", "server-5")
 _MADE_BY_TESTS = ("service", "endpointslice", "farm", "nftlbpolicy", "deployment", "statefulset")
 _FREE = "free"
+_PORTS = [
+    *({"containerPort": port, "protocol": "TCP"} for port in (80, 81, 8000, 8001, 8080)),
+    *({"containerPort": port, "protocol": "UDP"} for port in (53, 80, 81, 8001, 8080)),
+]
+"""Those on which all servers answer."""
 
 
 class Stage:
@@ -38,17 +43,27 @@ class Stage:
             api.delete_all(kind, namespace)
         for pod in self._cluster.get("pod", namespace=namespace)["items"]:
             name = pod["metadata"]["name"]
-            if name not in _SERVERS:
-                if name not in {CLIENT, FAR}:
-                    self._cluster.delete("pod", name, namespace)
-            elif pod["metadata"]["labels"] != _labels(_FREE):
-                self._relabel(name, _FREE)
+            if name in _SERVERS:
+                self._reset(name, pod)
+            elif name not in {CLIENT, FAR}:
+                self._cluster.delete("pod", name, namespace)
         try:
             for kind in ("service", "farm"):
                 eventually(partial(self._is_empty, kind), "gone", 10)
         except AssertionError:
             return False
         return True
+
+    def _reset(self, server: str, pod: dict[str, Any]) -> None:
+        """Take back what the test did to a server: its labels, annotations and readiness."""
+        metadata = pod["metadata"]
+        annotations = dict.fromkeys(metadata.get("annotations", {}))
+        if annotations or metadata["labels"] != _labels(_FREE):
+            wanted = {"metadata": {"labels": _labels(_FREE), "annotations": annotations}}
+            self._cluster.api.patch("pod", server, self.namespace, wanted)
+        if not _is_ready(pod):
+            self._cluster.lab.pod(True, f"{self.namespace}/{server}")
+            self._cluster.wait("pod", server, "Ready", self.namespace)
 
     def _is_empty(self, kind: str) -> bool:
         return not self._cluster.get(kind, namespace=self.namespace)["items"]
@@ -75,6 +90,12 @@ def _labels(app: str) -> dict[str, str]:
     return {"app": app}
 
 
+def _is_ready(pod: dict[str, Any]) -> bool:
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"]["conditions"])
+
+
 def _server(name: str, namespace: str, node: str) -> dict[str, Any]:
     manifest = client_pod(name, namespace, node)
-    return {**manifest, "metadata": {**manifest["metadata"], "labels": _labels(_FREE)}}
+    manifest["metadata"]["labels"] = _labels(_FREE)
+    manifest["spec"]["containers"][0]["ports"] = _PORTS
+    return manifest
