@@ -265,6 +265,19 @@ class Cluster:
                 assert out, err
                 results.append(json.loads(out))
 
+    def http(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
+        """The status and the JSON of an answer; None if nothing answers."""
+
+        def ask() -> tuple[int, Any] | None:
+            connection = http.client.HTTPConnection(host, port, timeout=10)
+            with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+            return None
+
+        return self.lab.inside(where, ask)
+
     # nodes
 
     @property
