@@ -42,9 +42,9 @@ def _pod_ip(cluster: Cluster, name: str, namespace: str, family: str) -> str:
 
 def gets_in(cluster: Cluster, where: str, host: str, port: int = 80) -> bool:
     """Return True if connections are answered, False if all of them are dropped."""
-    counted = cluster.count(where, 3, host, port, "--timeout", "1")
+    counted = cluster.count(where, 2, host, port, "--timeout", "1")
     failed = {kind: number for kind, number in counted["failures"].items() if number}
-    assert not failed or failed == {"timeout": 3}, counted
+    assert not failed or failed == {"timeout": 2}, counted
     return not failed
 
 

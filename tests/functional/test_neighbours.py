@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import statistics
 import threading
 import time
@@ -12,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from lab.lab import Lab
 from tests import engine
 from tests.builders.manifests import client_pod, farm, policy, service
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.once("the operator's budgets"), pytest.mark.alone]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.alone, pytest.mark.long]
 
 NAMESPACE = "kube-nftlb-system"
 LIMITS = {"KUBE_NFTLB_SERVICE_PORTS_MAX": "64", "KUBE_NFTLB_NAMESPACE_FARMS_MAX": "200"}
@@ -31,12 +29,8 @@ LEASE_S = 15.0
 def lab_of_tenants() -> Iterator[Cluster]:
     """A cluster with two operators, whose limits are reached sooner than the default ones."""
     settings = {name: {**engine.OPERATOR, **LIMITS} for name in ("operator", "operator-2", "agent")}
-    lab = Lab.up(f"neighbours-{os.getpid()}", nodes=1, operators=2, settings=settings)
-    try:
-        with contextlib.closing(Cluster(lab, gone_within_s=120)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
+    with running("neighbours", nodes=1, operators=2, settings=settings) as cluster:
+        yield cluster
 
 
 class Work(threading.Thread):

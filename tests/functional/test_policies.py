@@ -70,7 +70,6 @@ def test_deny_lists_and_allow_lists_decide_who_gets_in(cluster: Cluster, namespa
     only(cluster, sources, sources.all, vip)
 
 
-@pytest.mark.engines
 def test_a_policy_is_shared_goes_comes_back_and_concerns_no_other_farm(
     cluster: Cluster, namespace: str, near_and_far: Sources
 ) -> None:
@@ -128,7 +127,6 @@ def test_a_farm_whose_policy_does_not_exist_lets_nobody_in_until_it_does(
     programmed(cluster, "web", namespace)
 
 
-@pytest.mark.engines
 def test_fifty_changes_fail_no_allowed_connection_and_admit_no_denied_one(
     cluster: Cluster, namespace: str, near_and_far: Sources
 ) -> None:

@@ -71,7 +71,7 @@ RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
         for engine in ("nftlb", "nftables")
         for choice, spec in {
             **{scheduler: {"scheduler": scheduler} for scheduler in ("rr", "weight", "hash", "symhash")},
-            **dict.fromkeys(("session-begins", "session"), {"persistence": "srcip"}),
+            **{key: {"persistence": "srcip"} for key in ("session-begins", "session")},
             "fixed-session": {"persistence": "srcip", "sessions": [{"client": POD, "backend": "pod-a"}]},
             "not-masqueraded": DIRECT,
             "no-backends": {"backends": []},
