@@ -130,8 +130,8 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
         rules = yaml.safe_load((CHART / f"rbac/{role}.yaml").read_text())
         assert cluster.get("clusterrole", f"kube-nftlb-{role}")["rules"] == rules
         account = f"system:serviceaccount:{NAMESPACE}:kube-nftlb-{role}"
-        can = cluster.try_kubectl("auth", "can-i", "list", "nftlbfarms", f"--as={account}", "-A").stdout
-        assert can.strip() == "yes"
+        may_list = cluster.try_kubectl("auth", "can-i", "list", "nftlbfarms", f"--as={account}", "-A").stdout
+        assert may_list.strip() == "yes"
     cluster.apply(farm("kept", "default", addresses=[{"ip": "10.99.0.1", "ports": "80"}]))
     second = release.helm("install", "another", str(CHART))
     assert second.returncode != 0
@@ -143,7 +143,7 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
         assert [can("viewer", "create", kind) for kind in ("nftlbfarms", "nftlbpolicies")] == [False, False]
         assert not can("editer", "create", "nftlbfarms"), "a farm may listen on any address"
         assert can("editer", "list", "nftlbfarms")
-        changed = {"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}}
+        changed: dict[str, Any] = {"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}}
         changed["userRoles"] = {"aggregateFarmEditor": True}
         # The nodes here let agents have all the time that they may take to end.
         said = release.upgrade(changed, wait=False)

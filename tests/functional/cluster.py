@@ -265,10 +265,10 @@ class Cluster:
                 assert out, err
                 results.append(json.loads(out))
 
-    def http(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
-        """The status and the JSON of an answer; None if nothing answers."""
+    def ask(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
+        """The status and the JSON of the answer to a GET; None if nothing answers."""
 
-        def ask() -> tuple[int, Any] | None:
+        def get() -> tuple[int, Any] | None:
             connection = http.client.HTTPConnection(host, port, timeout=10)
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 connection.request("GET", path)
@@ -276,7 +276,7 @@ class Cluster:
                 return answer.status, json.loads(answer.read())
             return None
 
-        return self.lab.inside(where, ask)
+        return self.lab.inside(where, get)
 
     # nodes
 

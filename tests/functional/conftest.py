@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,7 +26,7 @@ OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KU
 """The operator's settings: annotations may ask for these."""
 AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
 """The agents' settings: Prometheus gets all series that there are."""
-LAB = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR, "agent": AGENT}}
+LAB: dict[str, Any] = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR, "agent": AGENT}}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

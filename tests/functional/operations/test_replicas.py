@@ -26,7 +26,7 @@ def here(cluster: Cluster, namespace: str) -> str:
 
 def readiness(cluster: Cluster) -> dict[str, tuple[int, Any]]:
     """The status and body of each operator's response to /readyz; those that run."""
-    told = {name: cluster.http(addresses.API_HOST, "/readyz", port) for name, port in PORTS.items()}
+    told = {name: cluster.ask(addresses.API_HOST, "/readyz", port) for name, port in PORTS.items()}
     return {name: answer for name, answer in told.items() if answer is not None}
 
 

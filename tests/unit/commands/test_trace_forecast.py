@@ -65,25 +65,19 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
 POLICIES = (raw_policy("deny-pods"), raw_policy("allow-pods", type="allow"))
 
 DIRECT = {"mode": "dnat", "masquerade": "AsNeeded"}
-RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
-    **{
-        f"{engine}-{choice}": (POD, spec)
-        for engine in ("nftlb", "nftables")
-        for choice, spec in {
-            **{scheduler: {"scheduler": scheduler} for scheduler in ("rr", "weight", "hash", "symhash")},
-            **{key: {"persistence": "srcip"} for key in ("session-begins", "session")},
-            "fixed-session": {"persistence": "srcip", "sessions": [{"client": POD, "backend": "pod-a"}]},
-            "not-masqueraded": DIRECT,
-            "no-backends": {"backends": []},
-            "local-inside": LOCAL,
-            "local-client": {**LOCAL, "addresses": at("LoadBalancer")},
-        }.items()
-    },
-    **{f"{engine}-hairpin": (HERE["ip"], {**DIRECT, "backends": [HERE]}) for engine in ("nftlb", "nftables")},
-    **{
-        f"{engine}-local-outside": (OUTSIDE, {**LOCAL, "addresses": at("LoadBalancer")})
-        for engine in ("nftlb", "nftables")
-    },
+OF_BOTH_ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{scheduler: (POD, {"scheduler": scheduler}) for scheduler in ("rr", "weight", "hash", "symhash")},
+    **{session: (POD, {"persistence": "srcip"}) for session in ("session-begins", "session")},
+    "fixed-session": (POD, {"persistence": "srcip", "sessions": [{"client": POD, "backend": "pod-a"}]}),
+    "not-masqueraded": (POD, DIRECT),
+    "hairpin": (HERE["ip"], {**DIRECT, "backends": [HERE]}),
+    "no-backends": (POD, {"backends": []}),
+    "local-inside": (POD, LOCAL),
+    "local-client": (POD, {**LOCAL, "addresses": at("LoadBalancer")}),
+    "local-outside": (OUTSIDE, {**LOCAL, "addresses": at("LoadBalancer")}),
+}
+RECORDED = {
+    **{f"{engine}-{what}": given for engine in ("nftlb", "nftables") for what, given in OF_BOTH_ENGINES.items()},
     "nftlb-local-steered": (POD, {**LOCAL, "addresses": at("LoadBalancer")}),
     "nftlb-ipv6": (POD, {}),
     "policy-missing": (POD, {"policies": ["absent"]}),
