@@ -6,6 +6,7 @@ with ``kube_nftlb.api``.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -88,8 +89,9 @@ class Kube:
         servers = servers or ApiServers()
         configuration = Configuration()
         try:
-            if kubeconfig is not None or context is not None:
-                file = str(kubeconfig) if kubeconfig is not None else None
+            # The library reads the variable only once, when it is imported.
+            file = os.environ.get("KUBECONFIG") if kubeconfig is None else str(kubeconfig)
+            if file is not None or context is not None:
                 await kube_config.load_kube_config(file, context, configuration)
             else:
                 await kube_config.load_config(client_configuration=configuration)

@@ -20,7 +20,7 @@ from tests.chart.render import by_key, helm, render
 from tests.functional.cluster import eventually
 from tests.image import build
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 NAME = f"kube-nftlb-{kube_nftlb.__version__}"
 REGISTRY = """

@@ -153,9 +153,14 @@ def test_the_node_of_a_client_is_found_by_its_address(cluster: Cluster) -> None:
         ("198.51.100.7", {"node": "n3"}, "there is no node n3; there are n1, n2"),
         ("shop/nobody", {}, "there is no pod nobody in the namespace shop"),
         ("nobody", {}, "neither an address nor a pod given as NAMESPACE/POD"),
+        ("fd00::1", {"local": True}, "are of different families"),
+        ("198.51.100.7", {"local": True, "send": True}, "cannot send from 198.51.100.7: it is neither an address"),
     ],
 )
-def test_what_cannot_be_asked(cluster: Cluster, client: str, more: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_asked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, client: str, more: dict[str, Any], sentence: str
+) -> None:
+    monkeypatch.setattr("kube_nftlb.netfilter.namespaces.other_networks", dict)
     with pytest.raises(errors.UsageError, match=re.escape(sentence)):
         ask(client, **more)
     assert cluster.run == []

@@ -6,29 +6,29 @@ from collections.abc import Iterator
 import pytest
 
 from kube_nftlb import metrics, names
-from tests.builders.manifests import client_pod, farm, service
+from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.prometheus import (
-    Prometheus,
-    alerts,
-    dashboard_queries,
-    dashboard_variables,
-    running,
-    series_of,
-)
+from tests.functional.farms import unique
+from tests.functional.prometheus import Prometheus, alerts, dashboard_queries, running, series_of
 
-pytestmark = pytest.mark.timeout(240)
-
-VIP = "10.99.95.1"
 QUIET = {"kube_nftlb_watch_failures_total"}
 """Series that are only there once something went wrong that these tests do not break."""
 TARGET_LABELS = {"job", "component", "namespace", "pod", "node", "instance", "le"}
 
 
 @pytest.fixture(scope="module")
-def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with running(cluster, tmp_path_factory.mktemp("prometheus")) as prometheus:
+def scraping(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with running(module_cluster, tmp_path_factory.mktemp("prometheus")) as prometheus:
         yield prometheus
+
+
+@pytest.fixture
+def prometheus(cluster: Cluster, scraping: Prometheus) -> Prometheus:
+    """Prometheus, once it knows no farm of an earlier test."""
+    eventually(lambda: cluster.has_forgotten("test-"), "the nodes have no farms")
+    for series in ("kube_nftlb_farms", "kube_nftlb_node_farms", "kube_nftlb_backends", "kube_nftlb_node_backends"):
+        scraping.becomes(f"changes({series}[3s])", 0)
+    return scraping
 
 
 def test_the_operator_and_each_agent_are_one_target(cluster: Cluster, prometheus: Prometheus) -> None:
@@ -61,8 +61,8 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
     def gained(name: str, gain: int) -> None:
         prometheus.becomes(name, watched[name] + gain)
 
+    cluster.serve("web", 2, namespace)
     cluster.apply(service("web", namespace))
-    cluster.run("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
     gained('kube_nftlb_farms_applied_total{reason="Created"}', 1)
     gained('kube_nftlb_farms{state="programmed"}', 1)
@@ -75,7 +75,7 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
     for node in cluster.nodes:
         prometheus.becomes_more(f'kube_nftlb_sync_duration_seconds_count{{node="{node}"}}', 0)
 
-    cluster.scale("web", 3, namespace)
+    cluster.serve("web", 3, namespace)
     cluster.farm_has("web--http", namespace, 3)
     gained('kube_nftlb_backends{state="ready"}', 3)
     prometheus.becomes_more(
@@ -89,7 +89,7 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
     gained('kube_nftlb_node_backends{state="up"}', 4)
 
     # Of a Service that is deleted the garbage collector may be faster than the operator.
-    cluster.kubectl("label", "service", "web", "-n", namespace, f"{names.LABEL_PROXY_NAME}=other")
+    cluster.api.patch("service", "web", namespace, {"metadata": {"labels": {names.LABEL_PROXY_NAME: "other"}}})
     gained('kube_nftlb_farms_deleted_total{reason="ServiceNotServed"}', 1)
     gained('kube_nftlb_node_farms{state="programmed"}', 0)
     gained('kube_nftlb_backends{state="ready"}', 0)
@@ -100,12 +100,13 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
 def test_the_programming_latency_is_that_of_a_change_of_pods(
     cluster: Cluster, namespace: str, prometheus: Prometheus
 ) -> None:
+    # Labels of pods have no time of their own: these pods start.
     cluster.apply(service("web", namespace))
     cluster.run("web", 1, namespace)
     cluster.farm_has("web--http", namespace, 1)
     before = {node: _measured(prometheus, node) for node in cluster.nodes}
     # A change of the Service alone has no time that its Pods changed at.
-    cluster.kubectl("annotate", "service", "web", "-n", namespace, f"{_ANNOTATION}scheduler=weight")
+    cluster.api.patch("service", "web", namespace, {"metadata": {"annotations": {f"{_ANNOTATION}scheduler": "weight"}}})
     cluster.wait("farm", "web--http", "Programmed", namespace)
     cluster.scale("web", 3, namespace)
     cluster.farm_has("web--http", namespace, 3)
@@ -121,7 +122,7 @@ def test_a_farm_that_cannot_be_programmed_or_loses_its_address_is_counted(
 ) -> None:
     missing = 'kube_nftlb_farms_failed_total{reason="PolicyMissing"}'
     before = prometheus.value(missing)
-    listening = {"addresses": [{"ip": VIP, "ports": "80"}]}
+    listening = {"addresses": [{"ip": unique(), "ports": "80"}]}
     cluster.apply(farm("first", namespace, **listening, policies=["nowhere"]))
     prometheus.becomes('kube_nftlb_node_farms{state="failed"}', 2)
     prometheus.becomes(missing, before + 2)
@@ -139,8 +140,8 @@ def test_a_service_without_local_backends_is_counted_on_those_nodes(
     cluster: Cluster, namespace: str, prometheus: Prometheus
 ) -> None:
     name = "kube_nftlb_node_farms_without_local_backends"
+    cluster.serve("web", 1, namespace)
     cluster.apply(service("web", namespace, internalTrafficPolicy="Local"))
-    cluster.run("web", 1, namespace)
     cluster.farm_has("web--http", namespace, 1)
     (backend,) = cluster.farm("web--http", namespace)["status"]["backends"]
     (other,) = set(cluster.nodes) - {backend["node"]}
@@ -186,9 +187,9 @@ def test_an_nftlb_that_is_away_is_told_and_warned_of(cluster: Cluster, prometheu
 
 
 def test_the_traffic_of_a_farm_and_its_backends_is_counted(
-    cluster: Cluster, namespace: str, prometheus: Prometheus
+    cluster: Cluster, namespace: str, client: str, prometheus: Prometheus
 ) -> None:
-    vip, client = _service_with_client(cluster, namespace)
+    vip = _service(cluster, namespace)
     of_farm = f'farm_namespace="{namespace}", farm="web--http", node="{cluster.nodes[0]}"'
     with cluster.streams(4, client, vip):
         prometheus.becomes(f"kube_nftlb_farm_open_connections{{{of_farm}}}", 4)
@@ -206,69 +207,50 @@ def test_the_traffic_of_a_farm_and_its_backends_is_counted(
     eventually(lambda: not prometheus.query(f"kube_nftlb_farm_open_connections{{{of_farm}}}"), "the series are gone")
 
 
-@pytest.fixture(scope="module")
-def troubled(cluster: Cluster, prometheus: Prometheus) -> Iterator[Prometheus]:
-    """Something has gone wrong, and a farm has traffic, so that what counts failures by reason, and farms, is there."""
-    with cluster.namespace() as namespace:
-        cluster.apply(farm("guarded", namespace, addresses=[{"ip": VIP, "ports": "81"}], policies=["nowhere"]))
-        prometheus.becomes_more('kube_nftlb_farms_failed_total{reason="PolicyMissing"}', 0)
-        prometheus.becomes_more('kube_nftlb_events_total{reason="FarmFailed"}', 0)
-        vip, client = _service_with_client(cluster, namespace)
-        with cluster.streams(1, client, vip):
-            prometheus.becomes("sum(kube_nftlb_backend_open_connections)", 1)
-            yield prometheus
+def test_every_query_of_dashboard_and_alerts_asks_for_what_there_is(
+    cluster: Cluster, namespace: str, client: str, prometheus: Prometheus
+) -> None:
+    # Something has gone wrong, and a farm has traffic, so that what counts failures by reason, and farms, is there.
+    cluster.apply(farm("guarded", namespace, addresses=[{"ip": unique(), "ports": "81"}], policies=["nowhere"]))
+    prometheus.becomes_more('kube_nftlb_farms_failed_total{reason="PolicyMissing"}', 0)
+    prometheus.becomes_more('kube_nftlb_events_total{reason="FarmFailed"}', 0)
+    with cluster.streams(1, client, _service(cluster, namespace)):
+        prometheus.becomes("sum(kube_nftlb_backend_open_connections)", 1)
+        wrong = {
+            query: _wrong(prometheus, query) for query in (*dashboard_queries(), *(each["expr"] for each in alerts()))
+        }
+    assert {query: what for query, what in wrong.items() if what} == {}
 
 
-@pytest.mark.parametrize("query", [*dashboard_queries(), *(rule["expr"] for rule in alerts())])
-def test_every_query_of_dashboard_and_alerts_asks_for_what_there_is(troubled: Prometheus, query: str) -> None:
+def _wrong(prometheus: Prometheus, query: str) -> list[str]:
+    """What a query asks for in vain, if anything."""
     declared = {series.name: set(series.labels) for series in metrics.SERIES}
     asked = series_of(query)
-    known = set(troubled.api("label/__name__/values"))
+    known = set(prometheus.api("label/__name__/values"))
+    wrong = []
     for name in asked:
-        assert name.startswith("process_") or name in declared, f"{name} is not declared"
-        assert name in QUIET or {name, f"{name}_bucket"} & known, f"{name} was not scraped"
+        if not name.startswith("process_") and name not in declared:
+            wrong.append(f"{name} is not declared")
+        if name not in QUIET and not {name, f"{name}_bucket"} & known:
+            wrong.append(f"{name} was not scraped")
     labels = TARGET_LABELS.union(*(declared.get(name, set()) for name in asked))
-    for group in re.findall(r"by \(([^)]*)\)", query):
-        assert {label.strip() for label in group.split(",")} <= labels
-    for matched in re.findall(r"(\w+)(?:=~|!=|=)\"", query):
-        assert matched in labels
+    grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(",")}
+    matched = set(re.findall(r"(\w+)(?:=~|!=|=)\"", query))
+    wrong += [f"there is no label {label}" for label in (grouped | matched) - labels]
     # An alert has no result while all is well: what it compares has one.
     shown = re.sub(r"\s(==|>)\s[0-9.]+", "", query).replace("$__rate_interval", "1m")
     shown = shown.replace("${farm_namespace}", ".+").replace("${farm}", ".+")
-    if "absent(" not in query and not asked & QUIET:
-        assert troubled.query(shown), shown
+    if "absent(" not in query and not asked & QUIET and not prometheus.query(shown):
+        wrong.append(f"no result of {shown}")
+    return wrong
 
 
-def test_the_variables_of_the_dashboard_ask_for_labels_that_there_are() -> None:
-    declared = {series.name: set(series.labels) for series in metrics.SERIES}
-    asked = [re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, (\w+)\)", query) for query in dashboard_variables()]
-    assert asked
-    for each in asked:
-        assert each is not None
-        assert each[2] in declared[each[1]]
-
-
-def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:
-    asked = set().union(*(series_of(query) for query in (*dashboard_queries(), *(rule["expr"] for rule in alerts()))))
-    told_otherwise = {
-        "kube_nftlb_build_info",
-        "kube_nftlb_probes_total",
-        "kube_nftlb_last_queued_timestamp_seconds",
-        "kube_nftlb_last_list_timestamp_seconds",
-        "kube_nftlb_farm_statuses_written_total",
-        "kube_nftlb_service_statuses_written_total",
-    }
-    assert {series.name for series in metrics.SERIES} - asked == told_otherwise
-
-
-def _service_with_client(cluster: Cluster, namespace: str) -> tuple[str, str]:
-    """The address of a Service with two pods, and a pod on the first node."""
+def _service(cluster: Cluster, namespace: str) -> str:
+    """The address of a Service with two pods."""
+    cluster.serve("web", 2, namespace)
     cluster.apply(service("web", namespace))
-    cluster.run("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
-    cluster.apply(client_pod("client", namespace, cluster.nodes[0]))
-    cluster.wait("pod", "client", "Ready", namespace)
-    return cluster.vip("web", namespace), f"{namespace}/client"
+    return cluster.vip("web", namespace)
 
 
 _ANNOTATION = "service.kubernetes.io/kube-nftlb-load-balancer-"

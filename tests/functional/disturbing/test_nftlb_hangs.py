@@ -7,15 +7,12 @@ import pytest
 
 from tests.builders.manifests import farm, policy, service
 from tests.functional.cluster import Cluster, eventually
-
-pytestmark = [
-    pytest.mark.timeout(240),
-    pytest.mark.engine("nftlb", "the engine nftables has no daemon"),
-]
+from tests.functional.farms import backends, unique
 
 Without = Callable[[Cluster, str], contextlib.AbstractContextManager[None]]
 
-VIP, TAKEN = "10.99.19.1", "10.96.77.9"
+TAKEN = "10.96.77.9"
+"""A cluster IP that no other test asks for."""
 NOBODY = "192.0.2.0/24"
 SECONDS = 15
 """nftlb counts as away when it has not answered for 5 s; the rest is for a busy machine."""
@@ -39,19 +36,27 @@ def test_who_may_connect_is_kept_up_without_nftlb(
     cluster: Cluster, namespace: str, client: str, without: Without
 ) -> None:
     node = cluster.nodes[0]
-    cluster.run("web", 2, namespace)
-    pods = cluster.pods("web", namespace)
+    cluster.serve("web", 2, namespace)
+    pods, vip = cluster.pods("web", namespace), unique()
     client_ip = cluster.get("pod", "client", namespace)["status"]["podIP"]
-    backends = [{"name": pod, "ip": cluster.get("pod", pod, namespace)["status"]["podIP"], "port": 80} for pod in pods]
+    behind = backends(cluster, "web", namespace)
 
     def put(*ranges: str, scheduler: str = "rr") -> None:
-        addresses = [{"ip": VIP, "ports": "80", "sourceRanges": list(ranges)}]
+        addresses = [{"ip": vip, "ports": "80", "sourceRanges": list(ranges)}]
         cluster.apply(
-            farm("kept", namespace, addresses=addresses, backends=backends, policies=["list"], scheduler=scheduler)
+            farm(
+                "kept",
+                namespace,
+                addresses=addresses,
+                backends=behind,
+                policies=["list"],
+                scheduler=scheduler,
+                engine="nftlb",
+            )
         )
 
     def gets_in() -> bool:
-        return bool(cluster.answers(client, VIP, 80, "--timeout", "0.5", number=4))
+        return bool(cluster.answers(client, vip, 80, "--timeout", "0.5", number=4))
 
     def ready() -> str:
         conditions = cluster.get("nftlbnode", node)["status"]["conditions"]
@@ -92,20 +97,36 @@ def test_who_may_connect_is_kept_up_without_nftlb(
     cluster.reaches(client, pods, cluster.vip("late", namespace))
 
 
-@pytest.mark.parametrize("without", [hanging, away])
-@pytest.mark.parametrize(("engine", "ports"), [("nftables", "80"), ("nftlb", "80"), ("nftables", "80-81")])
+@pytest.mark.parametrize(
+    ("without", "engine", "ports"),
+    [
+        (hanging, "nftables", "80"),
+        (away, "nftlb", "80"),
+        (hanging, "nftables", "80-81"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((away, "nftables", "80"), (hanging, "nftlb", "80"), (away, "nftables", "80-81"))
+        ),
+    ],
+)
 def test_a_farm_that_takes_an_address_without_nftlb_has_no_rules_of_the_loser(
     cluster: Cluster, namespace: str, client: str, without: Without, engine: str, ports: str
 ) -> None:
     node = cluster.nodes[0]
     for app in ("first", "second"):
-        cluster.run(app, 1, namespace)
-    first, second = (cluster.pods(app, namespace) for app in ("first", "second"))
+        cluster.serve(app, 1, namespace)
+    second = cluster.pods("second", namespace)
     cluster.apply(policy("nobody", namespace, "allow", [NOBODY]))
-    backend = {"name": first[0], "ip": cluster.get("pod", first[0], namespace)["status"]["podIP"], "port": 80}
     addresses = [{"ip": TAKEN, "ports": ports, "sourceRanges": [NOBODY]}]
     cluster.apply(
-        farm("loser", namespace, addresses=addresses, backends=[backend], policies=["nobody"], engine="nftlb")
+        farm(
+            "loser",
+            namespace,
+            engine="nftlb",
+            addresses=addresses,
+            backends=backends(cluster, "first", namespace),
+            policies=["nobody"],
+        )
     )
     cluster.wait("farm", "loser", "Programmed", namespace)
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+FARM = "deadly--http"
 _CHUNK = 1 << 16
 _BEHIND = "5556"
 

@@ -1,6 +1,5 @@
 """The readiness gate kube-nftlb.io/programmed: a pod is ready once the nodes that count send it connections."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,10 @@ from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
 from tests.functional.cluster import Cluster, eventually, running
 
-pytestmark = pytest.mark.timeout(240)
+POLICY = Path(__file__).parents[3] / "charts/kube-nftlb/admission-mutating/readiness-gate.yaml"
 
-POLICY = Path(__file__).parents[2] / "charts/kube-nftlb/admission-mutating/readiness-gate.yaml"
+
 SETTINGS = {**engine.OPERATOR, "KUBE_NFTLB_READINESS_GATE": "on", "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """Two nodes, with an operator that sets the gate."""
-    with running("gate", nodes=2, settings={"operator": SETTINGS}) as cluster:
-        yield cluster
 
 
 def gated(name: str, replicas: int, namespace: str, grace_s: int = 0) -> dict[str, Any]:
@@ -74,13 +66,11 @@ def lists_nothing(cluster: Cluster, namespace: str) -> bool:
     return not cluster.farm("web--http", namespace)["spec"]["backendsFrom"].get("gatedIPs")
 
 
-def test_a_pod_is_ready_only_once_each_node_sends_it_connections(cluster: Cluster, namespace: str, web: str) -> None:
+def test_a_pod_is_ready_only_once_each_node_sends_it_connections(
+    cluster: Cluster, namespace: str, client: str, far: str, web: str
+) -> None:
     first, second = cluster.nodes
-    clients = {}
-    for node in (first, second):
-        cluster.apply(client_pod(f"client-{node}", namespace, node))
-        cluster.wait("pod", f"client-{node}", "Ready", namespace)
-        clients[node] = f"{namespace}/client-{node}"
+    clients = {first: client, second: far}
     with cluster.frozen("agent", second):
         pod = added_pod(cluster, namespace)
         eventually(lambda: pod in cluster.answers(clients[first], web), "the first node sends it connections")
@@ -91,13 +81,14 @@ def test_a_pod_is_ready_only_once_each_node_sends_it_connections(cluster: Cluste
         assert waits(cluster, pod, namespace)
         assert pod not in cluster.answers(clients[second], web)
     eventually(lambda: is_ready(cluster, pod, namespace), "it is ready once the agent goes on")
-    for client in clients.values():
-        assert pod in cluster.answers(client, web), client
+    for where in clients.values():
+        assert pod in cluster.answers(where, web), where
     eventually(lambda: lists_nothing(cluster, namespace), "the farm follows the slices again")
-    for client in clients.values():
-        assert pod in cluster.answers(client, web), client
+    for where in clients.values():
+        assert pod in cluster.answers(where, web), where
 
 
+@pytest.mark.long
 def test_a_node_that_is_deleted_does_not_hold_pods_back() -> None:
     # The token of an agent ends with its Node, so the node cannot come back.
     with running("gate-gone", nodes=2, settings={"operator": SETTINGS}) as cluster:
@@ -140,16 +131,13 @@ def test_a_pod_that_is_not_ready_itself_gets_no_connection(cluster: Cluster, nam
 
 @pytest.mark.parametrize("late", [pytest.param(False, id="in time"), pytest.param(True, id="late")])
 def test_no_connection_fails_in_a_rolling_update_with_a_node_that_is(
-    cluster: Cluster, namespace: str, *, late: bool
+    cluster: Cluster, namespace: str, client: str, *, late: bool
 ) -> None:
-    cluster.apply(client_pod("client", namespace, cluster.nodes[0]))
-    cluster.wait("pod", "client", "Ready", namespace)
-    client = f"{namespace}/client"
-    body = gated("web", 4, namespace, grace_s=4)
+    body = gated("web", 3, namespace, grace_s=2)
     body["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     cluster.apply(service("web", namespace), body)
-    cluster.rolled_out("web", 4, namespace)
-    cluster.farm_has("web--http", namespace, 4)
+    cluster.rolled_out("web", 3, namespace)
+    cluster.farm_has("web--http", namespace, 3)
     before = set(cluster.pods("web", namespace))
     with cluster.hammer(client, cluster.vip("web", namespace)) as hammered:
         body["spec"]["template"]["metadata"]["annotations"] = {"rolled": "out"}
@@ -161,8 +149,8 @@ def test_no_connection_fails_in_a_rolling_update_with_a_node_that_is(
                 eventually(lambda: bool(cluster.events("Pod", pod, namespace)), "an Event tells what it waits for")
                 assert set(cluster.pods("web", namespace)) == before | {pod}, "the update waits"
         cluster.apply(body)
-        cluster.rolled_out("web", 4, namespace)
-        cluster.farm_has("web--http", namespace, 4)
+        cluster.rolled_out("web", 3, namespace)
+        cluster.farm_has("web--http", namespace, 3)
     after = set(cluster.pods("web", namespace))
     assert not before & after
     assert after <= set(hammered["answers"])

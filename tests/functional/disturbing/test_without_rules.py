@@ -14,8 +14,6 @@ from kube_nftlb import addresses
 from tests.builders.manifests import service
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
 
-pytestmark = pytest.mark.timeout(180)
-
 PORTS = [{"name": name, "port": 80, "protocol": name.upper(), "targetPort": 8080} for name in ("tcp", "udp")]
 TCP_PORT, UDP_PORT = 30180, 30181
 FAMILIES = ("ipv4", "ipv6")
@@ -36,7 +34,7 @@ def ways(cluster: Cluster, namespace: str, client: str) -> list[Way]:
     """A Service's cluster IPs and node ports, with clients in a pod, on the first node and outside."""
     ports = [{**port, "nodePort": number} for port, number in zip(PORTS, (TCP_PORT, UDP_PORT), strict=True)]
     cluster.apply(service("web", namespace, type="NodePort", ipFamilyPolicy="RequireDualStack", ports=ports))
-    cluster.run("web", 2, namespace, ports=[{"containerPort": 8080, "protocol": p} for p in ("TCP", "UDP")])
+    cluster.serve("web", 2, namespace)
     node = cluster.nodes[0]
     found = []
     for family in FAMILIES:
@@ -97,7 +95,6 @@ def goes_on(cluster: Cluster, way: Way) -> bool:
     return False
 
 
-@pytest.mark.engine("nftlb", "the engine nftables writes its rules in one transaction")
 def test_connections_wait_until_nftlb_has_rules_again(cluster: Cluster, ways: list[Way]) -> None:
     node = cluster.nodes[0]
     with contextlib.ExitStack() as stack:
@@ -110,6 +107,7 @@ def test_connections_wait_until_nftlb_has_rules_again(cluster: Cluster, ways: li
     assert [way for way in ways if not goes_on(cluster, way)] == []
 
 
+@pytest.mark.engines
 def test_flows_from_while_all_rules_were_flushed_are_forgotten(cluster: Cluster, ways: list[Way]) -> None:
     node = cluster.nodes[0]
     # Of IPv6 a router tells at once that there is no such address.
@@ -123,7 +121,6 @@ def test_flows_from_while_all_rules_were_flushed_are_forgotten(cluster: Cluster,
         assert {way: outcome(process) for way, process in processes.items()} == dict.fromkeys(own, "answered")
 
 
-@pytest.mark.engine("nftlb", "it is about the daemon")
 def test_a_killed_nftlb_refuses_nobody(cluster: Cluster, ways: list[Way]) -> None:
     node = cluster.nodes[0]
     with contextlib.ExitStack() as stack:

@@ -1,23 +1,12 @@
 """The condition kube-nftlb.io/Programmed of Services, where the administrator allows it."""
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from kube_nftlb import names
 from tests import engine
 from tests.builders.manifests import service
-from tests.functional.cluster import Cluster, eventually, running
-
-pytestmark = [pytest.mark.timeout(240), pytest.mark.once("what the operator writes")]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    settings = {**engine.OPERATOR, "KUBE_NFTLB_SERVICE_STATUS": "on", "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5"}
-    with running("condition", nodes=2, settings={"operator": settings}) as cluster:
-        yield cluster
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.operations.conftest import OPERATORS
 
 
 def condition(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
@@ -41,7 +30,7 @@ def test_a_service_says_that_all_nodes_have_it(cluster: Cluster, namespace: str)
     wait = f"--for=condition={names.SERVICE_CONDITION}"
     cluster.kubectl("wait", "service/web", "-n", namespace, wait, "--timeout=40s")
     message = says(cluster, "web", namespace, "True", "AllNodes")
-    assert message == f"all nodes have its farms (1), served by {engine.ENGINE}"
+    assert message == f"all nodes have its farms (1), served by {engine.current()}"
 
 
 def test_a_service_says_that_another_has_its_address(cluster: Cluster, namespace: str) -> None:
@@ -74,11 +63,13 @@ def test_it_is_removed_from_a_service_that_another_proxy_serves(cluster: Cluster
 def test_an_administrator_can_remove_it_once_it_is_switched_off(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace))
     says(cluster, "web", namespace, "True", "AllNodes")
-    cluster.lab.stop("operator")
+    for operator in OPERATORS:
+        cluster.lab.stop(operator)
     try:
         body = f'{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"web","namespace":"{namespace}"}}}}'
         manager = f"--field-manager={names.FIELD_MANAGER_STATUS}"
         cluster.kubectl("apply", "--server-side", manager, "--subresource=status", "-f", "-", stdin=body)
         assert not condition(cluster, "web", namespace)
     finally:
-        cluster.lab.start("operator")
+        for operator in OPERATORS:
+            cluster.lab.start(operator)
