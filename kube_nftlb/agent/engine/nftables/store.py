@@ -195,6 +195,11 @@ class Store:
                 return False
         return True
 
+    @property
+    def affinity_maps(self) -> set[tuple[TableFamily, str]]:
+        """The families and namespaces that have a map of remembered clients."""
+        return affinity.maps(self._chains)
+
     async def drift(self) -> str | None:
         """Return how the kernel deviates from what was written, or None. Rules are counted, elements hashed."""
         if not self._created:
