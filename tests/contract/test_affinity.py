@@ -2,7 +2,6 @@
 
 import asyncio
 import statistics
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb import metrics
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.metrics.registry import REGISTRIES
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm, raw_backend
@@ -27,7 +26,7 @@ CLIENTS = [f"127.0.1.{number}" for number in range(1, 13)]
 
 
 @pytest.fixture
-def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001, F811 - by name
+def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
     yield
     nft("flush ruleset")
 
@@ -60,7 +59,7 @@ class Bystander:
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self._node = node
         self._seconds: list[float] = []
-        send: Callable[..., Any] = NftSocket._send
+        send: Callable[..., Any] = NftSocket._send  # noqa: SLF001 - the kernel works during it alone
 
         def timed(*arguments: Any) -> Any:
             begun = time.perf_counter()
@@ -112,7 +111,7 @@ async def test_an_agent_adopts_sticky_farms_in_a_time_that_grows_as_their_number
         await apply(node, [many(number, 5, **STICKY) for number in range(count)])
         again = await Node.open(tmp_path)
         begun = time.process_time()
-        await again.engine._store.load()
+        await again.engine._store.load()  # noqa: SLF001 - the part of it that grows
         seconds.append(time.process_time() - begun)
         assert dict(again.engine.programmed) == dict(node.engine.programmed)
         assert await again.engine.drift() is None
@@ -144,7 +143,7 @@ async def test_nft_lists_all_rules_and_reads_them_back(node: Node) -> None:
     before = listed("ruleset")
     assert "affinity-ip6/team-1" in before
     nft("flush ruleset")
-    subprocess.run(["nft", "-f", "-"], input=before, text=True, check=True)
+    nft(before)
     assert sorted(listed("ruleset").split()) == sorted(before.split())
 
 
@@ -173,8 +172,8 @@ async def test_clients_of_a_full_namespace_are_served_and_other_namespaces_do_no
     for client in CLIENTS:
         assert len(reached(VIPS[1], 5, source=client)) == 1, "other namespaces remember theirs"
     await node.engine.maintain(busy=False)
-    assert metrics.AFFINITY_CLIENTS._value.get() == layout.AFFINITY_MAX
-    assert metrics.AFFINITY_LIMIT._value.get() == layout.AFFINITY_MAX
+    for name in ("kube_nftlb_affinity_clients", "kube_nftlb_affinity_clients_limit"):
+        assert REGISTRIES["agent"].get_sample_value(name) == layout.AFFINITY_MAX
 
 
 async def test_the_listeners_of_a_farm_share_its_clients_and_farms_do_not(node: Node) -> None:
@@ -232,17 +231,27 @@ async def test_farms_that_are_restored_keep_their_numbers_and_new_ones_get_other
     nft(f"delete table inet {TABLE}")
     again = await Node.open(tmp_path)
     await apply(again, [web("team-2", VIPS[2], *ENDPOINTS)])
-    numbers = [each.sticky.farm for each in again.engine._store.placements.values() if each.sticky]
+    numbers = [each.sticky.farm for each in again.engine._store.placements.values() if each.sticky]  # noqa: SLF001
     assert len(set(numbers)) == 3
     again.close()
 
 
+LEAVING = """
+table inet seen {
+    chain leaving {
+        type filter hook postrouting priority 200
+        tcp flags syn ip daddr 10.244.0.0/24 meta priority none counter comment "without"
+        tcp flags syn ip daddr 10.244.0.0/24 meta priority != none counter comment "with"
+    }
+}
+"""
+
+
 async def test_a_number_left_in_the_priority_of_a_packet_does_not_leave_the_node(node: Node) -> None:
     await apply(node, [web("default", VIPS[0], *ENDPOINTS)])
-    nft(
-        "table inet seen { chain out { type filter hook postrouting priority 200; tcp flags syn ip daddr 10.244.0.0/24 "
-        "meta priority != 0 counter; } }"
-    )
+    nft(LEAVING)
     for client in CLIENTS:
         ask(VIPS[0], source=client)
-    assert "packets 0 " in listed("table inet seen")
+    counted = {line.split('"')[1]: line for line in listed("table inet seen").splitlines() if "comment" in line}
+    assert f"packets {len(CLIENTS)} " in counted["without"]
+    assert "packets 0 " in counted["with"]
