@@ -123,22 +123,25 @@ async def test_an_agent_adopts_sticky_farms_in_a_time_that_grows_as_their_number
 async def test_nft_lists_all_rules_and_reads_them_back(node: Node) -> None:
     sessions = [{"client": "127.0.1.9", "backend": "pod-10-244-0-3"}]
     local = {"trafficPolicy": "Local", "mode": "dnat", "masquerade": "AsNeeded"}
-    for number, more in enumerate(
-        (
-            {"scheduler": "rr"},
-            {"scheduler": "hash", "schedParam": "srcip srcport", "sessions": sessions},
-            {"scheduler": "symhash", **local},
-            {"scheduler": "weight", "protocol": "UDP"},
-        )
-    ):
+    kinds: tuple[dict[str, Any], ...] = (
+        {"scheduler": "rr"},
+        {"scheduler": "hash", "schedParam": "srcip srcport", "sessions": sessions},
+        {"scheduler": "symhash", **local},
+        {"scheduler": "weight", "protocol": "UDP"},
+    )
+    for number, more in enumerate(kinds):
         await node.put(f"web-{number}", spec(VIPS[number], *ENDPOINTS[:3], **STICKY, **more))
     all_ports = {
         "protocol": "All",
         "addresses": [{"ip": "10.96.0.77"}],
         "backends": [{"name": "a", "ip": ENDPOINTS[0]}],
     }
-    six = {"family": "ipv6", "addresses": [{"ip": "fd00:96::a", "ports": "80"}]}
-    six["backends"] = [raw_backend("a", "fd00:244::2"), raw_backend("b", "fd00:244::3")]  # type: ignore[assignment]  # a spec
+    backends = [raw_backend("a", "fd00:244::2"), raw_backend("b", "fd00:244::3")]
+    six: dict[str, Any] = {
+        "family": "ipv6",
+        "addresses": [{"ip": "fd00:96::a", "ports": "80"}],
+        "backends": backends,
+    }
     await apply(node, [change("all", **STICKY, **all_ports), change("six", "team-1", **STICKY, **six)])
     before = listed("ruleset")
     assert "affinity-ip6/team-1" in before
