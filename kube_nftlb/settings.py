@@ -33,6 +33,7 @@ DefaultEngine = Literal["nftlb", "nftables", "auto"]
 
 _DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
+_ENGINES = ("nftables", "nftlb")
 _HELPERS = ("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp")
 _MONTH_S = 30 * 86400
 _PER_FARM = "KUBE_NFTLB_METRICS_PER_FARM"
@@ -132,6 +133,8 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_ANNOTATION_QUEUES: netfilter queues that annotations may ask for, such as 0-3, or all (none)."""
     annotation_helpers: frozenset[str]
     """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
+    annotation_engines: frozenset[str]
+    """KUBE_NFTLB_ANNOTATION_ENGINES: comma-separated engines that annotations may ask for, or none (all)."""
     limits: NamespaceLimits
     readiness_gate: bool
     """KUBE_NFTLB_READINESS_GATE: on or off: whether the readiness gate of Pods is set (off)."""
@@ -165,6 +168,7 @@ class OperatorSettings(CommonSettings):
             annotation_marks=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_MARKS", low=2, high=0xFFFF000),
             annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),
             annotation_helpers=words(environ, "KUBE_NFTLB_ANNOTATION_HELPERS", _HELPERS),
+            annotation_engines=words(environ, "KUBE_NFTLB_ANNOTATION_ENGINES", _ENGINES),
             limits=limits(environ),
             readiness_gate=choice(environ, "KUBE_NFTLB_READINESS_GATE", "off", _SWITCH),
             service_status=choice(environ, "KUBE_NFTLB_SERVICE_STATUS", "off", _SWITCH),

@@ -6,6 +6,8 @@ docs/metrics.md is generated from the declarations.
 """
 
 from kube_nftlb.metrics.agent import (
+    AFFINITY_CLIENTS,
+    AFFINITY_LIMIT,
     CONNTRACK_ENTRIES,
     CONNTRACK_LIMIT,
     DRIFT_REPAIRED,
@@ -69,6 +71,8 @@ from kube_nftlb.metrics.traffic import (
 )
 
 __all__ = [
+    "AFFINITY_CLIENTS",
+    "AFFINITY_LIMIT",
     "API_REQUESTS",
     "BACKENDS",
     "BACKEND_BYTES",

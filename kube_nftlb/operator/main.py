@@ -138,6 +138,7 @@ class _Operator:
                 settings.annotation_marks,
                 settings.annotation_queues,
                 settings.annotation_helpers,
+                settings.annotation_engines,
             ),
             settings.limits.service_ports,
         )

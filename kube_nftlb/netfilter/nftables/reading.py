@@ -24,7 +24,7 @@ class ContentsReader(Protocol):
 async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
     """See ``ContentsReader``. Raises KernelError if the kernel does not tell."""
     sets: dict[str, SetContents] = {}
-    for answer in await netfilter.ask(_FAMILY, netlink.GET_SETS, netlink.text(contents.SET_TABLE, table), dump=True):
+    for answer in await netfilter.ask(_FAMILY, netlink.GET_SET, netlink.text(contents.SET_TABLE, table), dump=True):
         if netlink.name(netlink.find(answer, contents.SET_TABLE)) == table:
             sets[netlink.name(netlink.find(answer, contents.SET_NAME))] = contents.declared_set(answer)
     for name, each in sets.items():

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, Self
 
 from kube_nftlb import errors
@@ -24,8 +25,6 @@ _READ_BYTES = 1 << 17
 _SEND_BYTES = 64 << 20
 _SO_SNDBUFFORCE = 32
 """See socket(7); the module ``socket`` lacks it."""
-_IN_THREAD_BYTES = 64 << 10
-"""The kernel works on a transaction while it is sent: a large one must not keep the event loop."""
 _TIMEOUT_S = 30
 _ATTEMPTS = 5
 _RETRY_S = 0.01
@@ -57,6 +56,9 @@ class NftSocket:
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._lock = asyncio.Lock()
+        # The kernel works on a transaction while it is sent, and waits for those of other programs, which may take
+        # seconds. With a single thread none overtakes another, also if nobody waits for its end any more.
+        self._thread = ThreadPoolExecutor(1, "nftables")
         self._sequence = 0
         self._room = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
@@ -75,6 +77,7 @@ class NftSocket:
 
     def close(self) -> None:
         """Close the socket."""
+        self._thread.shutdown(wait=False)
         self._socket.close()
 
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
@@ -116,9 +119,7 @@ class NftSocket:
         data = b"".join(self._encoded(messages, family))
         last = self._sequence - 1
         try:
-            if len(data) > _IN_THREAD_BYTES:
-                return await asyncio.to_thread(self._send, data, first, last)
-            return self._send(data, first, last)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._send, data, first, last)
         except OSError as error:
             raise errors.UnansweredError(f"nftables does not answer: {error!r}") from error
 

@@ -12,6 +12,7 @@ import structlog
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.affinity_use import AffinityUse
 from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
 from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
@@ -62,6 +63,7 @@ class NftablesEngine:
         self._untranslated = Untranslated(self._programmed, connections)
         self._owners = ListenerOwners()
         self._numbers = FarmNumbers()
+        self._affinity_use = AffinityUse(reader)
         self._loaded = False
         self._has_begun = False
         """False until all farms are known."""
@@ -260,6 +262,8 @@ class NftablesEngine:
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
             self._swept = self._store.revision
+        if not busy:
+            await self._affinity_use.check(self._store.affinity_maps, now)
         if self._state_file.due(self._revision, now, busy=busy):
             self._unsaved = self._save(now)
         return self._unsaved

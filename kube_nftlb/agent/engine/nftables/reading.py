@@ -14,6 +14,9 @@ from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
 
 _LENGTH = struct.Struct("=H")
+_SET_COUNT = 20
+"""NFTA_SET_COUNT, which kernels before 6.16 lack."""
+_COUNT = struct.Struct(">I")
 _KEY_OFFSET = 12
 """The headers of the element, its key and the key's value, of four bytes each."""
 
@@ -29,6 +32,9 @@ class ElementReader(ContentsReader, Protocol):
 
     async def has_element(self, name: str, key: bytes) -> bool:
         """Return True if a map or set has this key."""
+
+    async def count(self, name: str) -> int:
+        """Return the number of elements of a map or set whose elements are all as large; 0 if there is none."""
 
 
 class TableElements:
@@ -59,6 +65,21 @@ class TableElements:
         """See ``ElementReader``."""
         payload = messages.element_list(TABLE, name, [messages.element(key)])
         return bool(await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload))
+
+    async def count(self, name: str) -> int:
+        """See ``ElementReader``."""
+        payload = readback.set_payload(TABLE, name)
+        (found,) = await self._netfilter.ask("inet", netlink.GET_SET, payload) or (b"",)
+        if (count := netlink.find(found, _SET_COUNT)) is not None:
+            number: int = _COUNT.unpack(count)[0]
+            return number
+        lists = await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True)
+        return sum(_listed(netlink.find(each, readback.ELEMENTS_LIST) or b"") for each in lists)
+
+
+def _listed(data: bytes) -> int:
+    """Return the number of elements in a list, by the length of the first."""
+    return len(data) // (_LENGTH.unpack_from(data)[0] + 3 & ~3) if data else 0
 
 
 def _elements(data: bytes, key_bytes: int) -> list[tuple[bytes, bytes]]:

@@ -248,6 +248,11 @@ class Store:
                 return False
         return True
 
+    @property
+    def affinity_maps(self) -> set[tuple[TableFamily, str]]:
+        """The families and namespaces that have a map of remembered clients."""
+        return affinity.maps(self._chains)
+
     async def drift(self) -> str | None:
         """Return how the kernel deviates from what was written, or None: rules by content, elements by their hashes."""
         if self.is_held or not (self._created or self.placements):

@@ -10,7 +10,7 @@ STEPS_S: tuple[int, ...] = (
     *(int(60 * each) for each in _SIXTIETHS),
     *(int(3600 * each) for each in _HOURS),
 )
-"""The times in seconds, each at most a half longer than the one before from 2 s on, and a third from 3 s on."""
+"""The times in seconds. From 3 s on each is at most a third longer than the one before."""
 
 
 def rounded(seconds: int) -> int:
