@@ -70,7 +70,7 @@ def refused(log: str) -> list[str]:
     """
     away_until, found = datetime.min.replace(tzinfo=UTC), []
     for line in log.splitlines():
-        if "ClientConnectorError" in line or " broke: " in line:
+        if "cannot connect to" in line or " broke: " in line:
             away_until = told_at(line) + timedelta(seconds=10)
         elif "403 Forbidden" in line and told_at(line) > away_until and KNOWS_NO_ROLES not in line:
             found.append(line)
