@@ -49,7 +49,7 @@ conformance-upstream: .venv/ready ## Run Kubernetes' own tests of Services, with
 image: ## Build the image kube-nftlb with docker, podman or buildah, whichever works here
 	@.ci/image
 
-release: .venv/ready ## Build image, SBOM, chart, manifest and checksums into dist/release; publishes nothing
+release: .venv/ready ## Build image, SBOM, chart, manifest, kubectl plugin and checksums into dist/release; publishes nothing
 	@$(PYTHON) .ci/release
 
 format: .venv/ready ## Put the code in its usual form

@@ -4,6 +4,7 @@
 
     KubeNftlbError
     ├── UsageError            invalid arguments or settings of a command
+    ├── UnavailableError      what a command needs to ask is missing: a cluster, a program, a permission
     ├── KubeError             the API server refused a request
     │   ├── NotFoundError       404
     │   ├── ConflictError       409
@@ -31,6 +32,10 @@ class KubeNftlbError(Exception):
 
 class UsageError(KubeNftlbError):
     """Arguments or settings of a command are invalid; the message says what is allowed."""
+
+
+class UnavailableError(KubeNftlbError):
+    """What a command needs cannot be asked: no cluster is known, or a program or permission is missing."""
 
 
 class KubeError(KubeNftlbError):

@@ -39,7 +39,7 @@ def refused(log: str) -> list[str]:
     """
     away_until, found = datetime.min.replace(tzinfo=UTC), []
     for line in log.splitlines():
-        if "ClientConnectorError" in line or " broke: " in line:
+        if "cannot connect to" in line or " broke: " in line:
             away_until = _time(line) + timedelta(seconds=10)
         elif "403 Forbidden" in line and _time(line) > away_until and _KNOWS_NO_ROLES not in line:
             found.append(line)

@@ -73,7 +73,7 @@ def test_its_files_are_those_of_the_checksums(release: Path) -> None:
     told = {name: digest for digest, name in lines}
     files = {file.name: file for file in release.iterdir() if file.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()} == told
-    assert {f"{NAME}.tgz", f"{NAME}.yaml"} < files.keys()
+    assert {f"{NAME}.tgz", f"{NAME}.yaml", "kubectl-nftlb.tar.gz", "nftlb.yaml"} < files.keys()
     assert sorted(name.rpartition("-")[2] for name in files if name.startswith(f"{NAME}-linux")) in (
         ["amd64.cdx.json", "amd64.tar"],
         ["arm64.cdx.json", "arm64.tar"],

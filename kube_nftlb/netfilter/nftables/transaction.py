@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, Self
 from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.nftables.messages import Message
+from kube_nftlb.netfilter.notifications import take_own_name
 
 _NFTABLES = 10
 _BEGIN, _END = 0x10, 0x11
@@ -119,7 +120,9 @@ class NftSocket:
         data = b"".join(self._encoded(messages, family))
         last = self._sequence - 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._send, data, first, last)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._send_in_thread, data, first, last
+            )
         except OSError as error:
             raise errors.UnansweredError(f"nftables does not answer: {error!r}") from error
 
@@ -134,6 +137,10 @@ class NftSocket:
     def _head(self, length: int, kind: int, flags: int, family: int, resource: int) -> bytes:
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         return _HEADER.pack(length, kind, flags, self._sequence, 0, family, 0) + _RESOURCE.pack(resource)
+
+    def _send_in_thread(self, data: bytes, first: int, last: int) -> _Refusal | None:
+        take_own_name()
+        return self._send(data, first, last)
 
     def _send(self, data: bytes, first: int, last: int) -> _Refusal | None:
         """Send a transaction. Return the first error in the kernel's answer, or None."""
