@@ -33,7 +33,7 @@ def test_steps_are_lines_where_there_is_no_terminal(capfd: pytest.CaptureFixture
     with progress.shown() as report:
         report("installing [nftables]")
         assert not isinstance(report, progress.Display)
-    assert capfd.readouterr().err == "   0.0 s  installing [nftables]\n"
+    assert capfd.readouterr().err.endswith(" s  installing [nftables]\n")
 
 
 def test_who_waits_for_a_build_sees_how_far_it_is(tmp_path: Path) -> None:
@@ -73,6 +73,6 @@ def test_a_terminal_shows_a_bar_for_what_has_a_total(
             progress.counting(report)(*count)
             time.sleep(_REFRESHED_S)
     lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capfd.readouterr().err))
-    assert "   0.0 s  building kubectl" in lines
+    assert any(line.endswith(" s  building kubectl") for line in lines)
     assert any("Go packages compiled ━" in line and line.endswith(" 812/1900") for line in lines)
     assert any(line.endswith("Go modules fetched  7") for line in lines)
