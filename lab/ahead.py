@@ -5,12 +5,15 @@ virtual environment. Whoever needs the programs then calls ``programs.kubernetes
 shows how far it is, or does the same itself if this one failed, and says why. So this process says nothing.
 """
 
+import ctypes
 import signal
 import sys
 from types import FrameType
 
 from kube_nftlb import errors
 from lab import programs, versions
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _end(signum: int, _: FrameType | None) -> None:
@@ -23,6 +26,8 @@ def main() -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         # A shell has what it starts in the background ignore SIGINT.
         signal.signal(each, _end)
+    # Also if whoever started this was killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     try:
         programs.kubernetes(sys.argv[1:] or programs.KUBERNETES, versions.of(None), lambda _: None)
     except errors.LabError:

@@ -19,7 +19,8 @@ from lab.containers import cgroups
 from lab.init import Order
 from lab.state import LabFiles, LabRecord
 
-_END_TIMEOUT_S = 10
+_END_TIMEOUT_S = 60
+"""Killing takes milliseconds; on a busy machine the kernel has taken the namespaces apart only after many seconds."""
 _FOR_USERS = ("kubectl", "nftlb")
 """``kube-nftlb render -o nft`` looks for nftlb in PATH."""
 

@@ -62,7 +62,7 @@ def shown() -> Iterator[Report]:
     console = Console(stderr=True, highlight=False)
 
     def line(step: str) -> None:
-        console.print(f"{time.monotonic() - begin:6.1f} s  {step}", markup=False)
+        console.print(f"{time.monotonic() - begin:6.1f} s  {step}", markup=False, soft_wrap=True)
 
     if not console.is_terminal:
         yield line
@@ -86,13 +86,16 @@ def shown() -> Iterator[Report]:
 
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), Bar(), Numbers()
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("looking for programs", total=None)
+
+        def count(what: str, done: int, total: int | None) -> None:
+            # An update cannot take back a total.
+            for task in bar.task_ids:
+                bar.remove_task(task)
+            bar.add_task(what, completed=done, total=total)
 
         def step(text: str) -> None:
             line(text)
-            bar.reset(task, description=text, total=None)
+            count(text, 0, None)
 
-        def count(what: str, done: int, total: int | None) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
+        count("looking for programs", 0, None)
         yield Display(step, count)

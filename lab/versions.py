@@ -10,7 +10,7 @@ from kube_nftlb import errors
 VARIABLE = "KUBE_NFTLB_LAB_KUBERNETES"
 """The environment variable with the minor version that labs run if they are not told."""
 MODULES = Path(__file__).parent / "kubernetes"
-_REQUIRED = re.compile(r"^require k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)$", re.MULTILINE)
+_REQUIRED = re.compile(r"^(?:require |\t)k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)$", re.MULTILINE)
 
 
 class Version(NamedTuple):
@@ -34,7 +34,7 @@ class Version(NamedTuple):
 
 def supported() -> list[Version]:
     """Return all versions, the newest first."""
-    return sorted((_pinned(path) for path in MODULES.glob("*/go.mod")), reverse=True)
+    return sorted((pinned(path) for path in MODULES.glob("*/go.mod")), reverse=True)
 
 
 def newest() -> Version:
@@ -51,7 +51,8 @@ def of(name: str | None) -> Version:
     return found[wanted]
 
 
-def _pinned(module: Path) -> Version:
+def pinned(module: Path) -> Version:
+    """Return the version that a go.mod requires. Raises LabError if it requires none."""
     if (match := _REQUIRED.search(module.read_text())) is None:
         raise errors.LabError(f"{module} does not require a version of k8s.io/kubernetes")
     return Version(int(match[2]), int(match[3]), match[1])

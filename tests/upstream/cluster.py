@@ -42,7 +42,7 @@ def running(name: str, subject: Subject, report: Callable[[str], None]) -> Itera
     built = programs.ensure(report)
     helm = lab_programs.helm(report)
     with tempfile.TemporaryDirectory(prefix="upstream-") as folder:
-        pause = lab_programs.ensure(subject.proxy, report, components.CONTAINERS)["pause"]
+        pause = lab_programs.ensure(subject.proxy, report, components.CONTAINERS, programs.KUBERNETES)["pause"]
         report("making the images of the tests")
         archives = images.build_all(built, pause, Path(folder), report)
         image = None
@@ -57,6 +57,7 @@ def running(name: str, subject: Subject, report: Callable[[str], None]) -> Itera
             zones=list(ZONES),
             proxy=subject.proxy,
             runtime=components.CONTAINERS,
+            kubernetes=programs.KUBERNETES.name,
             settings={components.KUBELET: _KUBELET},
             report=report,
         )

@@ -14,6 +14,8 @@ _MODULES = Path(__file__).parent / "modules"
 # hostPort is made of its rules.
 _DEBIAN_PACKAGES = {"iptables": "iptables"}
 
+KUBERNETES = versions.pinned(_MODULES / "suite" / "go.mod")
+"""The version of the tests, and of the cluster in which they run."""
 TESTS = "e2e.test"
 GINKGO = "ginkgo"
 AGNHOST = "agnhost"
@@ -59,7 +61,7 @@ def _build(toolchain: Path, package: _Package, target: Path, cache: Path, count:
         source = Path(folder, "source")
         shutil.copytree(_MODULES / package.module, source)
         built = Path(folder, target.name)
-        flags = build.linker_flags(versions.newest())
+        flags = build.linker_flags(KUBERNETES)
         go.build(toolchain, source, built, cache, [package.name], flags, count, package.how)
         built.rename(target)
 

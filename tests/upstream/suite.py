@@ -15,7 +15,7 @@ from typing import Any
 
 from kube_nftlb import errors
 from kube_nftlb.kube import timestamps
-from lab import addresses, versions
+from lab import addresses
 from lab.lab import Lab
 from lab.places import CLIENT
 from tests.upstream import groups as all_groups
@@ -80,7 +80,7 @@ def _run(lab: Lab, subject: str, selected: Sequence[str], processes: int, folder
     # ginkgo writes none if it cannot start.
     report: list[Mapping[str, Any]] = json.loads(made.read_text()) if made.exists() else []
     outcomes = records.outcomes(report)
-    return records.Run(subject, versions.newest().full, [{**description, "tests": len(outcomes)}], outcomes)
+    return records.Run(subject, programs.KUBERNETES.full, [{**description, "tests": len(outcomes)}], outcomes)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:

@@ -1,5 +1,6 @@
 """What is shown of a build, here and to others who wait for it."""
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab import locks, progress
+
+_REFRESHED_S = 0.5
 
 
 def test_counts_are_lines_now_and_then_where_there_is_no_terminal() -> None:
@@ -30,7 +33,7 @@ def test_steps_are_lines_where_there_is_no_terminal(capfd: pytest.CaptureFixture
     with progress.shown() as report:
         report("installing [nftables]")
         assert not isinstance(report, progress.Display)
-    assert capfd.readouterr().err == "   0.0 s  installing [nftables]\n"
+    assert capfd.readouterr().err.endswith(" s  installing [nftables]\n")
 
 
 def test_who_waits_for_a_build_sees_how_far_it_is(tmp_path: Path) -> None:
@@ -56,3 +59,20 @@ def test_who_waits_for_a_build_sees_how_far_it_is(tmp_path: Path) -> None:
     assert steps == ["waiting for another build of the same programs"]
     assert set(seen) == {("Go packages compiled", 812, 1900)}
     assert not lock.with_suffix(".progress").exists()
+
+
+def test_a_terminal_shows_a_bar_for_what_has_a_total(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress.shown() as report:
+        report("building kubectl")
+        for count in (("Go packages compiled", 812, 1900), ("Go modules fetched", 7, None)):
+            progress.counting(report)(*count)
+            time.sleep(_REFRESHED_S)
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capfd.readouterr().err))
+    assert any(line.endswith(" s  building kubectl") for line in lines)
+    assert any("Go packages compiled ━" in line and line.endswith(" 812/1900") for line in lines)
+    assert any(line.endswith("Go modules fetched  7") for line in lines)
