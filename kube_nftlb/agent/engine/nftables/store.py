@@ -142,9 +142,11 @@ class Store:
         return {each: self._shared.get(each, 0) + difference for each, difference in change.items()}
 
     def _new_chains(self, needed: set[str]) -> Iterator[Message]:
-        for family, namespace in sorted(affinity.maps(needed) - affinity.maps(self._chains)):
+        if not (new := needed - self._chains):
+            return
+        for family, namespace in sorted(affinity.maps(new) - affinity.maps(self._chains)):
             yield affinity.new_map(family, namespace)
-        for name in sorted(needed - self._chains):
+        for name in sorted(new):
             yield from messages.new_chain(TABLE, name, scheduling.parse(name).rules())
 
     def _replace(self, name: str, before: Placement | None, after: Placement | None) -> None:
