@@ -34,6 +34,8 @@ from kube_nftlb.metrics.agent import (
 from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES
 from kube_nftlb.metrics.operator import (
     BACKENDS,
+    FARM_STATUS_SECONDS,
+    FARM_STATUSES_PER_SECOND,
     FARM_STATUSES_WRITTEN,
     FARM_WRITE_RETRIES,
     FARMS,
@@ -92,7 +94,9 @@ __all__ = [
     "FARM_BYTES",
     "FARM_CONNECTIONS",
     "FARM_OPEN_CONNECTIONS",
+    "FARM_STATUSES_PER_SECOND",
     "FARM_STATUSES_WRITTEN",
+    "FARM_STATUS_SECONDS",
     "FARM_WRITE_RETRIES",
     "GATED_PODS_WAITING",
     "KERNEL_COMPARISONS",

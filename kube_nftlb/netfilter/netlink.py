@@ -270,9 +270,9 @@ def _opened() -> socket.socket:
     return opened
 
 
-def dump_request(kind: int, payload: bytes) -> bytes:
-    """Return the request for everything of a kind, of all families, for a socket that asks nothing else."""
-    return _message("all", kind, _REQUEST | _DUMP, 1, payload)
+def dump_request(family: str, kind: int, payload: bytes) -> bytes:
+    """Return the request for everything of a kind, for a socket that asks nothing else."""
+    return _message(family, kind, _REQUEST | _DUMP, 1, payload)
 
 
 def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:

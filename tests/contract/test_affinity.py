@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,10 @@ from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm, raw_backend
 from tests.contract.affinity_cost import CROWDS, STICKY, Crowd, Stopwatch, apply
-from tests.contract.test_nftables_engine import ENDPOINTS, HERE, VIPS, Node, ask, listed, nft, reached, servers, spec
-
-__all__ = ["servers"]
+from tests.contract.servers import ENDPOINTS
+from tests.contract.test_nftables_engine import HERE, VIPS, Node, ask, listed, nft, reached, spec
 
 CLIENTS = [f"127.0.1.{number}" for number in range(1, 13)]
-
-
-@pytest.fixture
-def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
-    yield
-    nft("flush ruleset")
 
 
 @pytest.fixture
@@ -57,8 +50,8 @@ async def test_a_change_costs_the_same_whether_others_remember_clients(
     plain = await watch.bystander_s(node)
     await apply(node, CROWDS[crowd].changes())
     sticky = await watch.bystander_s(node)
-    # Where each chain looked up verdicts for all farms, it was 500 times that of plain ones and more.
-    assert sticky < 4 * plain, (alone, plain, sticky)
+    # There are more chains, by their timeouts. Where each looked up verdicts for all farms, it was 500 times as much.
+    assert sticky < 10 * plain, (alone, plain, sticky)
     assert sticky < 100 * alone, (alone, plain, sticky)
 
 

@@ -56,6 +56,11 @@ class Hook(NamedTuple):
     priority: int
 
 
+def new_table(table: str) -> Message:
+    """Return what adds a table, if there is none."""
+    return Message(_NEW_TABLE, _CREATE, text(_TABLE_NAME, table))
+
+
 def new_owned_table(table: str) -> Message:
     """Return what adds a table that nobody else can change, and that goes with the socket that adds it."""
     return Message(_NEW_TABLE, _CREATE, text(_TABLE_NAME, table) + attribute(_TABLE_FLAGS, struct.pack(">I", _OWNED)))
@@ -76,10 +81,24 @@ def new_chain(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message
     yield from _rules(table, name, rules)
 
 
+def declared_chain(table: str, name: str, declaration: bytes) -> Message:
+    """Return what adds a chain with a hook, type and policy as the kernel tells them, or without any."""
+    return Message(_NEW_CHAIN, _CREATE, chain_names(table, name) + declaration)
+
+
+def new_rule(table: str, chain: str, expressions: bytes, userdata: bytes) -> Message:
+    """Return what adds a rule with a list of expressions and user data, as attributes, to the end of a chain."""
+    attributes = _rule_names(table, chain) + attribute(_RULE_EXPRESSIONS, expressions) + userdata
+    return Message(_NEW_RULE, _CREATE | _APPEND, attributes)
+
+
+def new_set(table: str, name: str, declaration: bytes) -> Message:
+    """Return what adds a set or map with a declaration as the kernel tells it."""
+    return Message(_NEW_SET, _CREATE, _set_names(table, name) + declaration)
+
+
 def _rules(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message]:
-    for rule in rules:
-        attributes = _rule_names(table, name) + attribute(_RULE_EXPRESSIONS, rule)
-        yield Message(_NEW_RULE, _CREATE | _APPEND, attributes)
+    return (new_rule(table, name, rule, b"") for rule in rules)
 
 
 def new_dynamic_map(table: str, name: str, key: Sequence[tuple[DataType, int]], data: tuple[DataType, int]) -> Message:
@@ -175,9 +194,19 @@ def new_elements(table: str, name: str, elements: Iterable[tuple[bytes, bytes]])
     return _elements(_NEW_ELEMENTS, table, name, (element(key, data) for key, data in elements))
 
 
+def new_listed_elements(table: str, name: str, elements: Iterable[bytes], of: bytes) -> Message:
+    """Return what adds elements, given as attributes of a list, to a set or map; ``of`` are more attributes of it."""
+    return Message(_NEW_ELEMENTS, _CREATE, element_list(table, name, elements) + of)
+
+
 def delete_elements(table: str, name: str, keys: Iterable[bytes]) -> Iterator[Message]:
     """Yield what deletes elements from a set or map."""
     return _elements(_DELETE_ELEMENTS, table, name, (element(key) for key in keys))
+
+
+def flush_set(table: str, name: str) -> Message:
+    """Return what deletes all elements of a set or map."""
+    return Message(_DELETE_ELEMENTS, 0, text(_ELEMENTS_TABLE, table) + text(_ELEMENTS_SET, name))
 
 
 def element(key: bytes, data: bytes = b"") -> bytes:

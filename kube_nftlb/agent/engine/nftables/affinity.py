@@ -145,13 +145,13 @@ def _map(chain: str) -> tuple[TableFamily, str] | None:
     return (found.family, found.namespace) if found is not None else None
 
 
-def new_map(family: TableFamily, namespace: str) -> Message:
-    """Return what adds the map of the clients of a namespace."""
+def new_map(family: TableFamily, namespace: str, table: str = layout.TABLE) -> Message:
+    """Return what adds the map of the clients of a namespace to a table."""
     length = layout.ADDRESS_BYTES[family]
     number = (DataType.CLASSID, layout.NUMBER.size)
     address = (DataType.IPV4_ADDR if family == "ip" else DataType.IPV6_ADDR, length)
     name = layout.affinity_map(family, namespace)
-    return messages.new_dynamic_map(layout.TABLE, name, (number, address), number)
+    return messages.new_dynamic_map(table, name, (number, address), number)
 
 
 def _sticky(found: re.Match[str]) -> _Sticky:

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from kube_nftlb.agent.engine.nftables import layout
@@ -10,6 +10,8 @@ from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.netfilter import netlink, readback
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
+from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
 
 _LENGTH = struct.Struct("=H")
 _SET_COUNT = 20
@@ -19,11 +21,8 @@ _KEY_OFFSET = 12
 """The headers of the element, its key and the key's value, of four bytes each."""
 
 
-class ElementReader(Protocol):
+class ElementReader(ContentsReader, Protocol):
     """Reads the table."""
-
-    async def rule_counts(self) -> Counter[str]:
-        """Return how many rules each chain has; chains without rules are left out."""
 
     async def has_chain(self, name: str) -> bool:
         """Return True if the table has a chain."""
@@ -44,9 +43,9 @@ class TableElements:
     def __init__(self, netfilter: NetfilterSocket) -> None:
         self._netfilter = netfilter
 
-    async def rule_counts(self) -> Counter[str]:
-        """See ``ElementReader``."""
-        return await readback.RulesetReader(self._netfilter).rule_counts(TABLE)
+    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
+        """See ``ContentsReader``."""
+        return await read(self._netfilter, table, with_elements)
 
     async def has_chain(self, name: str) -> bool:
         """See ``ElementReader``."""
