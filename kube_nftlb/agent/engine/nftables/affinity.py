@@ -8,6 +8,7 @@ The priority of the packet, which means nothing yet, is where a rule leaves a nu
 and with an endpoint's in its last bits that of an endpoint. So it has both parts of an element of ``affinity``.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
@@ -134,8 +135,14 @@ class Memory(NamedTuple):
 
 def maps(chains: Iterable[str]) -> set[tuple[TableFamily, str]]:
     """Return the families and namespaces whose maps of clients the chains with these names use."""
-    found = (Known.parse(name) or Memory.parse(name) for name in chains if "/" in name)
-    return {(chain.family, chain.namespace) for chain in found if chain is not None}
+    return {found for name in chains if (found := _map(name)) is not None}
+
+
+@functools.lru_cache(maxsize=65536)
+def _map(chain: str) -> tuple[TableFamily, str] | None:
+    """Return the family and namespace of the map of clients that a chain uses, or None if it uses none."""
+    found = Known.parse(chain) or Memory.parse(chain)
+    return (found.family, found.namespace) if found is not None else None
 
 
 def new_map(family: TableFamily, namespace: str, table: str = layout.TABLE) -> Message:

@@ -71,9 +71,12 @@ class TableRules:
 
 def new_chains(needed: Collection[str], known: Collection[str], table: str = TABLE) -> Iterator[Message]:
     """Yield what adds the chains that elements lead to, and the maps that they use, to a table that has those known."""
-    for family, namespace in sorted(affinity.maps(needed) - affinity.maps(known)):
+    # Mostly there is none, and thousands are known.
+    if not (new := set(needed).difference(known)):
+        return
+    for family, namespace in sorted(affinity.maps(new) - affinity.maps(known)):
         yield affinity.new_map(family, namespace, table)
-    for name in sorted(set(needed) - set(known)):
+    for name in sorted(new):
         yield from messages.new_chain(table, name, scheduling.parse(name).rules())
 
 
