@@ -9,7 +9,7 @@ from kube_nftlb.kube.resources import JsonObject
 
 _OLDEST_KUBERNETES, _OLDEST_KERNEL, _TRIED_KERNEL = (1, 30), (5, 13), (6, 1)
 _FORGETTING_KERNELS = range(1, 60)
-"""Releases of Linux 6.1 that may lack commit c92db3030492 of August 2023. Distributions with their own count as 6.1.0."""
+"""Releases of Linux 6.1 that may lack commit c92db3030492 of 2023. Distributions with their own count as 6.1.0."""
 _OS = "kubernetes.io/os"
 _ALL_SERVICES = "it serves all Services, and both would translate each connection"
 _ONE_PROXY = "let it leave Services to kube-nftlb first, or keep it and do not install kube-nftlb"
