@@ -74,7 +74,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     """
     servers = ApiServers(settings.api_servers)
     kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
-    reporter = NodeReporter(kube, settings.node_name)
+    reporter = NodeReporter(kube, settings.node_name, settings.report_s)
     limits = settings.limits
     inputs, reconciler, nft, flows = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
     own_node = OwnNode(settings.node_name)
@@ -91,7 +91,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     counter = ConnectionCounter.open()
     stack.callback(counter.close)
     drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
-    node_watch = NodeWatch(kube, inputs, own_node, settings)
+    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
     takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)

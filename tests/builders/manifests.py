@@ -36,7 +36,10 @@ def service(name: str, namespace: str, annotations: Mapping[str, str] | None = N
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "annotations": {names.ANNOTATION_PREFIX + key: value for key, value in (annotations or {}).items()},
+            "annotations": {
+                names.ANNOTATION_PREFIX + key: value
+                for key, value in {**engine.annotation(), **(annotations or {})}.items()
+            },
         },
         "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80}], **spec},
     }

@@ -1,15 +1,16 @@
 """The edits by others of Services of their own while the bystanders are tried."""
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from kube_nftlb import names
+from kube_nftlb.api.farm.engines import lacking
 from tests.builders.manifests import service
 from tests.bystanders.stage import is_programmed
 from tests.bystanders.verdict import Edit
-from tests.engine import ENGINE
 from tests.functional.cluster import Cluster, eventually
 
 _PORTS = [{"name": "tcp", "port": 80}, {"name": "udp", "port": 80, "protocol": "UDP"}]
@@ -30,23 +31,24 @@ _ANNOTATIONS = {
     "log": ("input", "none"),
     "helper": ("ftp", "none"),
     "on-gone": ("cut", "keep"),
-    "engine": ("nftables", "nftlb") if ENGINE == "nftlb" else ("nftlb", "nftables"),
 }
 _AFTERWARDS_S = 0.3
 """For what an edit does after all nodes have it, such as removing backends: it should not fall to the next one."""
 
 
 class Others:
-    """Services and pods in namespaces of their own."""
+    """Services of each engine, which all edits change at once, and pods in namespaces of their own."""
 
-    def __init__(self, cluster: Cluster, namespace: str, doomed: str, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(
+        self, cluster: Cluster, namespace: str, doomed: str, engines: Sequence[str], patience_s: float
+    ) -> None:
+        self._engines, self._patience_s = engines, patience_s
         self._cluster, self._namespace, self._doomed = cluster, namespace, doomed
         cluster.run("web", 3, namespace)
         for name in _SERVICES:
             self._apply(name)
-        for number in range(3):
-            cluster.apply(service(f"doomed-{number}", doomed, **_DUAL))
+        for number, by in itertools.product(range(3), engines):
+            cluster.apply(service(f"doomed-{number}-{by}", doomed, {"engine": by}, **_DUAL))
         self._settled()
 
     def edits(self) -> Iterator[Edit]:
@@ -68,13 +70,15 @@ class Others:
         for key, values in _ANNOTATIONS.items():
             for value in values:
                 yield f"{key} {value}", partial(self._annotate, "edited", key, value)
+        yield "the engines are swapped", partial(self._move, to_other=True)
+        yield "the engines are as before", partial(self._move, to_other=False)
         yield "a port more", partial(self._patch, "edited", {"spec": {"ports": _MORE}})
         yield "a port fewer", partial(self._patch, "edited", {"spec": {"ports": _PORTS}})
         yield from self._spec("externalTrafficPolicy", "Local", "Cluster")
         yield from self._spec("internalTrafficPolicy", "Local", "Cluster")
         yield from self._spec("ipFamilyPolicy", "SingleStack", "PreferDualStack")
         for name in ("six", "edited"):
-            yield f"{name} is deleted", partial(self._cluster.delete, "service", name, self._namespace)
+            yield f"{name} is deleted", partial(self._delete, name)
             yield f"{name} is created", partial(self._apply, name)
         for replicas in (6, 2):
             yield f"{replicas} endpoints", partial(self._scale, replicas)
@@ -88,13 +92,31 @@ class Others:
             yield f"{key} {value}", partial(self._patch, "edited", {"spec": {key: value}})
 
     def _annotate(self, name: str, key: str, value: str) -> None:
-        self._patch(name, {"metadata": {"annotations": {names.ANNOTATION_PREFIX + key: value}}})
+        """Annotate the Services of the engines that can serve this."""
+        for by in self._engines:
+            if by == "nftlb" or lacking({key: value}) is None:
+                self._annotate_one(f"{name}-{by}", key, value)
+
+    def _annotate_one(self, service_name: str, key: str, value: str) -> None:
+        changes = {"metadata": {"annotations": {names.ANNOTATION_PREFIX + key: value}}}
+        self._cluster.api.patch("service", service_name, self._namespace, changes)
+
+    def _move(self, *, to_other: bool) -> None:
+        other = {"nftlb": "nftables", "nftables": "nftlb"}
+        for by in self._engines:
+            self._annotate_one(f"edited-{by}", "engine", other[by] if to_other else by)
 
     def _patch(self, name: str, changes: dict[str, Any]) -> None:
-        self._cluster.api.patch("service", name, self._namespace, changes)
+        for by in self._engines:
+            self._cluster.api.patch("service", f"{name}-{by}", self._namespace, changes)
 
     def _apply(self, name: str) -> None:
-        self._cluster.apply(service(name, self._namespace, **_SERVICES[name]))
+        for by in self._engines:
+            self._cluster.apply(service(f"{name}-{by}", self._namespace, {"engine": by}, **_SERVICES[name]))
+
+    def _delete(self, name: str) -> None:
+        for by in self._engines:
+            self._cluster.delete("service", f"{name}-{by}", self._namespace)
 
     def _scale(self, replicas: int) -> None:
         self._cluster.scale("web", replicas, self._namespace)

@@ -1,13 +1,15 @@
 """Services that nobody touches, with clients in a pod, on a node and outside that try them all the time."""
 
 import contextlib
+import itertools
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from lab.traffic.steady import Kind, Stream
+from tests import engine
 from tests.builders.manifests import client_pod, service
 from tests.bystanders.verdict import CONTROL
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
@@ -34,23 +36,36 @@ _ANNOTATIONS = {"sticky": {"mode": "dnat"}}
 class Stage:
     """Bystanders in a namespace, in front of a pod on each node that sends back what it gets."""
 
-    def __init__(self, cluster: Cluster, namespace: str, farms: int, *, programmed: bool = True) -> None:
-        """Without ``programmed`` it does not wait for agents: there are none yet."""
-        self._cluster, self._namespace = cluster, namespace
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        farms: int,
+        engines: Sequence[str] = (engine.DEFAULT,),
+        *,
+        programmed: bool = True,
+    ) -> None:
+        """Each of the Services is there once for each engine. Without ``programmed`` it waits for no agents."""
+        self._cluster, self._namespace, self._engines = cluster, namespace, engines
+        self._interval_ns = _INTERVAL_NS * len(engines)
         self._pods = [f"bystander-{number}" for number, _ in enumerate(cluster.nodes, 1)]
         for pod, node in zip(self._pods, cluster.nodes, strict=True):
             manifest = client_pod(pod, namespace, node)
             cluster.apply({**manifest, "metadata": {**manifest["metadata"], "labels": {"app": "bystander"}}})
         cluster.apply(client_pod("asking", namespace, cluster.nodes[0]))
-        for name, spec in _SERVICES.items():
-            cluster.apply(service(name, namespace, _ANNOTATIONS.get(name), **_QUIET, **spec))
-        others = max(0, farms // _FARMS_PER_SERVICE - len(_SERVICES))
+        for by in engines:
+            for name, spec in _SERVICES.items():
+                annotations = {"engine": by, **_ANNOTATIONS.get(name, {})}
+                cluster.apply(service(f"{name}-{by}", namespace, annotations, **_QUIET, **spec))
+        hammered = len(engines) * (len(_SERVICES) + 1)  # those of `local` are split
+        others = max(0, farms // _FARMS_PER_SERVICE - len(engines) * len(_SERVICES))
         for number in range(others):
-            cluster.apply(service(f"other-{number}", namespace, **_QUIET))
+            by = engines[number % len(engines)]
+            cluster.apply(service(f"other-{number}", namespace, {"engine": by}, **_QUIET))
         for pod in (*self._pods, "asking"):
             cluster.wait("pod", pod, "Ready", namespace)
         self.patience_s = 60 + farms / 4
-        expected = (others + len(_SERVICES) + 1) * _FARMS_PER_SERVICE  # those of `local` are split
+        expected = (others + hammered) * _FARMS_PER_SERVICE
         if not programmed:
             return
         eventually(lambda: self._programmed() == expected, f"{expected} farms are on all nodes", self.patience_s)
@@ -90,18 +105,27 @@ class Stage:
         """The clients, where they are, and what they try. Those in a pod and outside go through the first node."""
         first, last = self._cluster.lab.nodes[0], self._cluster.lab.nodes[-1]
         streams: dict[str, list[Stream]] = {place: self._controls() for place in ("a pod", "a node", "outside")}
-        ports = {name: self._node_ports(name) for name in _SERVICES}
-        for number, family in enumerate(_FAMILIES):
-            vips = {name: self._cluster.vip(name, self._namespace, family) for name in _SERVICES}
+        for by, (number, family) in itertools.product(self._engines, enumerate(_FAMILIES)):
+            ports = {name: self._node_ports(f"{name}-{by}") for name in _SERVICES}
+            vips = {name: self._cluster.vip(f"{name}-{by}", self._namespace, family) for name in _SERVICES}
             for place in ("a pod", "a node"):
-                streams[place] += _streams(f"plain's {family}", vips["plain"], {"TCP": 80, "UDP": 80})
-                streams[place] += _streams(f"sticky's {family}", vips["sticky"], {"TCP": 80})
-            streams["a node"] += _streams(f"plain's node port {family}", str(last.addresses[number].ip), ports["plain"])
+                streams[place] += self._streams(f"plain-{by}'s {family}", vips["plain"], {"TCP": 80, "UDP": 80})
+                streams[place] += self._streams(f"sticky-{by}'s {family}", vips["sticky"], {"TCP": 80})
+            host = str(last.addresses[number].ip)
+            streams["a node"] += self._streams(f"plain-{by}'s node port {family}", host, ports["plain"])
             for name in ("plain", "local"):
-                node_port = f"{name}'s node port {family}"
-                streams["outside"] += _streams(node_port, str(first.addresses[number].ip), ports[name])
+                host = str(first.addresses[number].ip)
+                streams["outside"] += self._streams(f"{name}-{by}'s node port {family}", host, ports[name])
         where = {"a pod": f"{self._namespace}/asking", "a node": last.name, "outside": CLIENT}
         return {place: (where[place], found) for place, found in streams.items()}
+
+    def _streams(self, name: str, host: str, ports: Mapping[str, int]) -> list[Stream]:
+        kinds: dict[str, tuple[Kind, ...]] = {"TCP": ("tcp", "tcp-fixed"), "UDP": ("udp", "udp-fixed")}
+        return [
+            Stream(f"{kind} to {name}", kind, host, port, self._interval_ns * (1 if kind == "tcp" else 2))
+            for protocol, port in ports.items()
+            for kind in kinds[protocol]
+        ]
 
     def _controls(self) -> list[Stream]:
         """The streams to each pod without a Service: a pod's own process may be late, or the machine."""
@@ -144,15 +168,6 @@ class Stage:
         finally:
             process.terminate()
             process.communicate(timeout=60)
-
-
-def _streams(name: str, host: str, ports: Mapping[str, int]) -> list[Stream]:
-    kinds: dict[str, tuple[Kind, ...]] = {"TCP": ("tcp", "tcp-fixed"), "UDP": ("udp", "udp-fixed")}
-    return [
-        Stream(f"{kind} to {name}", kind, host, port, _INTERVAL_NS if kind == "tcp" else 2 * _INTERVAL_NS)
-        for protocol, port in ports.items()
-        for kind in kinds[protocol]
-    ]
 
 
 def is_programmed(farm: Mapping[str, Any]) -> bool:

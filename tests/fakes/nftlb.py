@@ -74,6 +74,8 @@ class FakeNftlb:
         """Texts in a request over which it ends; it is restarted at once, with the farms of its start-up file."""
         self.hang_s = 0.0
         """Time in seconds that it hangs over such a request before it ends."""
+        self.refuses: set[str] = set()
+        """Texts in a change that it refuses."""
         self.ends = 0
         self.startup_file: Path | None = None
         self.key_file: Path | None = None
@@ -95,6 +97,8 @@ class FakeNftlb:
             if request.headers.get("Key") != self.key:
                 return httpx.Response(401, headers={"Server": self.version})
             told = f"{request.method} {request.url.path} {request.content.decode()}"
+            if request.method != "GET" and any(text in told for text in self.refuses):
+                return httpx.Response(500, text='{"response": "no"}', headers={"Server": self.version})
             if request.method != "GET" and any(text in told for text in self.deadly):
                 await asyncio.sleep(self.hang_s)
                 self.end()
@@ -187,6 +191,8 @@ class FakeKernel(FakeTableReader):
         self._nftlb = nftlb
         self.refused: set[str] = set()
         """Farms that the kernel does not take."""
+        self.stuck: dict[str, objects.Farm] = {}
+        """Farms whose changes the kernel does not take, as it has them."""
 
     def _farms(self) -> dict[str, objects.Farm]:
         return objects.parse(json.loads(self._nftlb.answer("GET", "/farms", b"")[1]))
@@ -195,7 +201,11 @@ class FakeKernel(FakeTableReader):
         farm = self._farms().get(name)
         if farm is None or name in self.refused:
             return FarmRules(frozenset(), frozenset(), frozenset())
-        return layout.expected(farm)
+        return layout.expected(self.stuck.get(name, farm))
+
+    def stick(self, name: str) -> None:
+        """Take no more changes of a farm."""
+        self.stuck[name] = self._farms()[name]
 
     async def rules_of(self, farm: str, family: layout.TableFamily, wanted: frozenset[MapEntry]) -> FarmRules:
         rules = self._rules(farm)

@@ -11,15 +11,19 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from kube_nftlb.settings import NftlbSettings
 from lab.lab import Lab
 from lab.traffic import command as traffic
+from tests import labs
 from tests.builders.manifests import deployment
 from tests.functional.api import Api
+
+if TYPE_CHECKING:
+    from tests.functional.stage import Stage
 
 TRAFFIC = (sys.executable, "-m", "lab.traffic")
 
@@ -40,11 +44,11 @@ def eventually(check: Callable[[], bool], what: str, seconds: float = 20) -> flo
 class Cluster:
     """A lab, through kubectl and through connections."""
 
-    def __init__(self, lab: Lab, gone_within_s: float = 20) -> None:
-        """``gone_within_s`` is the time that the farms of a test's namespace may take to go."""
+    def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._gone_within_s = gone_within_s
         self.api = Api(lab.kubeconfig)
+        self.stage: Stage | None = None
+        """That of the test which runs."""
         self._environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
 
     def close(self) -> None:
@@ -84,13 +88,18 @@ class Cluster:
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
         self.api.delete(kind, name, namespace)
 
-    @contextlib.contextmanager
-    def namespace(self) -> Iterator[str]:
-        """A namespace for a test, deleted with its contents afterwards."""
+    def new_namespace(self) -> str:
+        """Create a namespace for tests, which admits pods."""
         name = f"test-{uuid.uuid4().hex[:8]}"
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         # A namespace admits no pods before it has its service account.
         eventually(lambda: self.get("serviceaccount", "default", name) is not None, f"{name} has a service account")
+        return name
+
+    @contextlib.contextmanager
+    def namespace(self) -> Iterator[str]:
+        """A namespace for a test, deleted afterwards; that its contents go is looked at when all tests are over."""
+        name = self.new_namespace()
         try:
             yield name
         finally:
@@ -98,9 +107,20 @@ class Cluster:
             for kind in ("service", "farm", "deployment", "pod"):
                 self.api.delete_all(kind, name)
             self.delete("namespace", name)
-            within_s = self._gone_within_s
-            eventually(lambda: not self.get("farm", namespace=name)["items"], f"the farms of {name} are gone", within_s)
-            eventually(lambda: self.has_forgotten(f"{name}."), f"nftlb has forgotten the farms of {name}", within_s)
+
+    def kept_nothing(self) -> None:
+        """Delete the namespaces of tests. Raises AssertionError if a farm of them stays, in the API or on a node."""
+        names = [each["metadata"]["name"] for each in self.get("namespace")["items"]]
+        ours = [name for name in names if name.startswith("test-")]
+        for name in ours:
+            for kind in ("service", "farm"):
+                self.api.delete_all(kind, name)
+            self.delete("namespace", name)
+
+        def left() -> list[str]:
+            return [farm for farm in self.node_farms() if farm.startswith("test-")]
+
+        eventually(lambda: not left(), "no node has a farm of a test", 60)
 
     def reason(self, farm: str, namespace: str) -> str:
         """Return the ``reason`` in a farm's status, empty while there is none."""
@@ -113,8 +133,14 @@ class Cluster:
 
         eventually(is_so, f"the {kind} {name} is {condition}", 30)
 
+    def serve(self, name: str, replicas: int, namespace: str, node: str | None = None) -> None:
+        """Let this many servers of the stage, those of a node if one is given, be the pods of the app ``name``."""
+        assert self.stage, "only the namespace of the stage has servers: start a Deployment"
+        assert self.stage.namespace == namespace, "only the namespace of the stage has servers: start a Deployment"
+        self.stage.serve(name, replicas, node)
+
     def run(self, name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> None:
-        """Create a Deployment of servers and wait until it is ready."""
+        """Create a Deployment of servers and wait until it is ready; where its pods stay as they are, use ``serve``."""
         self.apply(deployment(name, replicas, namespace, grace_s, **container))
         self.rolled_out(name, replicas, namespace)
 
@@ -173,9 +199,12 @@ class Cluster:
             raise AssertionError(f"{error}: {self.farm(name, namespace)}, {nodes}, {slices}, {told}") from error
 
     def events(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]]:
-        """The Events of an object, oldest first."""
+        """The Events of an object, oldest first; not those of an earlier one of its name."""
+        now = self.get(kind.lower(), name, namespace)
+        uid = now["metadata"]["uid"] if now and kind != "Node" else None
         found = self.get("event", namespace=namespace)["items"]
         about = [e for e in found if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+        about = [e for e in about if uid in {None, e["involvedObject"].get("uid")}]
         return sorted(about, key=lambda event: str(event["firstTimestamp"]))
 
     # connections
@@ -236,6 +265,19 @@ class Cluster:
                 assert out, err
                 results.append(json.loads(out))
 
+    def ask(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
+        """The status and the JSON of the answer to a GET; None if nothing answers."""
+
+        def get() -> tuple[int, Any] | None:
+            connection = http.client.HTTPConnection(host, port, timeout=10)
+            with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+            return None
+
+        return self.lab.inside(where, get)
+
     # nodes
 
     @property
@@ -278,6 +320,12 @@ class Cluster:
 
         return self.lab.inside(node, ask)
 
+    def nftlb_key(self, node: str) -> str:
+        """The key that the API of a node's nftlb asks for."""
+        return self.lab.exec(
+            node, "cat", f"{self.lab.environment(node)['KUBE_NFTLB_RUN_DIR']}/nftlb.key"
+        ).stdout.strip()
+
     def requests(self, node: str) -> list[str]:
         """The requests in the log of this node's nftlb."""
         lines = self.lab.log_path("nftlb", node).read_text(errors="replace").splitlines()
@@ -297,7 +345,8 @@ class Cluster:
 @contextlib.contextmanager
 def running(name: str, **options: Any) -> Iterator[Cluster]:
     """A lab of a test's own while the block lasts; ``options`` are those of ``Lab.up``."""
-    lab = Lab.up(f"{name}-{os.getpid()}", **options)
+    with labs.timed(name):
+        lab = Lab.up(f"{name}-{os.getpid()}", **options)
     try:
         with contextlib.closing(Cluster(lab)) as cluster:
             yield cluster

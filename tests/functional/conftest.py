@@ -1,5 +1,7 @@
-"""A lab for the session, with the engine of ``tests.engine``, and for each test a namespace with a client pod.
+"""Labs that all processes share, and for each test a namespace with a client pod.
 
+The tests of the folders ``disturbing`` and ``faults`` restart and break what others use: a process that runs some has
+a lab for them.
 If a test fails, pytest shows what the labs' programs logged during it.
 """
 
@@ -7,52 +9,42 @@ import contextlib
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from lab.lab import Lab
-from lab.state import LabFiles
-from tests import engine
-from tests.builders.manifests import client_pod
+from tests import engine, labs
+from tests.functional import stage
 from tests.functional.cluster import Cluster
+from tests.functional.stage import Stage
 
-NAME = f"functional-{os.getpid()}"
 _SIZES = pytest.StashKey[dict[Path, int]]()
+_FAILED = pytest.StashKey[bool]()
 _LINES, _WIDTH = 40, 300
-FIRST = "nftlb"
-"""The engine with which all tests run."""
+DISTURBING = {Path(__file__).parent / folder for folder in ("disturbing", "faults")}
 OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KUBE_NFTLB_ANNOTATION_QUEUES": "0-3"}
 """The operator's settings: annotations may ask for these."""
 AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
 """The agents' settings: Prometheus gets all series that there are."""
+LAB: dict[str, Any] = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR, "agent": AGENT}}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "engine(name, reason): it is about this engine alone")
-    config.addinivalue_line("markers", "alone: it keeps the whole machine busy; `make test` runs it after the others")
-    config.addinivalue_line("markers", f"once(about): the engine makes no difference; it runs with {FIRST} alone")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if any(metafunc.definition.iter_markers("engines")):
+        metafunc.parametrize("_engine", engine.BOTH, indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for mark in item.iter_markers("engine"):
-            if mark.args[0] != engine.ENGINE:
-                item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]} only: {mark.args[1]}"))
-        for mark in item.iter_markers("once"):
-            if engine.ENGINE != FIRST:
-                item.add_marker(
-                    pytest.mark.skip(reason=f"run with {FIRST}, which makes no difference to {mark.args[0]}")
-                )
-
-
-def _logs() -> Iterator[Path]:
-    """The logs of the labs that this process has started, which end in its id."""
-    return LabFiles.of(NAME).root.parent.glob(f"*-{os.getpid()}/logs/*.log")
+@pytest.fixture(autouse=True)
+def _engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The manifests of the test ask for the engine with which it runs."""
+    engine.use(getattr(request, "param", engine.DEFAULT))
+    yield
+    engine.use(engine.DEFAULT)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    item.stash[_SIZES] = {log: log.stat().st_size for log in _logs()}
+    item.stash[_SIZES] = {log: log.stat().st_size for log in labs.logs()}
     return (yield)
 
 
@@ -61,8 +53,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    item.stash[_FAILED] = report.failed or item.stash.get(_FAILED, False)
     if call.when == "call" and report.failed:
-        for log in sorted(_logs()):
+        for log in sorted(labs.logs()):
             with log.open(errors="replace") as opened:
                 opened.seek(item.stash[_SIZES].get(log, 0))
                 if lines := [line[:_WIDTH] for line in opened.read().splitlines()[-_LINES:]]:
@@ -70,26 +63,72 @@ def pytest_runtest_makereport(
     return report
 
 
+class Used(NamedTuple):
+    """A lab that this process uses, and its stage there."""
+
+    cluster: Cluster
+    stage: list[Stage]
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """Two nodes, in two zones, with kube-nftlb."""
-    lab = Lab.up(NAME, nodes=2, zones=["a", "b"], settings={"operator": OPERATOR, "agent": AGENT})
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
+def _used() -> Iterator[dict[str, Used]]:
+    with contextlib.ExitStack() as stack:
+        used: dict[str, Used] = {}
+        yield used
+        for each in used.values():
+            stack.enter_context(contextlib.closing(each.cluster))
+
+
+@pytest.fixture(scope="module")
+def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
+    # A process runs all that it has of a group of disturbing tests, which are in no order with those of another.
+    disturbs = not DISTURBING.isdisjoint(request.path.parents)
+    kind = f"disturbed-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}" if disturbs else "functional"
+    if kind not in _used:
+        _used[kind] = Used(Cluster(labs.shared(kind, **LAB)), [])
+    return _used[kind]
+
+
+@pytest.fixture(scope="module")
+def module_cluster(_lab: Used) -> Cluster:
+    """The same for the fixtures of a module; there is no stage."""
+    return _lab.cluster
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
+def cluster(_lab: Used) -> Cluster:
+    """Two nodes, in two zones, with kube-nftlb."""
+    _lab.cluster.stage = None
+    return _lab.cluster
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, cluster: Cluster, _lab: Used) -> Iterator[str]:
+    """The stage's namespace; nothing is in it but the stage's pods."""
+    stages = _lab.stage
+    if not stages:
+        stages.append(Stage(cluster))
+    cluster.stage = stages[0]
+    yield stages[0].namespace
+    # What a failed test leaves is not known: the next one gets a new stage.
+    if request.node.stash.get(_FAILED, False) or not stages[0].is_tidy():
+        cluster.delete("namespace", stages.pop().namespace)
+
+
+@pytest.fixture
+def own_namespace(cluster: Cluster) -> Iterator[str]:
+    """An empty namespace for a test of Events, budgets or hostile objects."""
     with cluster.namespace() as name:
         yield name
 
 
 @pytest.fixture
-def client(cluster: Cluster, namespace: str) -> str:
+def client(namespace: str) -> str:
     """A pod on the first node from which connections are made."""
-    cluster.apply(client_pod("client", namespace, cluster.nodes[0]))
-    cluster.wait("pod", "client", "Ready", namespace)
-    return f"{namespace}/client"
+    return f"{namespace}/{stage.CLIENT}"
+
+
+@pytest.fixture
+def far(namespace: str) -> str:
+    """A pod on the second node from which connections are made."""
+    return f"{namespace}/{stage.FAR}"

@@ -1,30 +1,59 @@
-"""A hand-written farm in front of a Deployment."""
+"""Farms written by hand: addresses that no other test has, backends of pods, and a farm in front of servers."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
 from tests.builders.manifests import farm
 from tests.functional.cluster import Cluster, eventually
 
-_numbers: Iterator[int] = itertools.count(1)
+_numbers: Iterator[int] = itertools.count()
+_process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PER_PROCESS = 2000
+_SOURCES = 10
+"""The most further addresses of a client."""
+
+
+def unique(family: str = "ipv4") -> str:
+    """An address that no other test of this run has: each process of pytest numbers those of its own."""
+    number = _process * _PER_PROCESS + next(_numbers)
+    return f"10.99.{100 + number // 250}.{number % 250 + 1}" if family == "ipv4" else f"fd00:99::{number + 1:x}"
+
+
+def service_ip() -> str:
+    """A cluster IP that no other test asks for, and that no Service is given by chance soon."""
+    return f"10.96.{200 + _process}.{next(_numbers) % 250 + 1}"
+
+
+def node_port() -> int:
+    """A node port that no other test asks for; the API server gives those above, while it has any."""
+    return 30_000 + _process * 16 + next(_numbers) % 16
+
+
+def backends(cluster: Cluster, app: str, namespace: str, family: str = "ipv4", **changes: Any) -> list[dict[str, Any]]:
+    """The backends for the pods of an app, in the order of their names."""
+    pods = cluster.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
+    return [
+        {"name": pod["metadata"]["name"], "ip": ip, "port": 80, **changes}
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        for ip in (entry["ip"] for entry in pod["status"]["podIPs"])
+        if (":" in ip) == (family == "ipv6")
+    ]
 
 
 class Front:
-    """A farm named ``front`` with an address of its own, before the pods of the Deployment ``web``."""
+    """A farm named ``front`` with an address of its own, before the servers ``web``: those of the stage, if they do."""
 
     def __init__(self, cluster: Cluster, namespace: str, replicas: int = 3, family: str = "ipv4", **run: Any) -> None:
         self.cluster, self.namespace, self.family = cluster, namespace, family
-        number = next(_numbers)
-        self.ip = f"10.99.0.{number}" if family == "ipv4" else f"fd00:99::{number:x}"
-        cluster.run("web", replicas, namespace, **run)
-        found = cluster.get("pod", namespace=namespace, labelSelector="app=web")["items"]
-        self._ips = {
-            pod["metadata"]["name"]: next(
-                each["ip"] for each in pod["status"]["podIPs"] if (":" in each["ip"]) == (family == "ipv6")
-            )
-            for pod in found
-        }
+        self.ip = unique(family)
+        if run:
+            cluster.run("web", replicas, namespace, **run)
+        else:
+            cluster.serve("web", replicas, namespace)
+        self._ips = {each["name"]: each["ip"] for each in backends(cluster, "web", namespace, family)}
         self.pods = sorted(self._ips)
 
     def backend(self, pod: str, **changes: Any) -> dict[str, Any]:
@@ -83,11 +112,15 @@ class Front:
         cidr = next(
             each for each in self.cluster.lab.nodes[0].pod_cidrs if each.version == (6 if self.family == "ipv6" else 4)
         )
-        sources = [str(cidr[200 + index]) for index in range(number)]
+        # Each process has a client of its own; what an earlier test gave it is there.
+        assert number <= _SOURCES
+        sources = [str(cidr[200 + _process * _SOURCES + index]) for index in range(number)]
         for source in sources:
             flags = ["nodad"] if self.family == "ipv6" else []
-            done = self.cluster.lab.exec(
-                client, "ip", "address", "add", f"{source}/{cidr.prefixlen}", "dev", "eth0", *flags
-            )
-            assert done.returncode == 0, done.stderr
+            to = (f"{source}/{cidr.prefixlen}", "dev", "eth0", *flags)
+            done = self.cluster.lab.exec(client, "ip", "address", "add", *to)
+            assert done.returncode == 0 or "already assigned" in done.stderr or "File exists" in done.stderr, done
+            if done.returncode == 0:
+                # The client of an earlier stage may have had it.
+                self.cluster.lab.exec(self.cluster.nodes[0], "ip", "neighbour", "flush", "to", source)
         return sources

@@ -1,4 +1,4 @@
-"""A change of one Service is felt by no other: no connection fails, and none waits.
+"""A change of one Service is felt by no other, of whichever engine: no connection fails, and none waits.
 
 KUBE_NFTLB_BYSTANDER_FARMS has the numbers of farms to do it with, 10 by default; ``make bystanders`` does it with more.
 """
@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from tests import engine
 from tests.bystanders.edits import Others
 from tests.bystanders.stage import Stage
 from tests.bystanders.verdict import judge, summary, told
@@ -17,14 +18,14 @@ _FARMS = [int(number) for number in os.environ.get("KUBE_NFTLB_BYSTANDER_FARMS",
 
 
 @pytest.mark.parametrize("farms", _FARMS)
-@pytest.mark.timeout(240 + 2 * max(_FARMS))
-def test_nobody_feels_the_edits_of_others(cluster: Cluster, namespace: str, farms: int) -> None:
+@pytest.mark.timeout(600 + 2 * max(_FARMS))
+def test_nobody_feels_the_edits_of_others(cluster: Cluster, own_namespace: str, farms: int) -> None:
     with (
         cluster.namespace() as theirs,
         cluster.namespace() as doomed,
-        contextlib.closing(Stage(cluster, namespace, farms)) as stage,
+        contextlib.closing(Stage(cluster, own_namespace, farms, engine.BOTH)) as stage,
     ):
-        others = Others(cluster, theirs, doomed, stage.patience_s)
+        others = Others(cluster, theirs, doomed, engine.BOTH, stage.patience_s)
         with stage.hammered() as results:
             edits = list(others.edits())
     print(summary(results, edits))

@@ -7,10 +7,7 @@ import pytest
 from lab.addresses import API_HOST
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
-
-pytestmark = pytest.mark.timeout(180)
-
-EXTERNAL, BALANCER = "203.0.113.77", "198.51.100.77"
+from tests.functional.farms import backends, node_port, unique
 
 
 def accepted(cluster: Cluster, name: str, namespace: str) -> tuple[str, str, str]:
@@ -41,27 +38,29 @@ def younger(cluster: Cluster, than: str, namespace: str, body: dict[str, Any]) -
     eventually(is_so, f"{name} is younger than {than}")
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("affinity", ["None", "ClientIP"])
 def test_a_service_keeps_what_nobody_else_has(cluster: Cluster, namespace: str, client: str, affinity: str) -> None:
+    external, balancer = unique(), unique()
     for app in ("first", "second"):
-        cluster.run(app, 1, namespace)
+        cluster.serve(app, 1, namespace)
     first, second = (cluster.pods(app, namespace) for app in ("first", "second"))
-    cluster.apply(service("first", namespace, externalIPs=[EXTERNAL]))
-    asked: dict[str, Any] = {"type": "LoadBalancer", "externalIPs": [EXTERNAL], "sessionAffinity": affinity}
+    cluster.apply(service("first", namespace, externalIPs=[external]))
+    asked: dict[str, Any] = {"type": "LoadBalancer", "externalIPs": [external], "sessionAffinity": affinity}
     younger(cluster, "first", namespace, service("second", namespace, **asked))
     path = f"/api/v1/namespaces/{namespace}/services/second/status"
-    ingress = {"status": {"loadBalancer": {"ingress": [{"ip": BALANCER}]}}}
+    ingress = {"status": {"loadBalancer": {"ingress": [{"ip": balancer}]}}}
     cluster.api.request("PATCH", path, ingress, "application/merge-patch+json")
     spec = cluster.get("service", "second", namespace)["spec"]
     own = [
         (spec["clusterIP"], 80),
-        (BALANCER, 80),
+        (balancer, 80),
         (str(cluster.lab.nodes[0].addresses[0].ip), spec["ports"][0]["nodePort"]),
     ]
     for host, port in own:
         cluster.reaches(client, second, host, port)
-    cluster.reaches(client, first, EXTERNAL)
-    message = f"{namespace}/first--http has {EXTERNAL}:80/TCP; the rest is served; give one of the two another"
+    cluster.reaches(client, first, external)
+    message = f"{namespace}/first--http has {external}:80/TCP; the rest is served; give one of the two another"
     eventually(
         lambda: accepted(cluster, "second--http", namespace)[:2] == ("True", "AddressConflict"), "it is accepted"
     )
@@ -72,15 +71,16 @@ def test_a_service_keeps_what_nobody_else_has(cluster: Cluster, namespace: str, 
         "so does an Event of the Service",
     )
     cluster.delete("service", "first", namespace)
-    cluster.reaches(client, second, EXTERNAL)
+    cluster.reaches(client, second, external)
     for host, port in own:
         cluster.reaches(client, second, host, port)
     eventually(lambda: accepted(cluster, "second--http", namespace)[1] == "Valid", "it has everything")
 
 
 def test_no_service_gets_an_address_of_the_cluster(cluster: Cluster, namespace: str, client: str) -> None:
+    external = unique()
     for app in ("victim", "thief"):
-        cluster.run(app, 1, namespace)
+        cluster.serve(app, 1, namespace)
     cluster.apply(service("victim", namespace))
     victim, thief = (cluster.pods(app, namespace) for app in ("victim", "thief"))
     pod_ip = backends(cluster, "victim", namespace)[0]["ip"]
@@ -92,9 +92,9 @@ def test_no_service_gets_an_address_of_the_cluster(cluster: Cluster, namespace: 
         cluster_ip: "the range of cluster IPs",
     }
     ports = [{"name": "http", "port": 80}, {"name": "more", "port": 8081, "targetPort": 80}]
-    cluster.apply(service("thief", namespace, externalIPs=[*refused, EXTERNAL], ports=ports))
+    cluster.apply(service("thief", namespace, externalIPs=[*refused, external], ports=ports))
     for port in (80, 8081):
-        cluster.reaches(client, thief, EXTERNAL, port)
+        cluster.reaches(client, thief, external, port)
     for ip in (pod_ip, cluster_ip):
         assert cluster.answers(client, ip) == set(victim)
     for ip in refused:
@@ -108,15 +108,16 @@ def test_no_service_gets_an_address_of_the_cluster(cluster: Cluster, namespace: 
         for text in (message, *[event for event in events if f"'{ip}'" in event]):
             assert f"spec.externalIPs: '{ip}' is not served: " in text
             assert why in text
-    cluster.api.patch("service", "thief", namespace, {"spec": {"externalIPs": [EXTERNAL]}})
+    cluster.api.patch("service", "thief", namespace, {"spec": {"externalIPs": [external]}})
     eventually(lambda: accepted(cluster, "thief--http", namespace)[1] == "Valid", "nothing is refused any more")
 
 
 def test_who_wins_is_not_changed_by_a_farm_that_is_made_anew(cluster: Cluster, namespace: str, client: str) -> None:
+    external = unique()
     for app in ("first", "second"):
-        cluster.run(app, 1, namespace)
-    cluster.apply(service("first", namespace, externalIPs=[EXTERNAL]))
-    younger(cluster, "first", namespace, service("second", namespace, externalIPs=[EXTERNAL]))
+        cluster.serve(app, 1, namespace)
+    cluster.apply(service("first", namespace, externalIPs=[external]))
+    younger(cluster, "first", namespace, service("second", namespace, externalIPs=[external]))
     cluster.farm_has("second--http", namespace, 1)
     before = cluster.farm("first--http", namespace)["metadata"]["uid"]
     cluster.delete("farm", "first--http", namespace)
@@ -124,32 +125,28 @@ def test_who_wins_is_not_changed_by_a_farm_that_is_made_anew(cluster: Cluster, n
         lambda: (cluster.farm("first--http", namespace) or {"metadata": {"uid": before}})["metadata"]["uid"] != before,
         "it is made anew",
     )
-    cluster.reaches(client, cluster.pods("first", namespace), EXTERNAL)
+    cluster.reaches(client, cluster.pods("first", namespace), external)
     eventually(lambda: accepted(cluster, "second--http", namespace)[1] == "AddressConflict", "the younger one waits")
     eventually(lambda: accepted(cluster, "first--http", namespace)[1] == "Valid", "the older one has it")
 
 
-def test_a_node_port_is_not_taken_by_a_farm_on_the_address_of_another_node(
-    cluster: Cluster, namespace: str, client: str
+@pytest.mark.parametrize("number", [0, 1], ids=["the client's node", "another node"])
+def test_a_node_port_is_not_taken_by_a_farm_on_the_address_of_a_node(
+    cluster: Cluster, namespace: str, client: str, number: int
 ) -> None:
-    """The client is on the first node, where nothing but the agent's knowledge of nodes keeps the farm from it."""
-    there, port = str(cluster.lab.nodes[1].addresses[0].ip), 30124
+    """The client is on the first node; of another only the agent's knowledge of nodes keeps the farm from it."""
+    there, port, other = str(cluster.lab.nodes[number].addresses[0].ip), node_port(), node_port() - 10_000
     for app in ("web", "thief"):
-        cluster.run(app, 1, namespace)
-    mine = [{"ip": there, "ports": f"{port},8099"}]
+        cluster.serve(app, 1, namespace)
+    mine = [{"ip": there, "ports": f"{port},{other}"}]
     cluster.apply(farm("thief", namespace, addresses=mine, backends=backends(cluster, "thief", namespace)))
     thief, web = (cluster.pods(app, namespace) for app in ("thief", "web"))
     cluster.reaches(client, thief, there, port)
     ports = [{"name": "http", "port": 80, "nodePort": port}]
     cluster.apply(service("web", namespace, type="NodePort", ports=ports))
     cluster.reaches(client, web, there, port)
-    cluster.reaches(client, thief, there, 8099)
+    cluster.reaches(client, thief, there, other)
     message = f"{namespace}/web--http has node port {port}/TCP, which includes {there}:{port}/TCP; the rest is served;"
     eventually(lambda: accepted(cluster, "thief", namespace)[2].startswith(message), "it says what it lost")
     cluster.delete("service", "web", namespace)
     cluster.reaches(client, thief, there, port)
-
-
-def backends(cluster: Cluster, app: str, namespace: str) -> list[dict[str, Any]]:
-    items = cluster.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
-    return [{"name": pod["metadata"]["name"], "ip": pod["status"]["podIP"], "port": 80} for pod in items]

@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,107 +16,60 @@ import pytest
 from kube_nftlb import names
 from tests import engine
 from tests.builders.manifests import farm, service
+from tests.functional import commands
 from tests.functional.cluster import Cluster, eventually
-
-pytestmark = pytest.mark.timeout(240)
+from tests.functional.farms import unique
 
 ROOT = Path(__file__).parents[2]
 STATE = f"{names.ANNOTATION_PREFIX}state"
 
 
 class Kubectl:
-    """kubectl with the plugin, as it is installed beside ``kube-nftlb``."""
+    """``kubectl nftlb``, called in this process, where it is not about the start of the program."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-        for name, target in scripts.items():
-            module, function = target.split(":")
-            program = folder / name
-            call = f"from {module} import {function}\nsys.exit({function}())\n"
-            program.write_text(f"#!{sys.executable}\nimport sys\n{call}")
-            program.chmod(0o755)
-        lab = cluster.lab
-        self.environment = {
-            **os.environ,
-            "PATH": f"{folder}:{lab.bin}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "KUBECONFIG": str(lab.kubeconfig),
-        }
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = ["kubectl", "nftlb", *arguments]
-        return subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return commands.run(self._cluster, *arguments, **environment)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "-o", "json").stdout)
 
 
-@pytest.fixture(scope="module")
-def kubectl(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    return Kubectl(cluster, tmp_path_factory.mktemp("bin"))
+@pytest.fixture
+def kubectl(cluster: Cluster) -> Kubectl:
+    return Kubectl(cluster)
+
+
+@pytest.fixture
+def plugin(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
+    """The environment in which kubectl finds the plugin, as it is installed beside ``kube-nftlb``."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, target in scripts.items():
+        module, function = target.split(":")
+        program = tmp_path / name
+        call = f"from {module} import {function}\nsys.exit({function}())\n"
+        program.write_text(f"#!{sys.executable}\nimport sys\n{call}")
+        program.chmod(0o755)
+    lab = cluster.lab
+    path = f"{tmp_path}:{lab.bin}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(lab.kubeconfig)}
 
 
 @pytest.fixture
 def web(cluster: Cluster, namespace: str) -> str:
     """A Service with two ready pods."""
-    cluster.run("web", 2, namespace)
+    cluster.serve("web", 2, namespace)
     cluster.apply(service("web", namespace))
     cluster.farm_has("web--http", namespace, 2)
     return namespace
 
 
-@pytest.fixture
-def conflict(cluster: Cluster, namespace: str) -> str:
-    """Two farms for one address, of which the later loses."""
-    spec: dict[str, Any] = {"addresses": [{"ip": "10.99.9.1", "ports": "80"}], "backends": []}
-    cluster.apply(farm("a-first", namespace, **spec))
-    cluster.wait("farm", "a-first", "Accepted", namespace)
-    time.sleep(1.1)  # ages are in whole seconds
-    cluster.apply(farm("second", namespace, **spec))
-    eventually(lambda: cluster.reason("second", namespace).startswith("AddressConflict"), "the second farm loses")
-    return namespace
-
-
-def settled(kubectl: Kubectl) -> None:
-    eventually(lambda: kubectl.run("status").returncode == 0, "nothing is wrong")
-
-
-def test_one_look_says_that_all_is_well(cluster: Cluster, kubectl: Kubectl, web: str) -> None:
-    settled(kubectl)
-    done = kubectl.run("status")
-    assert "PROBLEMS   none" in done.stdout
-    assert all(node in done.stdout for node in cluster.nodes)
-    assert "\x1b" not in done.stdout, "no colours in a pipe"
-    assert kubectl.json("status")["healthy"] is True
-    assert kubectl.run("why", "web", "-n", web).stdout == (
-        f"farm {web}/web--http is healthy: programmed on 2/2 nodes, 2/2 backends ready\n"
-    )
-
-
-def test_it_names_what_is_wrong_and_exits_with_1(kubectl: Kubectl, conflict: str) -> None:
-    done = kubectl.run("status")
-    assert done.returncode == 1
-    assert f"farm {conflict}/second for" in done.stdout
-    assert [each["reason"] for each in kubectl.json("status")["problems"]] == ["AddressConflict"]
-    why = kubectl.run("why", "-n", conflict)
-    assert why.returncode == 1
-    (line,) = why.stdout.splitlines()
-    assert f"{conflict}/a-first has 10.99.9.1:80/TCP" in line
-    assert line.endswith("→ give one of the two another address or port, or delete one")
-    assert kubectl.run("why", f"{conflict}/a-first").returncode == 0
-
-
 def test_a_farm_that_a_node_cannot_serve_has_the_advice_for_its_reason(
     cluster: Cluster, kubectl: Kubectl, namespace: str
 ) -> None:
-    spec: dict[str, Any] = {"addresses": [{"ip": "10.99.9.2", "ports": "80"}], "policies": ["nowhere"], "backends": []}
+    spec: dict[str, Any] = {"addresses": [{"ip": unique(), "ports": "80"}], "policies": ["nowhere"], "backends": []}
     cluster.apply(farm("guarded", namespace, **spec))
     eventually(lambda: cluster.reason("guarded", namespace).startswith("Failed"), "the policy is missing")
     done = kubectl.run("why", "guarded", "-n", namespace)
@@ -125,16 +78,18 @@ def test_a_farm_that_a_node_cannot_serve_has_the_advice_for_its_reason(
     assert "→ create the NftlbPolicy in the farm's namespace" in done.stdout
 
 
-def test_a_cluster_that_cannot_be_asked_is_another_exit_status(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_asked_is_another_exit_status(
+    cluster: Cluster, kubectl: Kubectl, tmp_path: Path
+) -> None:
     nowhere = kubectl.run("status", "--kubeconfig", str(tmp_path / "none"))
-    assert (nowhere.returncode, nowhere.stdout) == (2, "")
-    assert "cannot tell which cluster is meant" in nowhere.stderr
-    assert kubectl.run("status", "--context", "unknown").returncode == 2
-    config = json.loads(Path(kubectl.environment["KUBECONFIG"]).read_text())
+    assert (nowhere.returncode, nowhere.stdout) == (3, "")
+    assert "there is no kubeconfig" in nowhere.stderr
+    assert kubectl.run("--context", "unknown", "status").returncode == 3
+    config = json.loads(cluster.lab.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     (tmp_path / "config").write_text(json.dumps(config))
     dead = kubectl.run("status", "--kubeconfig", str(tmp_path / "config"))
-    assert dead.returncode == 2
+    assert dead.returncode == 3
     assert len(dead.stderr.splitlines()) == 1
 
 
@@ -175,36 +130,22 @@ def test_open_connections_are_counted_down(cluster: Cluster, kubectl: Kubectl, w
     vip, (pod, other) = cluster.vip("web", web), sorted(cluster.pods("web", web))
     # While the other drains, all connections are to this one.
     assert kubectl.run("drain", other, "-n", web, "--timeout", "60").returncode == 0
-    with cluster.streams(3, client, vip):
+    with ThreadPoolExecutor() as pool, cluster.streams(3, client, vip):
         assert kubectl.run("undrain", other, "-n", web).returncode == 0
         cluster.reaches(client, [pod, other], vip)
-        late = kubectl.run("drain", pod, "-n", web, "--timeout", "10")
+        late = kubectl.run("drain", pod, "-n", web, "--timeout", "5")
         assert late.returncode == 1, late.stderr
         assert "3 connections are open, through node-1" in late.stderr
-        counting = kubectl.start("drain", pod, "-n", web, "-o", "json")
-    out, err = counting.communicate(timeout=90)
-    assert counting.returncode == 0, err
-    assert json.loads(out) == {"connections": 0, "byNode": {}, "silentNodes": [], "untoldNodes": []}
-
-
-def test_a_node_drains_with_all_that_is_on_it(cluster: Cluster, kubectl: Kubectl, web: str, client: str) -> None:
-    vip, node = cluster.vip("web", web), cluster.nodes[1]
-    here = [pod for pod in cluster.pods("web", web) if cluster.get("pod", pod, web)["spec"]["nodeName"] == node]
-    elsewhere = sorted(set(cluster.pods("web", web)) - set(here))
-    assert here
-    assert elsewhere
-    done = kubectl.run("drain", node, "--timeout", "60")
+        counting = pool.submit(kubectl.run, "drain", pod, "-n", web, "-o", "json")
+    done = counting.result()
     assert done.returncode == 0, done.stderr
-    assert f"kubectl cordon {node}" in done.stderr
-    assert cluster.answers(client, vip) == set(elsewhere)
-    assert kubectl.run("undrain", f"node/{node}").returncode == 0
-    cluster.reaches(client, cluster.pods("web", web), vip)
+    assert json.loads(done.stdout) == {"connections": 0, "byNode": {}, "silentNodes": [], "untoldNodes": []}
 
 
 def test_the_last_backend_is_drained_only_by_force(
     cluster: Cluster, kubectl: Kubectl, namespace: str, client: str
 ) -> None:
-    cluster.run("one", 1, namespace)
+    cluster.serve("one", 1, namespace)
     cluster.apply(service("one", namespace))
     cluster.farm_has("one--http", namespace, 1)
     (pod,) = cluster.pods("one", namespace)
@@ -218,7 +159,7 @@ def test_the_last_backend_is_drained_only_by_force(
 
 
 @pytest.fixture
-def developer(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> Iterator[str]:
+def developer(cluster: Cluster, web: str, tmp_path: Path) -> Iterator[str]:
     """The kubeconfig of somebody who sees one namespace, and what nodes report."""
     account, everywhere = f"--serviceaccount={web}:dev", f"dev-{web}"
     seen = "--resource=pods,nftlbfarms.kube-nftlb.io,endpointslices.discovery.k8s.io"
@@ -227,7 +168,7 @@ def developer(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> I
     cluster.kubectl("create", "rolebinding", "dev", "--role=dev", account, "-n", web)
     cluster.kubectl("create", "clusterrole", everywhere, "--verb=list", "--resource=nftlbnodes.kube-nftlb.io")
     cluster.kubectl("create", "clusterrolebinding", everywhere, f"--clusterrole={everywhere}", account)
-    config = json.loads(Path(kubectl.environment["KUBECONFIG"]).read_text())
+    config = json.loads(cluster.lab.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": cluster.kubectl("create", "token", "dev", "-n", web).strip()}
     (tmp_path / "config").write_text(json.dumps(config))
     try:
@@ -245,14 +186,14 @@ def test_who_sees_one_namespace_can_drain_and_ask_there(
     assert done.returncode == 0, done.stderr
     assert kubectl.run("undrain", pod, "-n", web, "--kubeconfig", developer).returncode == 0
     status = kubectl.run("status", "--kubeconfig", developer)
-    assert (status.returncode, len(status.stderr.splitlines())) == (2, 1)
+    assert (status.returncode, len(status.stderr.splitlines())) == (3, 1)
     assert "forbidden" in status.stderr
 
 
 def test_a_backend_written_by_hand_gets_its_field_back(cluster: Cluster, kubectl: Kubectl, web: str) -> None:
     ips = [cluster.get("pod", pod, web)["status"]["podIP"] for pod in cluster.pods("web", web)]
     backends = [{"name": f"b{number}", "ip": ip, "port": 80} for number, ip in enumerate(ips)]
-    cluster.apply(farm("hand", web, addresses=[{"ip": "10.99.9.3", "ports": "80"}], backends=backends))
+    cluster.apply(farm("hand", web, addresses=[{"ip": unique(), "ports": "80"}], backends=backends))
     cluster.wait("farm", "hand", "Programmed", web)
 
     def states() -> list[str]:
@@ -279,12 +220,13 @@ def dumped(cluster: Cluster, kubectl: Kubectl, web: str, tmp_path: Path) -> Path
     return tmp_path / "dump"
 
 
+@pytest.mark.engines
 def test_a_dump_has_objects_and_what_the_nodes_have(cluster: Cluster, dumped: Path, web: str) -> None:
     farms = json.loads((dumped / "objects/nftlbfarms.json").read_text())
     assert [each["metadata"]["name"] for each in farms] == ["web--http"]
     assert json.loads((dumped / "status.json").read_text())["nodes"]
     for node in cluster.nodes:
-        table = "inet-kube-nftlb-services" if engine.ENGINE == "nftables" else "ip-nftlb"
+        table = {"nftlb": "ip-nftlb", "nftables": "inet-kube-nftlb-services"}[engine.current()]
         assert f"{web}.web--http" in (dumped / f"nodes/{node}/nft-{table}.txt").read_text()
         assert "farms" in json.loads((dumped / f"nodes/{node}/nftlb-farms.json").read_text())
     assert "Nothing is missing" in (dumped / "README.txt").read_text()
@@ -302,7 +244,6 @@ def test_a_dump_hides_what_it_is_told_to(cluster: Cluster, kubectl: Kubectl, web
     assert "managedFields" not in text
 
 
-@pytest.mark.timeout(480)
 def test_top_shows_the_traffic_of_a_farm_where_it_is(cluster: Cluster, kubectl: Kubectl, web: str, client: str) -> None:
     command = f"{sys.executable} -m kube_nftlb lab --name {cluster.lab.name} exec {{node}} --"
     options = ("top", "-n", web, "--node-command", command)
@@ -324,16 +265,19 @@ def test_top_shows_the_traffic_of_a_farm_where_it_is(cluster: Cluster, kubectl: 
 
 def test_top_says_why_no_node_reports_its_traffic(kubectl: Kubectl) -> None:
     silent = kubectl.run("top", "--node-command", "false {node}")
-    assert silent.returncode == 2
+    assert silent.returncode == 3
     assert "no node reports its traffic" in silent.stderr
 
 
-def test_kubectl_completes_the_commands(kubectl: Kubectl, cluster: Cluster) -> None:
-    done = subprocess.run(
-        [str(cluster.lab.bin / "kubectl"), "__complete", "nftlb", "sta"],
-        env=kubectl.environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["status", ":4"]
+def test_kubectl_finds_the_plugin_and_completes_its_commands(
+    cluster: Cluster, plugin: dict[str, str], namespace: str
+) -> None:
+    """The one test of the program's start."""
+
+    def kubectl(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(cluster.lab.bin / "kubectl"), *arguments]
+        return subprocess.run(command, env=plugin, capture_output=True, text=True, check=False, timeout=60)
+
+    assert kubectl("__complete", "nftlb", "sta").stdout.splitlines() == ["status", ":4"]
+    done = kubectl("nftlb", "get", "nothing", "-n", namespace)
+    assert done.returncode == 2, done.stderr

@@ -13,8 +13,6 @@ from kube_nftlb import errors
 from lab.lab import Lab
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.once("the lab")]
-
 
 def host() -> dict[str, str]:
     """The state of the host that a lab must not touch."""
@@ -48,6 +46,7 @@ def processes_of(lab: str) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_second_lab_comes_and_goes_and_the_host_stays_as_it_is(cluster: Cluster) -> None:
     before = host()
     name = f"second-{os.getpid()}"
@@ -67,6 +66,7 @@ def test_a_second_lab_comes_and_goes_and_the_host_stays_as_it_is(cluster: Cluste
         Lab(name)
 
 
+@pytest.mark.long
 def test_a_lab_that_is_killed_leaves_nothing_behind(cluster: Cluster) -> None:
     before = host()
     name = f"killed-{os.getpid()}"
@@ -91,13 +91,12 @@ def test_nodes_are_in_their_zones(cluster: Cluster) -> None:
     assert zones == {"node-1": "a", "node-2": "b"}
 
 
-def test_pods_that_come_do_not_change_the_address_of_their_gateway(cluster: Cluster, namespace: str) -> None:
+def test_pods_that_come_do_not_change_the_address_of_their_gateway(cluster: Cluster, own_namespace: str) -> None:
     def mac() -> str:
         return cluster.lab.exec(cluster.nodes[0], "ip", "-br", "link", "show", "cni0").stdout.split()[2]
 
     before = mac()
-    cluster.run("web", 8, namespace)
-    cluster.rolled_out("web", 8, namespace)
+    cluster.run("web", 8, own_namespace)
     # A host that knows the gateway already sends to its former address.
     assert mac() == before
 

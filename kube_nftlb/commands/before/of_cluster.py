@@ -44,7 +44,7 @@ def _of_kernels(nodes: Iterable[JsonObject]) -> Iterator[Finding]:
     leaking = [node for node, kernel in kernels if kernel[:2] == (6, 1) and kernel[2] in _FORGETTING_KERNELS]
     if leaking:
         told = "Linux 6.1 before 6.1.60 may not free the clients that session affinity of the engine nftables forgets"
-        fix = "upgrade the kernel of these nodes; else, after 262,144 clients, no more are remembered there"
+        fix = "upgrade the kernel of these nodes; else, once the map of clients is full, no more are remembered there"
         yield Finding("differs", "KernelForgets", told, fix, _names(leaking))
     if untried := _names(node for node, kernel in kernels if _OLDEST_KERNEL <= kernel < _TRIED_KERNEL):
         told = "the kernel is older than 6.1, with which nobody has tried kube-nftlb"

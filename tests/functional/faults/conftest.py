@@ -13,8 +13,8 @@ STATE = "/run/state"
 
 
 @pytest.fixture
-def web(cluster: Cluster, namespace: str) -> Web:
-    return Web.start(cluster, namespace)
+def web(cluster: Cluster, own_namespace: str) -> Web:
+    return Web.start(cluster, own_namespace)
 
 
 @pytest.fixture(scope="package")

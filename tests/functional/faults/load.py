@@ -43,15 +43,19 @@ class Web:
     cluster: Cluster
     namespace: str
     client: str
+    name: str = "web"
 
     @classmethod
-    def start(cls, cluster: Cluster, namespace: str) -> "Web":
-        """Start pods on both nodes, a Service of them, and a client on the first node."""
+    def start(cls, cluster: Cluster, namespace: str, engine: str | None = None) -> "Web":
+        """Start pods on both nodes, a Service of them for an engine, and a client on the first node, once for all."""
         cluster.apply(client_pod("client", namespace, cluster.nodes[0]))
+        name = f"web-{engine}" if engine else "web"
         cluster.apply(
             service(
-                "web",
+                name,
                 namespace,
+                {"engine": engine} if engine else None,
+                selector={"app": "web"},
                 ipFamilyPolicy="RequireDualStack",
                 ports=[{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}],
             )
@@ -60,19 +64,19 @@ class Web:
             "web", PODS, namespace, ports=[{"containerPort": 80}, {"containerPort": 53, "protocol": "UDP"}], grace_s=1
         )
         cluster.wait("pod", "client", "Ready", namespace)
-        for farm in ("web--http", "web--http--ipv6", "web--dns", "web--dns--ipv6"):
-            cluster.farm_has(farm, namespace, PODS)
-        return cls(cluster, namespace, f"{namespace}/client")
+        for farm in ("http", "http--ipv6", "dns", "dns--ipv6"):
+            cluster.farm_has(f"{name}--{farm}", namespace, PODS)
+        return cls(cluster, namespace, f"{namespace}/client", name)
 
     @property
     def vip(self) -> str:
-        return self.cluster.vip("web", self.namespace)
+        return self.cluster.vip(self.name, self.namespace)
 
     @contextlib.contextmanager
     def loaded(self) -> Iterator[Load]:
         """Put load on the Service during the block."""
         load, stop = Load(), threading.Event()
-        vip, vip6 = self.vip, self.cluster.vip("web", self.namespace, "ipv6")
+        vip, vip6 = self.vip, self.cluster.vip(self.name, self.namespace, "ipv6")
         datagrams = threading.Thread(target=self._datagrams, args=(vip6, load, stop))
         datagrams.start()
         streams: list[dict[str, Any]] = []

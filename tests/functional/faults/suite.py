@@ -1,7 +1,8 @@
 """The settings of the fault suite: its form, the seed of its choices, and the folder for its figures.
 
-CI runs the short form. ``make faults`` sets KUBE_NFTLB_TEST_FAULTS=long, and KUBE_NFTLB_FAULT_RECORDS to a folder.
-KUBE_NFTLB_FAULT_SEED repeats the choices of an earlier run.
+`make test` runs what has no marker ``long``, `make test-all` everything, both in the short form. ``make faults`` sets
+KUBE_NFTLB_TEST_FAULTS=long, and KUBE_NFTLB_FAULT_RECORDS to a folder. KUBE_NFTLB_FAULT_SEED repeats the choices of an
+earlier run.
 """
 
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.records import Records
-from tests.engine import ENGINE
+from tests import engine
 
 FORM_VARIABLE, LONG_FORM = "KUBE_NFTLB_TEST_FAULTS", "long"
 FOLDER_VARIABLE = "KUBE_NFTLB_FAULT_RECORDS"
@@ -32,15 +33,17 @@ def chance() -> random.Random:
     return random.Random(SEED)  # noqa: S311 - the same choices again are wanted
 
 
-def record(scenario: str, metric: str, unit: str, value: float, **parameters: str | int | float) -> None:
-    """Note a figure, if a folder was given."""
+def record(
+    scenario: str, metric: str, unit: str, value: float, by: str | None = None, **parameters: str | int | float
+) -> None:
+    """Note a figure of the engine ``by``, or of that of the test, if a folder was given."""
     if FOLDER:
         with Records(Path(FOLDER)) as records:
-            records.add(scenario, ENGINE, metric, unit, value, **parameters)
+            records.add(scenario, by or engine.current(), metric, unit, value, **parameters)
 
 
 def missing(scenario: str, reason: str) -> None:
     """Note why this machine cannot tell."""
     if FOLDER:
         with Records(Path(FOLDER)) as records:
-            records.skip(scenario, ENGINE, reason)
+            records.skip(scenario, engine.current(), reason)

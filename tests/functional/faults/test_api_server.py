@@ -45,6 +45,7 @@ def stopped(cluster: Cluster) -> Iterator[None]:
         cluster.lab.restart("controller-manager")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(AWAY_S + 300)
 @pytest.mark.parametrize("away", suite.by_form([dropped], [dropped, stopped]), ids=lambda away: away.__name__)
 def test_traffic_goes_on_without_the_api_server_and_changes_arrive_afterwards(

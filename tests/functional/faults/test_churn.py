@@ -2,7 +2,6 @@
 
 import contextlib
 import difflib
-import itertools
 import random
 import threading
 import time
@@ -21,7 +20,9 @@ from tests.functional.cluster import Cluster, eventually
 from tests.functional.faults import suite
 from tests.functional.faults.load import PODS, Web
 
-STORM_S = suite.by_form(5, 30)
+pytestmark = pytest.mark.long
+
+WRITES = suite.by_form(200, 1200)
 WRITES_PER_S, CHANGES_PER_WRITE = 40, 25
 SLICES, ENDPOINTS = 4, 50
 FRESH_WITHIN_S = 30
@@ -43,7 +44,6 @@ class Storm:
         self._namespace = namespace
         self._chance = chance
         self.ready = [[True] * ENDPOINTS for _ in range(SLICES)]
-        self.writes = 0
 
     def write(self, number: int) -> None:
         """Write one slice."""
@@ -65,14 +65,12 @@ class Storm:
                 "endpoints": endpoints,
             }
         )
-        self.writes += 1
 
-    def rage(self, seconds: float) -> None:
+    def rage(self) -> None:
+        """Write as often as is wanted, as fast as the API server takes it: which is slower on a slow machine."""
         began = time.monotonic()
-        for count in itertools.count():
-            if (elapsed := time.monotonic() - began) > seconds:
-                return
-            time.sleep(max(0.0, count / WRITES_PER_S - elapsed))
+        for count in range(WRITES):
+            time.sleep(max(0.0, count / WRITES_PER_S - (time.monotonic() - began)))
             number = count % SLICES
             for index in self._chance.sample(range(ENDPOINTS), CHANGES_PER_WRITE):
                 self.ready[number][index] = not self.ready[number][index]
@@ -84,7 +82,7 @@ class Storm:
 
 @contextlib.contextmanager
 def raging(storm: Storm) -> Iterator[None]:
-    thread = threading.Thread(target=storm.rage, args=(STORM_S,))
+    thread = threading.Thread(target=storm.rage)
     thread.start()
     try:
         yield
@@ -92,7 +90,7 @@ def raging(storm: Storm) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.timeout(suite.by_form(180, 400))
+@pytest.mark.timeout(suite.by_form(240, 600))
 def test_a_storm_of_endpoint_changes_fails_no_connection_and_delays_no_other_service(
     cluster: Cluster, web: Web
 ) -> None:
@@ -102,7 +100,6 @@ def test_a_storm_of_endpoint_changes_fails_no_connection_and_delays_no_other_ser
             storm.write(number)
         cluster.apply(service("storm", namespace, selector=None))
         cluster.farm_has("storm--http", namespace, SLICES * ENDPOINTS)
-        storm.writes = 0
         pods = cluster.pods("web", namespace)
         with web.loaded() as load:
             began = time.monotonic()
@@ -114,19 +111,24 @@ def test_a_storm_of_endpoint_changes_fails_no_connection_and_delays_no_other_ser
                 eventually(
                     lambda: cluster.answers(web.client, vip, number=4) == set(pods), "it answers", FRESH_WITHIN_S
                 )
-                suite.record("storm", "a new Service meanwhile", "s", time.monotonic() - fresh, seconds=STORM_S)
+                suite.record(
+                    "storm", "a new Service meanwhile", "s", time.monotonic() - fresh, seconds=WRITES // WRITES_PER_S
+                )
             seconds = time.monotonic() - began
             ended = time.monotonic()
             cluster.farm_has("storm--http", namespace, sum(map(sum, storm.ready)))
             suite.record(
-                "storm", "all nodes have the last change after", "s", time.monotonic() - ended, seconds=STORM_S
+                "storm",
+                "all nodes have the last change after",
+                "s",
+                time.monotonic() - ended,
+                seconds=WRITES // WRITES_PER_S,
             )
-        rate = storm.writes * CHANGES_PER_WRITE / seconds
+        rate = WRITES * CHANGES_PER_WRITE / seconds
         print(f"{rate:.0f} endpoint changes a second for {seconds:.1f} s", load)
-        suite.record("storm", "endpoint changes", "1/s", rate, seconds=STORM_S)
-        suite.record("storm", "failed connections", "", load.failed, seconds=STORM_S)
+        suite.record("storm", "endpoint changes", "1/s", rate, seconds=WRITES // WRITES_PER_S)
+        suite.record("storm", "failed connections", "", load.failed, seconds=WRITES // WRITES_PER_S)
         assert load.failed == 0, load
-        assert storm.writes > 10 * STORM_S
 
 
 class Size(NamedTuple):

@@ -16,8 +16,10 @@ from tests.functional.faults import suite
 from tests.functional.faults.conftest import STATE
 from tests.functional.faults.load import PODS, Web
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+
 SIZE = "256k"
-FILE = {"nftlb": "nftlb.json", "nftables": "nftables.json"}[engine.ENGINE]
+FILE = {"nftlb": "nftlb.json", "nftables": "nftables.json"}[engine.DEFAULT]
 
 
 def in_lab(cluster: Cluster, *command: str) -> str:
@@ -57,7 +59,6 @@ def serve(web: Web, name: str) -> None:
     cluster.reaches(web.client, cluster.pods("web", namespace), cluster.vip(name, namespace))
 
 
-@pytest.mark.timeout(240)
 def test_a_full_disk_stops_no_change_and_no_traffic(small: Cluster, small_web: Web) -> None:
     node, namespace = small.nodes[0], small_web.namespace
 

@@ -18,6 +18,7 @@ from tests.functional.faults import suite
 from tests.functional.faults.load import Web
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(not suite.LONG, reason="the long form has it: `make faults`"),
     pytest.mark.timeout(600),
 ]

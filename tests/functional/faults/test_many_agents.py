@@ -182,7 +182,8 @@ def cost(meter: Meter, cluster: Cluster, quiet: Spent, change: Callable[[int], d
     return without(meter.read() - before, quiet, (time.monotonic() - began) / QUIET_S)
 
 
-@pytest.mark.engine("nftlb", "the agents have no engine")
+@pytest.mark.long
+@pytest.mark.skipif(engine.DEFAULT != "nftlb", reason="the agents have no engine")
 @pytest.mark.timeout(suite.by_form(240, 3600))
 def test_what_many_agents_ask_of_the_api_server() -> None:
     lab = Lab.up(f"agents-{os.getpid()}", nodes=1, settings={"operator": engine.OPERATOR})

@@ -1,31 +1,26 @@
 """nftlb answers nonsense, half, nothing, or has done nothing: the node says so, traffic goes on, and it recovers."""
 
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests import engine
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.faults import nftlb_proxy, suite
 from tests.functional.faults.load import PODS, Web
 from tests.functional.faults.nftlb_proxy import NftlbProxy, Spoil
 
-SPOILS: tuple[Spoil, ...] = (
+SPOILS: tuple[Spoil, ...] = (nftlb_proxy.nothing, nftlb_proxy.no_effect)
+"""tests/unit/nftlb/test_client.py has that the others are taken for no answer."""
+OTHERS: tuple[Spoil, ...] = (
     nftlb_proxy.garbage,
     nftlb_proxy.no_http,
     nftlb_proxy.error_500,
     nftlb_proxy.half,
     nftlb_proxy.half_json,
-    nftlb_proxy.nothing,
-    nftlb_proxy.no_effect,
 )
-if engine.ENGINE == "nftables" and not suite.LONG:
-    # Its farms do not depend on nftlb, so that one answer of each kind will do.
-    SPOILS = (nftlb_proxy.garbage, nftlb_proxy.nothing, nftlb_proxy.no_effect)
 TOLD_WITHIN_S = 20
 SERVED_WITHIN_S = suite.by_form(30, 120)
 
@@ -42,14 +37,12 @@ def failed(cluster: Cluster, node: str) -> list[str]:
     return [each["name"] for each in status(cluster, node).get("failedFarms", [])]
 
 
-@pytest.fixture(scope="module")
-def web(cluster: Cluster) -> Iterator[Web]:
-    with cluster.namespace() as namespace:
-        yield Web.start(cluster, namespace)
-
-
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize(
+    "spoil",
+    [*SPOILS, *(pytest.param(spoil, marks=pytest.mark.long) for spoil in OTHERS)],
+    ids=lambda spoil: spoil.__name__,
+)
 def test_the_node_says_so_traffic_goes_on_and_it_recovers(cluster: Cluster, web: Web, spoil: Spoil) -> None:
     node, namespace = cluster.nodes[0], web.namespace
     name = f"late-{spoil.__name__.replace('_', '-')}"

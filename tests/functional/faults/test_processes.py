@@ -1,10 +1,11 @@
-"""Each program is killed and frozen, in random order under load: what clients notice, and that all converges."""
+"""Each program is killed and frozen, under load of both engines: what clients notice, and that all converges."""
 
 import contextlib
 import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -29,19 +30,15 @@ class Fault(NamedTuple):
     signal: str
     seconds: float
 
-    @property
-    def felt(self) -> bool:
+    def is_felt_by(self, web: Web) -> bool:
         """True if clients may feel it: a daemon that starts takes the rules of its farms away and adds them again."""
-        return self[:2] == ("nftlb", "SIGKILL") and engine.ENGINE == "nftlb"
+        return self[:2] == ("nftlb", "SIGKILL") and web.name == "web-nftlb"
 
 
 def faults() -> list[Fault]:
-    """All of them in random order; in the short form few of Kubernetes' own programs, which take the longest."""
+    """All of them in random order."""
     chance = suite.chance()
     kinds = list(product(PROGRAMS, SIGNALS))
-    if not suite.LONG:
-        kept = {(program, chance.choice(SIGNALS)) for program in OF_KUBERNETES if engine.ENGINE == "nftlb"}
-        kinds = [kind for kind in kinds if kind in kept or kind[0] not in OF_KUBERNETES]
     drawn = [Fault(*kind, chance.uniform(1, suite.by_form(2, 20))) for kind in kinds for _ in range(ROUNDS)]
     chance.shuffle(drawn)
     return drawn
@@ -73,56 +70,85 @@ def suffered(cluster: Cluster, fault: Fault) -> Iterator[None]:
         cluster.lab.restart("controller-manager")
 
 
-def converges(cluster: Cluster, web: Web, name: str) -> None:
+def converges(web: Web, name: str) -> None:
     """A Service that was made during or after a fault is served on every node."""
+    cluster = web.cluster
     cluster.farm_has(f"{name}--http", web.namespace, PODS)
     pods, vip = cluster.pods("web", web.namespace), cluster.vip(name, web.namespace)
     for where in (web.client, *cluster.nodes):
         cluster.reaches(where, pods, vip)
 
 
-def is_forgotten(cluster: Cluster, web: Web, name: str) -> None:
-    cluster.delete("service", name, web.namespace)
-    eventually(lambda: cluster.has_forgotten(f"{web.namespace}.{name}--"), f"every node has forgotten {name}", WITHIN_S)
-
-
-def endure(cluster: Cluster, web: Web, fault: Fault, name: str) -> Load:
-    """Suffer a fault under load, and change something meanwhile, or afterwards if there is nobody to tell."""
-    new = service(name, web.namespace, selector={"app": "web"})
-    with web.loaded() as load:
+def endure(cluster: Cluster, webs: list[Web], fault: Fault, name: str) -> None:
+    """Suffer a fault under load of all engines, and change something meanwhile, or afterwards if nobody can be told."""
+    print(fault)
+    names = [f"{name}-{by}" for by in engine.BOTH]
+    new = [
+        service(each, web.namespace, {"engine": by}, selector={"app": "web"})
+        for each, by, web in zip(names, engine.BOTH, webs, strict=True)
+    ]
+    served: list[float] = []
+    with contextlib.ExitStack() as stack:
+        loads = [stack.enter_context(web.loaded()) for web in webs]
         with suffered(cluster, fault):
             if fault.program not in OF_KUBERNETES:
-                cluster.apply(new)
-        cluster.apply(new)
+                cluster.apply(*new)
+        cluster.apply(*new)
         began = time.monotonic()
-        converges(cluster, web, name)
-        suite.record(
-            "processes", "served again after", "s", time.monotonic() - began, program=fault.program, signal=fault.signal
-        )
-    return load
-
-
-@pytest.mark.timeout(suite.by_form(300, 3600))
-def test_killed_and_frozen_programs_fail_no_connection_and_all_converges(cluster: Cluster, namespace: str) -> None:
-    web = Web.start(cluster, namespace)
-    before = cluster.node_farms()
-    # The start-up file is written some seconds after a change at the latest.
-    time.sleep(3)
-    for number, fault in enumerate(faults()):
-        print(fault)
-        load = endure(cluster, web, fault, f"late-{number}")
-        is_forgotten(cluster, web, f"late-{number}")
-        print(load)
-        told = {"program": fault.program, "signal": fault.signal}
-        suite.record("processes", "connections", "", load.tcp, **told)
-        suite.record("processes", "failed connections", "", load.tcp_failed, **told)
-        suite.record("processes", "datagrams", "", load.udp, **told)
-        suite.record("processes", "lost datagrams", "", load.udp_lost, **told)
-        suite.record("processes", "longest gap", "ms", load.longest_gap_ms, **told)
+        for each, web in zip(names, webs, strict=True):
+            converges(web, each)
+            served.append(time.monotonic() - began)
+    for each, web in zip(names, webs, strict=True):
+        cluster.delete("service", each, web.namespace)
+        forgotten = partial(cluster.has_forgotten, f"{web.namespace}.{each}--")
+        eventually(forgotten, f"every node has forgotten {each}", WITHIN_S)
+    for web, load, after, by in zip(webs, loads, served, engine.BOTH, strict=True):
+        print(by, load)
+        note(fault, by, load, after)
         assert load.tcp > 50
         assert load.broken == 0, (fault, load)
-        if fault.felt:
+        if fault.is_felt_by(web):
             assert load.longest_gap_ms < 5000, (fault, load)
         else:
             assert load.failed == 0, (fault, load)
+
+
+def note(fault: Fault, by: str, load: Load, served_after_s: float) -> None:
+    """Record what the clients of an engine felt."""
+    for metric, unit, value in (
+        ("served again after", "s", served_after_s),
+        ("connections", "", load.tcp),
+        ("failed connections", "", load.tcp_failed),
+        ("datagrams", "", load.udp),
+        ("lost datagrams", "", load.udp_lost),
+        ("longest gap", "ms", load.longest_gap_ms),
+    ):
+        suite.record("processes", metric, unit, value, by, program=fault.program, signal=fault.signal)
+
+
+@pytest.fixture
+def webs(cluster: Cluster, own_namespace: str) -> list[Web]:
+    """A Service of each engine, before the same pods."""
+    return [Web.start(cluster, own_namespace, by) for by in engine.BOTH]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_killed_program_fails_no_connection_and_all_converges(
+    cluster: Cluster, webs: list[Web], program: str
+) -> None:
+    before = cluster.node_farms()
+    if program == "nftlb":
+        # The start-up file is written some seconds after a change at the latest.
+        time.sleep(3)
+    endure(cluster, webs, Fault(program, "SIGKILL", 1), "late")
+    assert cluster.node_farms() == before
+
+
+@pytest.mark.long
+@pytest.mark.timeout(suite.by_form(600, 3600))
+def test_killed_and_frozen_programs_in_random_order_fail_no_connection(cluster: Cluster, webs: list[Web]) -> None:
+    before = cluster.node_farms()
+    time.sleep(3)
+    for number, fault in enumerate(faults()):
+        endure(cluster, webs, fault, f"late-{number}")
     assert cluster.node_farms() == before

@@ -220,6 +220,7 @@ class Changes(RuleBasedStateMachine):
                     raise AssertionError(f"{error}, but {found[0]}, after: {'; '.join(self.log)}") from None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(suite.by_form(400, 7200))
 def test_connections_go_where_an_independent_model_says(cluster: Cluster) -> None:
     suite.chance()

@@ -75,6 +75,7 @@ def serve(web: Web, name: str) -> None:
     eventually(lambda: bool(cluster.answers(web.client, cluster.vip(name, namespace))), f"{name} is served")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not suite.LONG, reason="the long form has it: `make faults`")
 @pytest.mark.timeout(600)
 def test_versions_are_replaced_under_load(tmp_path: Path, older: Path) -> None:
@@ -105,7 +106,7 @@ def test_versions_are_replaced_under_load(tmp_path: Path, older: Path) -> None:
                     suite.record("versions", metric, "", value, change=way)
                 suite.record("versions", "longest gap", "ms", load.longest_gap_ms, change=way)
                 assert load.broken == load.tcp_failed == 0, load
-                if engine.ENGINE == "nftables":
+                if engine.DEFAULT == "nftables":
                     assert load.udp_lost == 0, load
                 assert load.longest_gap_ms < 5000, load
     finally:

@@ -1,0 +1,32 @@
+"""The commands of kube-nftlb, called in this process: to start Python for each takes a second of CPU time."""
+
+import subprocess
+from typing import Any
+
+from typer.testing import CliRunner
+
+from kube_nftlb.cli import app
+from kube_nftlb.errors import KubeNftlbError
+from tests.functional.cluster import Cluster
+
+
+def run(
+    cluster: Cluster, *arguments: str, where: str | None = None, **environment: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run ``kube-nftlb`` with these arguments, on a node or in a pod if ``where`` names it.
+
+    Returns its exit status and what it printed. ``environment`` is set beside KUBECONFIG.
+    """
+    kubeconfig = cluster.lab.inside_kubeconfig if where else cluster.lab.kubeconfig
+    variables = {"KUBECONFIG": str(kubeconfig), **environment}
+
+    def call() -> subprocess.CompletedProcess[str]:
+        result = CliRunner().invoke(app, arguments, env=variables, prog_name="kubectl nftlb")
+        # As kube_nftlb.cli.main prints them.
+        expected = isinstance(result.exception, KubeNftlbError)
+        if result.exception and not expected and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        error = f"kube-nftlb: {result.exception}\n" if expected else ""
+        return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr + error)
+
+    return cluster.lab.inside(where, call) if where else call()

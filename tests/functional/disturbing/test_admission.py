@@ -1,0 +1,92 @@
+"""The chart's admission policies for farms: what the operator made is the operator's."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb import names
+from tests.builders.manifests import farm, service
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.farms import unique
+from tests.functional.test_conflicts import controlled_by
+
+POLICIES = Path(__file__).parents[3] / "charts/kube-nftlb/admission"
+OTHER_SERVICE = {"apiVersion": "serving.knative.dev/v1", "kind": "Service"}
+
+
+@pytest.fixture
+def guarded(cluster: Cluster, own_namespace: str) -> Iterator[str]:
+    """A own_namespace with a user "tenant" who may write farms, and the admission policy of the chart."""
+    policy = "---\n".join((POLICIES / f"farm-{name}.yaml").read_text() for name in ("ownership", "deletion"))
+    cluster.kubectl("apply", "-f", "-", stdin=policy)
+    cluster.kubectl("create", "role", "farms", "--verb=*", "--resource=nftlbfarms.kube-nftlb.io", "-n", own_namespace)
+    cluster.kubectl("create", "rolebinding", "farms", "--role=farms", "--user=tenant", "-n", own_namespace)
+    try:
+        yield own_namespace
+    finally:
+        cluster.kubectl("delete", "-f", "-", stdin=policy)
+
+
+def test_the_admission_policy_lets_nobody_delete_a_services_farm_but_with_its_service(
+    cluster: Cluster, guarded: str
+) -> None:
+    cluster.apply(
+        service("own", guarded, selector={"app": "nobody"}),
+        farm("mine", guarded, addresses=[{"ip": unique(), "ports": "80"}]),
+    )
+    eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator makes a farm")
+
+    def refused() -> bool:
+        done = cluster.try_kubectl("delete", "farm", "own--http", "--as=tenant", "-n", guarded)
+        return "only kube-nftlb's operator may delete it; delete the Service" in done.stderr
+
+    eventually(refused, "a tenant may not delete it")
+    cluster.kubectl("delete", "farm", "mine", "--as=tenant", "-n", guarded)
+    foreign = [{**OTHER_SERVICE, "name": "own", "uid": "0b6c2ff4-0000-4000-8000-000000000000", "controller": True}]
+    theirs = farm("theirs", guarded, addresses=[{"ip": unique(), "ports": "80"}])
+    theirs["metadata"]["ownerReferences"] = foreign
+    made = cluster.try_kubectl("create", "--as=tenant", "-f", "-", stdin=json.dumps(theirs))
+    assert made.returncode == 0, f"a Service of another API may own a farm: {made.stderr}"
+    cluster.kubectl("delete", "farm", "theirs", "--as=tenant", "-n", guarded)
+    cluster.kubectl("delete", "service", "own", "-n", guarded)
+    eventually(lambda: cluster.farm("own--http", guarded) is None, "it is gone with its Service")
+
+
+def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluster: Cluster, guarded: str) -> None:
+    cluster.apply(service("own", guarded, selector={"app": "nobody"}))
+    eventually(lambda: cluster.farm("own--http", guarded) is not None, "the operator still writes farms")
+
+    def as_tenant(**metadata: Any) -> str:
+        made = farm("mine", guarded, addresses=[{"ip": unique(), "ports": "80"}])
+        text = json.dumps({**made, "metadata": {**made["metadata"], **metadata}})
+        return cluster.try_kubectl("apply", "--as=tenant", "-f", "-", stdin=text).stderr
+
+    owners = controlled_by(cluster, "own", guarded)
+    labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY_OPERATOR}
+
+    def refused() -> bool:
+        return "may make a Service the controller of a farm" in as_tenant(ownerReferences=owners)
+
+    eventually(refused, "a Service as the controller is refused")
+    assert "only kube-nftlb's operator may label a farm" in as_tenant(labels=labels)
+    cluster.kubectl("delete", "farm", "mine", "-n", guarded, "--ignore-not-found")
+    assert as_tenant() == "", "a farm written by hand is taken"
+    assert "may make a Service the controller of a farm" in as_tenant(ownerReferences=owners)
+    assert as_tenant(ownerReferences=[{**owners[0], "controller": False}]) == ""
+    edit = cluster.try_kubectl("label", "--as=tenant", "farm", "own--http", "-n", guarded, "colour=green")
+    assert edit.returncode == 0, "what the operator has said may stay in an edit of another's"
+
+    def patched(part: dict[str, Any]) -> str:
+        patch = ("patch", "--as=tenant", "farm", "own--http", "-n", guarded, "--type=merge", "-p", json.dumps(part))
+        return cluster.try_kubectl(*patch).stderr
+
+    stolen = {"addresses": [{"ip": unique(), "ports": "80"}]}
+    assert "only kube-nftlb's operator may change its spec; change the Service" in patched({"spec": stolen})
+    assert "only kube-nftlb's operator may add finalizers" in patched({"metadata": {"finalizers": ["a.b/c"]}})
+    assert "only kube-nftlb's operator may change that" in patched({"metadata": {"ownerReferences": None}})
+    unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
+    assert "only kube-nftlb's operator may remove the label" in patched(unlabelled)
+    assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""

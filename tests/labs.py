@@ -1,0 +1,97 @@
+"""The labs that all processes of a run of pytest share: the first test that needs one starts it, the run removes it."""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lab.lab import Lab
+from lab.state import LabFiles
+
+_RUN = "KUBE_NFTLB_TEST_RUN"
+"""The id of the run: that of its first process, which its workers inherit."""
+
+
+def run_id() -> str:
+    """The id of this run of pytest."""
+    return os.environ.setdefault(_RUN, str(os.getpid()))
+
+
+def _folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"kube-nftlb-tests-{run_id()}"
+
+
+def _name(kind: str) -> str:
+    return f"{kind}-{run_id()}"
+
+
+@contextmanager
+def _locked(kind: str) -> Iterator[Path]:
+    """Hold the lock of a lab; the file that says how its start ended."""
+    _folder().mkdir(exist_ok=True)
+    with (_folder() / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield _folder() / f"{kind}.json"
+
+
+def shared(kind: str, prepare: Callable[[Lab], None] = lambda _: None, **options: Any) -> Lab:
+    """Return the lab of this kind, started with ``options`` (see ``Lab.up``) and prepared if no process has done so.
+
+    A start that failed is not tried again. Raises AssertionError or LabError.
+    """
+    with _locked(kind) as outcome:
+        if outcome.exists():
+            assert json.loads(outcome.read_text())["error"] is None, f"the lab {_name(kind)} did not start"
+            return Lab(_name(kind))
+        outcome.write_text(json.dumps({"error": "it was interrupted"}))
+        with timed(kind):
+            lab = Lab.up(_name(kind), **options)
+            prepare(lab)
+        outcome.write_text(json.dumps({"error": None}))
+        return lab
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Note how many seconds the start of a lab took, for the table at the end of the run."""
+    begin = time.monotonic()
+    yield
+    _folder().mkdir(exist_ok=True)
+    with (_folder() / "starts").open("a") as starts:
+        starts.write(json.dumps([what, round(time.monotonic() - begin, 2)]) + "\n")
+
+
+def starts() -> list[tuple[str, float]]:
+    """The labs that were started, and the seconds until each was ready."""
+    file = _folder() / "starts"
+    return (
+        [(str(what), float(took)) for what, took in map(json.loads, file.read_text().splitlines())]
+        if file.exists()
+        else []
+    )
+
+
+def running() -> list[Lab]:
+    """The shared labs that have been started."""
+    kinds = sorted(file.stem for file in _folder().glob("*.json"))
+    return [Lab(_name(kind)) for kind in kinds if LabFiles.of(_name(kind)).record.exists()]
+
+
+def remove() -> None:
+    """Stop the shared labs, and forget the run."""
+    for kind in sorted(file.stem for file in _folder().glob("*.json")):
+        Lab.remove(_name(kind))
+    shutil.rmtree(_folder(), ignore_errors=True)
+
+
+def logs() -> Iterator[Path]:
+    """The logs of the shared labs, whose names end in the run's id, and of this process' own, which end in its id."""
+    root = LabFiles.of("any").root.parent
+    for run in {run_id(), str(os.getpid())}:
+        yield from root.glob(f"*-{run}/logs/*.log")
