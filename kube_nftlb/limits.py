@@ -15,3 +15,5 @@ class NamespaceLimits(NamedTuple):
     """Of each farm, in the nftables of a node."""
     elements: int = 1_000_000
     """In the nftables of a node."""
+    node_elements: int = 8_000_000
+    """In the nftables of a node, of all namespaces together: each has a fair share where they want more."""

@@ -74,6 +74,7 @@ def limits(environ: Mapping[str, str]) -> NamespaceLimits:
     KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX: how many address ranges these may have, 1 to 10000000 (65536).
     KUBE_NFTLB_FARM_ELEMENTS_MAX: how many elements a farm may have in the nftables of a node, 1 to 100000000 (262144).
     KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX: the same of a namespace, 1 to 100000000 (1000000).
+    KUBE_NFTLB_NODE_ELEMENTS_MAX: the same of all together, which share it fairly, 1 to 1000000000 (8000000).
     """
     defaults = NamespaceLimits()
     return NamespaceLimits(
@@ -83,6 +84,7 @@ def limits(environ: Mapping[str, str]) -> NamespaceLimits:
         number(environ, "KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX", defaults.policy_ranges, low=1, high=10_000_000),
         number(environ, "KUBE_NFTLB_FARM_ELEMENTS_MAX", defaults.farm_elements, low=1, high=100_000_000),
         number(environ, "KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX", defaults.elements, low=1, high=100_000_000),
+        number(environ, "KUBE_NFTLB_NODE_ELEMENTS_MAX", defaults.node_elements, low=1, high=1_000_000_000),
     )
 
 

@@ -93,7 +93,7 @@ class NodeFarm:
     candidates: Endpoints
     """The backends for connections that may leave the node, and the node's own (see ``endpoints.topology``)."""
     local_ips: tuple[str, ...]
-    """The addresses of ready backends on this node, sorted."""
+    """The addresses of backends on this node that are ready, or used all the same, sorted."""
     direct: DirectRouting | None = None
     suspended: bool = False
     """True if clients must be refused although the mode does without endpoints."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.model import NodeAddress, NodeFarm, Version
+from kube_nftlb.agent.model import NodeAddress, NodeBackend, NodeFarm, Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table.source_ranges import admitted
 from kube_nftlb.api.conflicts import farm_key
@@ -38,7 +38,7 @@ def node_farm(farm: Farm, facts: NodeFacts, links: Links | None, lost: Collectio
         tuple(without(_addresses(spec, facts), lost)),
         endpoints,
         candidates,
-        _local_ips(spec, facts),
+        _local_ips(spec, facts, endpoints),
         direct,
         suspended,
     )
@@ -64,5 +64,8 @@ def _addresses(spec: FarmSpec, facts: NodeFacts) -> Iterator[NodeAddress]:
                 yield NodeAddress(address.type, ip, spec.protocol, ports, ranges)
 
 
-def _local_ips(spec: FarmSpec, facts: NodeFacts) -> tuple[str, ...]:
-    return tuple(sorted({each.ip for each in spec.backends if each.node_name == facts.name and each.ready}))
+def _local_ips(spec: FarmSpec, facts: NodeFacts, endpoints: Iterable[NodeBackend]) -> tuple[str, ...]:
+    # Also of those that terminate, and are used as there are no others: they too may be their own clients.
+    used = {each.backend.ip for each in endpoints}
+    local = (each for each in spec.backends if each.node_name == facts.name)
+    return tuple(sorted({each.ip for each in local if each.ready or each.ip in used}))

@@ -6,7 +6,7 @@ fit is refused, and with it all later ones.
 
 import bisect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -34,12 +34,19 @@ K = TypeVar("K", bound=Key)
 
 
 class Budget(Generic[K]):
-    """The objects of one kind. Namespaces have nothing to do with each other."""
+    """The objects of one kind. Namespaces have nothing to do with each other, unless all want too much together."""
 
-    def __init__(self, count_max: int, size_max: int | None = None) -> None:
-        """Allow each namespace ``count_max`` objects, whose sizes add up to ``size_max`` at most; None: to anything."""
+    def __init__(self, count_max: int, size_max: int | None = None, total_max: int | None = None) -> None:
+        """Allow each namespace ``count_max`` objects, whose sizes add up to ``size_max`` at most; None: to anything.
+
+        Where those of all namespaces add up to more than ``total_max``, each has a ``fair_share`` of it.
+        """
         self._count_max = count_max
         self._size_max = float("inf") if size_max is None else size_max
+        self._total_max = float("inf") if total_max is None else total_max
+        self._wanted = 0.0
+        """What all namespaces want together, each up to ``size_max``."""
+        self._share = float("inf")
         self._namespaces: dict[str, _Namespace[K]] = {}
         self._known: dict[K, tuple[Rank, int]] = {}
 
@@ -54,20 +61,46 @@ class Budget(Generic[K]):
         # One that is too large alone does not shut out the others.
         if size <= self._size_max:
             namespace = self._namespaces.setdefault(key.namespace, _Namespace())
+            self._wanted -= self._wants(namespace)
             changed ^= namespace.insert(key, rank, size)
-            changed ^= namespace.settle(self._count_max, self._size_max)
+            self._wanted += self._wants(namespace)
+            changed ^= self._settle(namespace)
+            changed ^= self._share_out()
         changed.discard(key)
         return changed | {key} if new or self.refuses(key) != was_refused else changed
 
     def remove(self, key: K) -> set[K]:
         """Remove an object. Return the others that are no longer refused."""
         rank, _ = self._known.pop(key, ((False, 0.0), 0))
-        if (namespace := self._namespaces.get(key.namespace)) is None or not namespace.drop(key, rank):
+        if (namespace := self._namespaces.get(key.namespace)) is None:
             return set()
+        before = self._wants(namespace)
+        if not namespace.drop(key, rank):
+            return set()
+        self._wanted += self._wants(namespace) - before
         if not namespace.entries:
             del self._namespaces[key.namespace]
+        return self._settle(namespace) ^ self._share_out()
+
+    def _wants(self, namespace: "_Namespace[K]") -> float:
+        return min(namespace.wanted, self._size_max)
+
+    def _settle(self, namespace: "_Namespace[K]") -> set[K]:
+        return namespace.settle(self._count_max, min(self._size_max, self._share))
+
+    def _share_out(self) -> set[K]:
+        """Give each namespace its share. Return the objects that are refused since, or no more."""
+        before, self._share = self._share, float("inf")
+        if self._wanted > self._total_max:
+            self._share = fair_share(map(self._wants, self._namespaces.values()), self._total_max)
+        if self._share == before:
             return set()
-        return namespace.settle(self._count_max, self._size_max)
+        lower = min(self._share, before)
+        changed: set[K] = set()
+        for namespace in self._namespaces.values():
+            if namespace.wanted > lower:
+                changed ^= self._settle(namespace)
+        return changed
 
     def refuses(self, key: K) -> bool:
         """Return True if an object is known and does not fit."""
@@ -79,10 +112,27 @@ class Budget(Generic[K]):
         return iter(self._known)
 
 
+def fair_share(wanted: Iterable[float], total: float) -> float:
+    """Return the most that one may have, if ``total`` is less than all want: who wants less gets what it wants.
+
+    What is left is divided evenly among the others (max-min fairness).
+    """
+    left = total
+    ascending = sorted(wanted)
+    for position, each in enumerate(ascending):
+        share = left / (len(ascending) - position)
+        if each > share:
+            return share
+        left -= each
+    return float("inf")
+
+
 class _Namespace(Generic[K]):
     """The objects of a namespace, sorted; the first ``_count`` of them fit."""
 
     def __init__(self) -> None:
+        self.wanted = 0
+        """The size of all of them."""
         self.entries: list[tuple[Rank, K, int]] = []
         self.fitting: set[K] = set()
         self._size = 0
@@ -91,6 +141,7 @@ class _Namespace(Generic[K]):
         """Add an object, as one that fits if one of a higher rank does. Return it if so."""
         at = bisect.bisect_left(self.entries, (rank, key))
         self.entries.insert(at, (rank, key, size))
+        self.wanted += size
         if at >= len(self.fitting):
             return set()
         self.fitting.add(key)
@@ -103,6 +154,7 @@ class _Namespace(Generic[K]):
         if at == len(self.entries) or self.entries[at][1] != key:
             return False
         *_, size = self.entries.pop(at)
+        self.wanted -= size
         if key in self.fitting:
             self.fitting.discard(key)
             self._size -= size

@@ -49,6 +49,11 @@ def schema(*rules: Rule[Any]) -> dict[str, Any]:
     return {"x-kubernetes-validations": [{"rule": rule.cel, "message": rule.message} for rule in rules]}
 
 
+METADATA_IPS = ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")
+"""Where clouds tell a node its secrets, beside link-local addresses: Alibaba, Azure, and AWS by IPv6."""
+_NOT_METADATA = f"!(self in {list(METADATA_IPS)})"
+
+
 def _is_unicast(text: str) -> bool:
     try:
         address = ipaddress.ip_address(text)
@@ -58,24 +63,24 @@ def _is_unicast(text: str) -> bool:
         return False
     # On a loopback address, a farm would come between the agent and nftlb.
     local = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-    return str(address) == text and not local and text != "255.255.255.255"
+    return str(address) == text and not local and text not in ("255.255.255.255", *METADATA_IPS)
 
 
 _ADDRESS = (
     "an IPv4 or IPv6 address in canonical form, such as 10.96.0.10 or fd00::1, and not a loopback, link-local or "
-    "multicast address"
+    "multicast address, or that of a cloud's metadata service"
 )
 
 IP = Rule[str](
     "ip",
-    "isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
+    f"isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast() && {_NOT_METADATA}",
     _is_unicast,
     f"must be {_ADDRESS}",
 )
 
 IP_OR_EMPTY = Rule[str](
     "ip-or-empty",
-    "self == '' || isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast()",
+    f"self == '' || isIP(self) && ip.isCanonical(self) && ip(self).isGlobalUnicast() && {_NOT_METADATA}",
     lambda text: not text or _is_unicast(text),
     f"must be empty, or {_ADDRESS}",
 )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kube_nftlb import names
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.kubernetes.endpointslice import Endpoint, EndpointSlice, Hint
+from kube_nftlb.api.rules import METADATA_IPS
 
 INVALID_SHOWN_MAX = 5
 ENDPOINTS_MAX, PORTS_MAX, HINTS_MAX = 1000, 100, 8
@@ -108,8 +109,10 @@ def canonical_ip(text: str, family: Family) -> str | None:
     """Return an address in the form that the farm's schema needs, or None if it is of no use to other nodes.
 
     These are the addresses that the API server rejects in EndpointSlices, too: unspecified, loopback, link-local and
-    multicast ones.
+    multicast ones. And those of clouds' metadata services, which the node would ask in the name of a client.
     """
+    if text in METADATA_IPS:
+        return None
     if family == "ipv4":
         try:
             octets = socket.inet_pton(socket.AF_INET, text)
@@ -130,7 +133,7 @@ def _canonical_ipv6(text: str) -> str | None:
     local = address.is_unspecified or address.is_loopback or address.is_link_local or address.is_multicast
     if local or address.scope_id or address.ipv4_mapped:
         return None
-    return str(address)
+    return str(address) if str(address) not in METADATA_IPS else None
 
 
 def _endpoint(ip: str, endpoint: Endpoint) -> SliceEndpoint:

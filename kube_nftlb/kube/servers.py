@@ -19,6 +19,7 @@ CONNECT_WITHIN_S = 5
 """Maximum time in seconds for a server to accept a connection, until the next is tried."""
 _SERVICE = ("default", "kubernetes")
 _PORT_NAME = "https"
+_PEERS_MAX = 16
 
 _log = structlog.get_logger()
 
@@ -32,6 +33,8 @@ class ApiServers:
         self._endpoints: dict[str, tuple[ListenAddress, ...]] = {}
         self._current: ListenAddress | None = None
         self._gave_up: ListenAddress | None = None
+        self.peers: tuple[str, ...] = ()
+        """The IP addresses that watches were connected to last: a name may stand for others by now."""
 
     def learn(self, raw: JsonObject) -> None:
         """Take an EndpointSlice; only those of the Service ``kubernetes`` matter."""
@@ -69,9 +72,17 @@ class ApiServers:
                 if self._current not in (None, address) or self._gave_up is not None:
                     _log.info("API server reached", host=address.host, port=address.port)
                 self._current, self._gave_up = address, None
+                self._note_peer(response)
                 return response
         assert error is not None  # noqa: S101 - there is one address at least
         raise error
+
+    def _note_peer(self, response: aiohttp.ClientResponse) -> None:
+        # Without a connection, the answer has been read whole: that of a watch never is.
+        transport = response.connection.transport if response.connection is not None else None
+        peer = transport.get_extra_info("peername") if transport is not None else None
+        if peer and (ip := str(peer[0]).partition("%")[0]) not in self.peers:
+            self.peers = (ip, *self.peers)[:_PEERS_MAX]
 
     def addresses(self, first: ListenAddress) -> list[ListenAddress]:
         """Return all addresses, where ``first`` is that of the kubeconfig or the service account."""

@@ -22,6 +22,7 @@ from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import gauges, health
+from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.reserved import Reserved
@@ -112,8 +113,9 @@ class _Operator:
 
     def __init__(self, kube: Kube, settings: OperatorSettings, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
+        api_hosts = [settings.api_server, *(each.host for each in settings.api_servers)]
         cache = Cache(
-            Reserved(settings.pod_cidrs, [settings.api_server, *(each.host for each in settings.api_servers)]),
+            Reserved(settings.pod_cidrs, api_hosts),
             limits=settings.limits,
             clock=clock,
         )
@@ -155,6 +157,7 @@ class _Operator:
             on_policies=self._policies.mark,
             conditions=self._conditions,
         )
+        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, cache.put_api_host, self._mark)
         self._pods = PodInformer(kube, self._writer, self._events, self._mark)
         self._informers = Informers(kube, self._writer, self._mark)
         self._gate_keeper: GateKeeper | None = None
@@ -180,7 +183,7 @@ class _Operator:
         """Return what runs beside kopf's watches. Start it before them: kopf cancels tasks younger than itself."""
         followed = (self._informers.run(resource) for resource in WATCHED)
         gated = [self._gated_pods.run()] if self._gated_pods is not None else []
-        return [self._pods.run(), *gated, *followed, self._relist()]
+        return [self._pods.run(), *gated, *followed, self._relist(), self._api_addresses.run()]
 
     def writers(self) -> list[Coroutine[Any, Any, None]]:
         """Return the election and what writes once it is won. Start it before kopf's watches too."""
@@ -273,6 +276,8 @@ class _Operator:
         if self._gated_pods is not None:
             await self._gated_pods.listed.wait()
         await self._informers.until_listed()
+        # Before any farm is made of a Service.
+        await self._api_addresses.look()
         self._begun.set()
         self._filled.set()
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kube_nftlb import errors, metrics
 from kube_nftlb.commands import metrics_page
 from kube_nftlb.environment import ListenAddress
-from kube_nftlb.http_server import HttpServer, Text, serve
+from kube_nftlb.http_server import Text, serve
 from tests.functional.prometheus import alerts, dashboard_queries, dashboard_variables, series_of
 from tests.unit.test_http_server import ask, free_port
 
@@ -63,7 +63,7 @@ async def test_a_scraper_that_does_not_read_keeps_nobody_waiting() -> None:
     first, headers, body = await asyncio.wait_for(ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), 5)
     assert (first, headers["Content-Type"].partition(";")[0]) == ("HTTP/1.1 200 OK", "text/plain")
     assert b"kube_nftlb_build_info" in body
-    assert len(HttpServer._connections) <= 64  # noqa: SLF001 (the bound is the point)
+    assert len(server._connections) <= 64  # noqa: SLF001 (the bound is the point)
     for _, writer in slow:
         writer.close()
     server.close()

@@ -65,6 +65,8 @@ app.kubernetes.io/component: {{ . }}
   value: {{ .Values.limits.farmElements | int | quote }}
 - name: KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX
   value: {{ .Values.limits.namespaceElements | int | quote }}
+- name: KUBE_NFTLB_NODE_ELEMENTS_MAX
+  value: {{ .Values.limits.nodeElements | int | quote }}
 {{- end }}
 
 {{/* Addresses on which the pod listens: all, since Prometheus and the kubelet connect from elsewhere. */}}

@@ -59,7 +59,7 @@ class FarmIndex:
         self.node = NodeFacts()
         self._node_ips: Collection[str] = ()
         self._limits = limits
-        self._elements: Budget[FarmKey] = Budget(sys.maxsize, limits.elements)
+        self._elements: Budget[FarmKey] = Budget(sys.maxsize, limits.elements, limits.node_elements)
         self._sizes: dict[FarmKey, int] = {}
         """The elements of the farms that were measured."""
 
@@ -243,7 +243,8 @@ class FarmIndex:
             return f"{sentence} {limits.farm_elements}; give it fewer ports or backends, or equal options of backends"
         if self._elements.refuses(key):
             sentence = "the farms of its namespace would have more elements in nftables than the"
-            return f"{sentence} {limits.elements} that the administrator allows; older farms come first"
+            everybody = f", or than its share of {limits.node_elements} on a node"
+            return f"{sentence} {limits.elements} that the administrator allows{everybody}; older farms come first"
         return None
 
     # Failures.

@@ -8,6 +8,8 @@ from kube_nftlb.commands.before.finding import Finding
 from kube_nftlb.kube.resources import JsonObject
 
 _OLDEST_KUBERNETES, _OLDEST_KERNEL, _TRIED_KERNEL = (1, 30), (5, 13), (6, 1)
+_FORGETTING_KERNELS = range(1, 60)
+"""Releases of Linux 6.1 that may lack commit c92db3030492 of 2023. Distributions with their own count as 6.1.0."""
 _OS = "kubernetes.io/os"
 _ALL_SERVICES = "it serves all Services, and both would translate each connection"
 _ONE_PROXY = "let it leave Services to kube-nftlb first, or keep it and do not install kube-nftlb"
@@ -39,6 +41,11 @@ def _of_kernels(nodes: Iterable[JsonObject]) -> Iterator[Finding]:
     kernels = [(node, kernel) for node in nodes if (kernel := _kernel(node)) is not None]
     if old := _names(node for node, kernel in kernels if kernel < _OLDEST_KERNEL):
         yield Finding("blocks", "Kernel", "the kernel is older than 5.13", "upgrade the kernel of these nodes", old)
+    leaking = [node for node, kernel in kernels if kernel[:2] == (6, 1) and kernel[2] in _FORGETTING_KERNELS]
+    if leaking:
+        told = "Linux 6.1 before 6.1.60 may not free the clients that session affinity of the engine nftables forgets"
+        fix = "upgrade the kernel of these nodes; else, once the map of clients is full, no more are remembered there"
+        yield Finding("differs", "KernelForgets", told, fix, _names(leaking))
     if untried := _names(node for node, kernel in kernels if _OLDEST_KERNEL <= kernel < _TRIED_KERNEL):
         told = "the kernel is older than 6.1, with which nobody has tried kube-nftlb"
         yield Finding("differs", "KernelUntried", told, "move one of them first, and look at its NftlbNode", untried)
@@ -48,10 +55,10 @@ def _names(nodes: Iterable[JsonObject]) -> tuple[str, ...]:
     return tuple(str(node["metadata"]["name"]) for node in nodes)
 
 
-def _kernel(node: JsonObject) -> tuple[int, int] | None:
+def _kernel(node: JsonObject) -> tuple[int, int, int] | None:
     told = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kernelVersion", ""))
-    found = re.match(r"(\d+)\.(\d+)", told)
-    return (int(found[1]), int(found[2])) if found else None
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", told)
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
 def of_programs(daemon_sets: Iterable[JsonObject], cilium: JsonObject | None) -> Iterator[Finding]:

@@ -312,6 +312,11 @@ class Cache:
         farms = frozenset(self.conflicts.move_nodes(change.gone, change.come))
         return Dirty(self._with_external_ips().services if change else frozenset(), farms)
 
+    def put_api_host(self, host: str, ips: Iterable[str]) -> Dirty:
+        """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
+        # No EndpointSlice has a name like this.
+        return self._with_external_ips() if self.reserved.put_api_endpoints(f"host {host}", ips) else NOTHING
+
     def _with_api_server(self, key: SliceKey, new: Slice | None, dirty: Dirty) -> Dirty:
         """Return also what the addresses of the API server in an EndpointSlice make out of date, if it has any."""
         namespace, name = key

@@ -3,7 +3,9 @@
 import itertools
 import random
 
-from kube_nftlb.api.budgets import Budget, farm_rank, farm_size, rank
+import pytest
+
+from kube_nftlb.api.budgets import Budget, fair_share, farm_rank, farm_size, rank
 from kube_nftlb.api.conflicts import FarmKey
 from tests.builders import raw_backend, raw_farm, raw_service_farm
 
@@ -79,3 +81,69 @@ def test_farms_of_services_come_first_and_large_ones_count_more() -> None:
     assert farm_size(raw_farm(addresses=[{"ip": "10.0.0.1", "ports": "9-1,x,1-" + "9" * 5000}, 7, {}])) == 1
     assert farm_size({"metadata": {}, "spec": {"backends": "none", "backendsFrom": 7}}) == 1
     assert rank(of_service=False, created="yesterday") == rank(of_service=False, created=None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "total", "share"),
+    [
+        ([], 10, float("inf")),
+        ([4, 6], 10, float("inf")),
+        ([10, 10], 10, 5),
+        ([1, 2, 30], 10, 7),
+        ([1, 9, 30], 10, 4.5),
+        ([100] * 50, 1000, 20),
+        ([5, 5, 5, 5], 0, 0),
+    ],
+)
+def test_who_wants_little_gets_it_and_the_others_share_the_rest(
+    wanted: list[float], total: float, share: float
+) -> None:
+    assert fair_share(wanted, total) == share
+    assert sum(min(each, share) for each in wanted) <= total or not wanted
+
+
+def test_namespaces_that_want_too_much_together_are_cut_down_to_their_shares() -> None:
+    budget: Budget[FarmKey] = Budget(100, 100, total_max=150)
+    for number in range(10):
+        assert budget.put(key(f"a{number}", "a"), (True, number), 10) == {key(f"a{number}", "a")}
+    for number in range(5):
+        budget.put(key(f"b{number}", "b"), (True, number), 10)
+    assert len(fitting(budget)) == 15, "all fit"
+    # 100 and 60 are wanted: 90 are left for the larger one.
+    assert budget.put(key("b5", "b"), (True, 5), 10) == {key("b5", "b"), key("a9", "a")}
+    # 100, 60 and 40: 55 each for the first two.
+    assert budget.put(key("c", "c"), (True, 0), 40) == {
+        key("c", "c"),
+        *(key(f"a{number}", "a") for number in range(5, 9)),
+        key("b5", "b"),
+    }
+    assert budget.remove(key("c", "c")) == {*(key(f"a{number}", "a") for number in range(5, 9)), key("b5", "b")}
+    assert budget.remove(key("b0", "b")) == {key("a9", "a")}
+    assert len(fitting(budget)) == 15
+
+
+def test_the_verdict_is_the_same_in_whatever_order_objects_of_several_namespaces_come() -> None:
+    chance = random.Random(7)  # noqa: S311 - no secret
+    objects = [
+        (key(f"{namespace}{number}", namespace), (True, float(number)), chance.randrange(1, 30))
+        for namespace, count in (("a", 3), ("b", 12), ("c", 30))
+        for number in range(count)
+    ]
+    verdicts = set()
+    for _ in range(20):
+        chance.shuffle(objects)
+        budget: Budget[FarmKey] = Budget(20, 200, total_max=250)
+        seen: set[FarmKey] = set()
+        refused: set[FarmKey] = set()
+        for each, ranked, size in objects:
+            changed = budget.put(each, ranked, size)
+            seen.add(each)
+            assert {other for other in seen if budget.refuses(other) != (other in refused)} <= changed
+            refused = {other for other in seen if budget.refuses(other)}
+        verdicts.add(frozenset(refused))
+        for each, *_ in objects[:10]:
+            budget.remove(each)
+        for each, ranked, size in objects[:10]:
+            budget.put(each, ranked, size)
+        assert {other for other in seen if budget.refuses(other)} == refused
+    assert len(verdicts) == 1

@@ -5,10 +5,14 @@ import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
+from yarl import URL
 
 from kube_nftlb import errors
 from kube_nftlb.environment import ListenAddress, server_addresses
@@ -160,6 +164,21 @@ async def test_kopf_goes_to_the_next_server_too(
     async with context.aiohttp_session as session, session.get(f"{context.server}/api") as answer:
         assert answer.status == 200
     assert asked == ["second"]
+
+
+async def test_the_peers_of_connections_are_known() -> None:
+    servers = ApiServers()
+    peers = [("192.0.2.7", 6443), ("192.0.2.7", 6443), ("fe80::1%eth0", 6443, 0, 2), None]
+
+    async def handler(_: aiohttp.ClientRequest) -> aiohttp.ClientResponse:
+        peer = peers.pop(0)
+        transport = SimpleNamespace(get_extra_info={"peername": peer}.get)
+        connection = SimpleNamespace(transport=transport) if peer is not None else None
+        return cast("aiohttp.ClientResponse", SimpleNamespace(connection=connection))
+
+    while peers:
+        await servers(cast("aiohttp.ClientRequest", SimpleNamespace(url=URL("https://api.example.com:6443/"))), handler)
+    assert servers.peers == ("fe80::1", "192.0.2.7")
 
 
 def test_addresses_are_listed_once() -> None:

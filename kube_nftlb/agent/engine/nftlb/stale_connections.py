@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+import structlog
+
+from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb.sessions import Sessions
 from kube_nftlb.netfilter.conntrack import Connections, Destination
 from kube_nftlb.nftlb import objects
@@ -15,6 +18,10 @@ from kube_nftlb.nftlb.requests import PutFarm, RemoveAddress, RemoveBackends, Re
 
 WATCH_S = 2
 """Stale connections are looked for until this long after a change: one may just have begun."""
+_ATTEMPTS_MAX = 5
+"""Times that the kernel is asked to forget what it refuses to, once in each pass."""
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,8 @@ class StaleConnections:
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
         self._expected: list[Stale] = []
+        self._attempts = 0
+        """Calls that failed since all was cleaned up."""
         self._watched: dict[str, _Watch] = {}
 
     def expect(self, stale: Stale) -> None:
@@ -116,7 +125,22 @@ class StaleConnections:
         self._expected.append(stale)
 
     async def clean(self, cut: Mapping[str, frozenset[str]], now: float) -> None:
-        """Clean up after the steps. ``cut`` are addresses whose connections end, by the farm's name."""
+        """Clean up after the steps. ``cut`` are addresses whose connections end, by the farm's name.
+
+        Raises KernelError. What the kernel refuses is asked again by the next calls, but not for ever.
+        """
+        self._attempts += 1
+        try:
+            await self._clean_expected(cut, now)
+        except errors.KernelError:
+            if self._attempts >= _ATTEMPTS_MAX:
+                _log.warning("stale connections are left: the kernel has refused to forget them too often")
+                self._expected.clear()
+                self._attempts = 0
+            raise
+        self._attempts = 0
+
+    async def _clean_expected(self, cut: Mapping[str, frozenset[str]], now: float) -> None:
         names = set(cut)
         for stale in self._expected:
             for farm in stale.closed:

@@ -141,3 +141,12 @@ def test_source_ranges_guard_their_address_alone(ranges: list[str], allowed: str
     assert chain.endswith("-web--http")
     assert verdicts(seen.after, "source-ranges-ip") == {"tcp . 198.51.100.7 . 80": f"jump {chain}"}
     assert rules(seen.after, chain) == (f"ip saddr {{ {allowed} }} return", "drop")
+
+
+def test_a_pod_that_terminates_as_the_last_resort_reaches_itself() -> None:
+    leaving = {**OWN, "ready": False, "serving": True, "terminating": True}
+    asked: dict[str, Any] = {"mode": "dnat", "masquerade": "AsNeeded", "addresses": [CLUSTER_IP]}
+    alone = view(**asked, backends=[leaving])
+    assert [*verdicts(alone.after, "hairpin-ip")] == ["10.244.1.2 . 10.244.1.2"]
+    beside = view(**asked, backends=[leaving, OTHER])
+    assert [*verdicts(beside.after, "hairpin-ip")] == []

@@ -131,6 +131,9 @@ def test_versions_that_are_too_old_block() -> None:
     assert reasons(survey(version={**VERSION, "minor": "29+"}))["KubernetesVersion"] == "blocks"
     assert reasons(survey(nodes=[node(kernel="4.18.0-553.el8")]))["Kernel"] == "blocks"
     assert reasons(survey(nodes=[node(kernel="5.15.0")]))["KernelUntried"] == "differs"
+    assert reasons(survey(nodes=[node(kernel="6.1.38-talos")]))["KernelForgets"] == "differs"
+    for kernel in ("6.1.60", "6.1.0-13-amd64", "6.2.1", "6.10"):
+        assert "KernelForgets" not in reasons(survey(nodes=[node(kernel=kernel)]))
     windows = node("w", "10.0.20348", **{"kubernetes.io/os": "windows"})
     assert reasons(survey(nodes=[node(), windows])).get("OtherSystems") == "note"
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb import plan, stale_connections
 from kube_nftlb.agent.engine.nftlb.stale_connections import Stale, StaleConnections
 from kube_nftlb.nftlb import objects
@@ -126,3 +127,21 @@ async def test_what_steps_left_behind_that_broke_off_is_not_lost() -> None:
     assert engine.told == [("forget", "f"), ("part", "g", {2, 3})]
     await open_.clean({}, now=101)
     assert len(engine.told) == 2
+
+
+async def test_what_the_kernel_refuses_for_good_does_not_fail_each_pass() -> None:
+    class Refusing(Engine):
+        async def forget_farm(self, farm: objects.Farm) -> None:
+            await super().forget_farm(farm)
+            raise errors.KernelError("refused")
+
+    engine = Refusing()
+    open_ = StaleConnections(engine)
+    open_.expect(Stale([farm("f")], {}, {}, set()))
+    refused = 0
+    for now in range(20):
+        try:
+            await open_.clean({}, now)
+        except errors.KernelError:
+            refused += 1
+    assert 2 <= refused == len(engine.told) <= 5
