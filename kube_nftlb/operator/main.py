@@ -36,6 +36,7 @@ from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
 from kube_nftlb.operator.readiness.informer import GatedPodInformer
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.status.silent_agents import SilentAgents
 from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -116,6 +117,7 @@ class _Operator:
             Reserved(settings.pod_cidrs, [settings.api_server, *(each.host for each in settings.api_servers)]),
             limits=settings.limits,
             clock=clock,
+            silent_after_s=settings.agent_silent_s,
         )
         self._stop = stop
         self._servers = kube.servers
@@ -129,6 +131,7 @@ class _Operator:
         self._events = Events(kube, Source(_COMPONENT), exists=partial(exists, cache))
         self._lister = Lister(kube, self._writer)
         self._policies = PolicyStatuses(kube, self._writer, self._events, clock)
+        self._silent_agents = SilentAgents(kube, self._writer, self._events, self._mark)
         profile = Profile(
             settings.default_mode,
             settings.default_engine,
@@ -189,6 +192,7 @@ class _Operator:
             self._when_leading(self._events.run),
             self._when_leading(self._policies.write),
             self._when_leading(self._settle),
+            self._when_leading(self._silent_agents.run),
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
             *(self._when_leading(work) for work in self._gate_work()),
@@ -326,6 +330,7 @@ class _Operator:
                 async for dirty in self._lister.repair(kinds):
                     self._mark(dirty)
                 if kinds is KINDS:
+                    self._writer.listed_nodes()
                     metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("periodic list failed", error=str(error))

@@ -149,7 +149,7 @@ def test_kubectl_waits_for_a_farm_that_is_mended(cluster: Cluster, namespace: st
     wait = ("wait", "--for=condition=Programmed", "farm/guarded", "-n", namespace)
     assert cluster.try_kubectl(*wait, "--timeout=3s").returncode != 0
     message = eventually_message(cluster, namespace, "guarded")
-    assert "there is no NftlbPolicy 'later' in its namespace; until there is, nobody gets in" in message
+    assert "PolicyMissing: an NftlbPolicy that it refers to does not exist; until it does, nobody gets in" in message
     cluster.apply(policy("later", namespace, "allow", ["192.0.2.0/24"]))
     cluster.kubectl(*wait, "--timeout=30s")
 
