@@ -5,11 +5,10 @@ from typing import Any, Final, NamedTuple
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.operator.cache.sanitize import sanitized_status
 from kube_nftlb.operator.model.failures import failure
-from kube_nftlb.reasons import NodeReason
 
 Json = dict[str, Any]
 
-SILENT: Final[NodeReason] = "AgentSilent"
+SILENT: Final = "AgentSilent"
 """The reason of the condition Ready of an NftlbNode whose agent does not report."""
 
 
