@@ -330,7 +330,6 @@ class _Operator:
                 async for dirty in self._lister.repair(kinds):
                     self._mark(dirty)
                 if kinds is KINDS:
-                    self._writer.listed_nodes()
                     metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("periodic list failed", error=str(error))

@@ -117,8 +117,8 @@ class CacheWriter:
             else:
                 index.discard(key)
 
-    def listed_nodes(self) -> None:
-        """Note that all nodes were listed: one that has not reported is silent, not out of reach."""
+    def note_contact(self) -> None:
+        """Note that the API server answers: a node that has not reported is silent, not out of reach."""
         self.cache.heartbeats.contact()
 
     def settle_nodes(self) -> Dirty:

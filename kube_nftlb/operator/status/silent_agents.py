@@ -51,6 +51,11 @@ class SilentAgents:
 
     async def look(self) -> None:
         """Name the nodes that have become silent, and those that report again."""
+        try:
+            await self._kube.newest(NFTLB_NODES)
+        except (errors.KubeError, errors.KubeUnreachableError):
+            return
+        self._writer.note_contact()
         for name in self._cache.heartbeats.silent():
             known = self._cache.nodes.get(name)
             if known is not None and not known.silent:

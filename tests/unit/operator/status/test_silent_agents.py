@@ -24,8 +24,13 @@ class Watching:
         self.agents = SilentAgents(self.kube, self.writer, self.events, self.marked.append, now)
         for name in ("n1", "n2"):
             self.put(name, reported_at="2026-01-01T00:00:00Z")
-        self.clock.time += 200
-        self.put("n1", reported_at="2026-01-01T00:03:20Z")
+
+    async def wait(self) -> None:
+        """Wait until the second one is silent, in contact with the API server."""
+        for number in range(20):
+            self.put("n1", reported_at=f"2026-01-01T00:00:{number:02}Z")
+            await self.agents.look()
+            self.clock.time += 10
 
     def put(self, name: str, **more: Any) -> None:
         raw = raw_nftlb_node(name, watermark="10", version=self.kube.version + 1, **more)
@@ -38,7 +43,7 @@ class Watching:
 
 async def test_a_silent_agent_is_named_once_and_its_return_too() -> None:
     watching = Watching()
-    await watching.agents.look()
+    await watching.wait()
     await watching.agents.look()
     assert (watching.ready("n1"), watching.ready("n2")) == (("True", "AgentReady"), ("Unknown", "AgentSilent"))
     ((reason, message),) = watching.events.reported["NftlbNode n2", ""]
@@ -51,9 +56,21 @@ async def test_a_silent_agent_is_named_once_and_its_return_too() -> None:
     assert watching.events.news == [("NftlbNode n2", "AgentReports", "its agent reports again")]
 
 
+async def test_nobody_is_named_while_the_api_server_is_away_or_has_just_returned() -> None:
+    watching = Watching()
+    await watching.agents.look()
+    watching.kube.away = True
+    watching.clock.time += 3600
+    await watching.agents.look()
+    watching.kube.away = False
+    await watching.agents.look()
+    assert watching.kube.writes == []
+
+
 async def test_a_report_that_comes_meanwhile_is_not_overwritten() -> None:
     watching = Watching()
-    watching.kube.put(NFTLB_NODES, raw_nftlb_node("n2", reported_at="2026-01-01T00:03:21Z", version=99))
-    await watching.agents.look()
+    # The watch has not delivered it.
+    watching.kube.put(NFTLB_NODES, raw_nftlb_node("n2", reported_at="2026-01-01T00:00:21Z", version=99))
+    await watching.wait()
     assert watching.ready("n2") == ("True", "AgentReady")
     assert watching.kube.writes == []
