@@ -168,7 +168,7 @@ async def _cost_of_changes(records: Records, places: list[_Place], seconds: int)
 
 async def _cost_in(records: Records, place: _Place, quiet: dict[str, float], seconds: int) -> None:
     async with cluster.steady_change(place.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
-        # The first statuses of each farm follow at once, later ones once in three minutes, which is what is measured.
+        # At first the backends of each farm are listed in its status; while endpoints never rest, they are not.
         await asyncio.sleep(_STATUSES_REST_AFTER_S)
         busy = await _spent(place, seconds)
     changes = seconds * cluster.CHANGES_PER_S

@@ -114,6 +114,15 @@ CHAPTERS = (
         programs.
         """,
     ),
+    Chapter(
+        "status",
+        "How soon kubectl get farms is right",
+        """
+        Endpoints are added to these Services, one after another, and removed again. Times are from the last node whose
+        nftables has the change until the farm's status has that number of backends, and until it says besides that all
+        nodes have it; `quantile` is of all changes of a run.
+        """,
+    ),
 )
 
 TERMS = (

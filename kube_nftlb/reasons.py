@@ -38,6 +38,7 @@ KubeProxyReason = Literal[
 
 NodeReason = Literal[
     "AgentReady",
+    "AgentSilent",
     "NftlbUnreachable",
     "Reachable",
     "Unreachable",
@@ -86,6 +87,8 @@ OperatorEvent = Literal[
     "EngineChanged",
     "ForgedOwner",
     "ReadinessGatePending",
+    "AgentSilent",
+    "AgentReports",
 ]
 """Reasons of the operator's Events."""
 

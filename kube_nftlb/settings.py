@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors, label_selector
-from kube_nftlb.api.reports import INTERVAL_S
 from kube_nftlb.environment import (
     IpNetwork,
     ListenAddress,
@@ -94,6 +93,11 @@ class OperatorSettings(CommonSettings):
 
     relist_s: float
     """KUBE_NFTLB_RELIST_SECONDS: interval of complete lists, 10 to 86400 (300)."""
+    agent_silent_s: float
+    """KUBE_NFTLB_AGENT_SILENT_SECONDS: time without a report after which a node no longer counts, 1 to 86400 (180).
+
+    Agents report once a minute, if nothing changes.
+    """
     status_s: float
     """KUBE_NFTLB_STATUS_SECONDS: how long the status of a farm waits for nodes to report, 0 to 60 (0.6).
 
@@ -157,6 +161,7 @@ class OperatorSettings(CommonSettings):
             log_level=log_level(environ),
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
+            agent_silent_s=seconds(environ, "KUBE_NFTLB_AGENT_SILENT_SECONDS", 180, low=1, high=86400),
             status_s=seconds(environ, "KUBE_NFTLB_STATUS_SECONDS", 0.6, low=0, high=60),
             statuses_per_s=number(environ, "KUBE_NFTLB_STATUSES_PER_SECOND", 500, low=1, high=10000),
             not_programmed_s=seconds(environ, "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS", 30, low=1, high=3600),
@@ -365,7 +370,7 @@ class AgentSettings(CommonSettings):
             log_format=log_format(environ),
             node_name=node_name,
             sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
-            report_s=seconds(environ, "KUBE_NFTLB_REPORT_SECONDS", INTERVAL_S, low=0.01, high=60),
+            report_s=seconds(environ, "KUBE_NFTLB_REPORT_SECONDS", 0.25, low=0.01, high=60),
             proxy_mode_address=_optional_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS"),
             probe_address=_optional_address(environ, "KUBE_NFTLB_PROBE_ADDRESS"),
             nftlb=NftlbSettings.from_environment(environ),

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from kube_nftlb.api.base import Condition, ForeignModel, Metadata, Model
+from kube_nftlb.reasons import FailureReason
 
 FAILED_FARMS_MAX = 100
 FAILED_NAMESPACES_MAX = 1000
@@ -17,7 +18,7 @@ class FarmProblem(Model):
     namespace: str
     name: str
     generation: Annotated[int, Field(description="The metadata.generation that the problem is of.")] = 0
-    reason: Annotated[str, Field(description="Reason, as a CamelCase word.", max_length=64)]
+    reason: Annotated[FailureReason, Field(description="Reason, as a CamelCase word.")]
     message: Annotated[str, Field(description="Explanation, and what to do about it.", max_length=512)] = ""
 
 
@@ -67,6 +68,12 @@ class NodeDraining(Model):
 class NodeStatus(Model):
     """The observed state of a node."""
 
+    reported_at: Annotated[
+        str,
+        Field(
+            description="When the agent last reported, as RFC 3339. It does so once a minute at least.", max_length=32
+        ),
+    ] = ""
     watermark: Annotated[
         str,
         Field(
@@ -131,8 +138,9 @@ class NodeStatus(Model):
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
-            description="Ready: the agent works. NftlbReachable: nftlb responds. InSync: no change is pending. "
-            "KubeProxyGone: no kube-proxy runs on the node, and none has left rules.",
+            description="Ready: the agent works; Unknown: it has not reported for minutes. NftlbReachable: nftlb "
+            "responds. InSync: no change is pending. KubeProxyGone: no kube-proxy runs on the node, and none has "
+            "left rules.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

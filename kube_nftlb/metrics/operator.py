@@ -69,7 +69,7 @@ NODES = gauge(
     "kube_nftlb_nodes",
     "Nodes with an NftlbNode.",
     "operator",
-    state="ready, not_ready (its agent reports that it cannot work)",
+    state="ready, not_ready (its agent reports that it cannot work), silent (its agent has not reported for minutes)",
 )
 GATED_PODS_WAITING = gauge(
     "kube_nftlb_gated_pods_waiting",

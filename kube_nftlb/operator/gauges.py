@@ -1,5 +1,7 @@
 """Set the operator's gauges when they are read."""
 
+from collections import Counter
+
 from kube_nftlb import metrics
 from kube_nftlb.operator.sync.reconciler import Reconciler
 
@@ -23,10 +25,10 @@ def refresh(reconciler: Reconciler, *, leads: bool) -> None:
     metrics.set_states(metrics.FARMS, states, states)
     backends = {"ready": ready, "not_ready": total - ready}
     metrics.set_states(metrics.BACKENDS, backends, backends)
-    nodes = [node.ready for node in cache.nodes.values()]
-    metrics.set_states(
-        metrics.NODES, {"ready": sum(nodes), "not_ready": len(nodes) - sum(nodes)}, ("ready", "not_ready")
+    nodes = Counter(
+        "silent" if node.silent else "ready" if node.ready else "not_ready" for node in cache.nodes.values()
     )
+    metrics.set_states(metrics.NODES, nodes, ("ready", "not_ready", "silent"))
     for name, queue in (("farms", reconciler.services), ("statuses", reconciler.statuses)):
         metrics.QUEUE_LENGTH.labels(name).set(len(queue))
         metrics.QUEUE_STALLED_SECONDS.labels(name).set(queue.stalled_s())

@@ -37,6 +37,7 @@ from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
 from kube_nftlb.operator.readiness.informer import GatedPodInformer
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.status.silent_agents import SilentAgents
 from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
@@ -118,6 +119,7 @@ class _Operator:
             Reserved(settings.pod_cidrs, api_hosts),
             limits=settings.limits,
             clock=clock,
+            silent_after_s=settings.agent_silent_s,
         )
         self._stop = stop
         self._servers = kube.servers
@@ -131,6 +133,7 @@ class _Operator:
         self._events = Events(kube, Source(_COMPONENT), exists=partial(exists, cache))
         self._lister = Lister(kube, self._writer)
         self._policies = PolicyStatuses(kube, self._writer, self._events, clock)
+        self._silent_agents = SilentAgents(kube, self._writer, self._events, self._mark)
         profile = Profile(
             settings.default_mode,
             settings.default_engine,
@@ -193,6 +196,7 @@ class _Operator:
             self._when_leading(self._events.run),
             self._when_leading(self._policies.write),
             self._when_leading(self._settle),
+            self._when_leading(self._silent_agents.run),
             *(self._when_leading(self._reconciler.work_on_services) for _ in range(_SERVICE_WORKERS)),
             *(self._when_leading(self._reconciler.work_on_statuses) for _ in range(_STATUS_WORKERS)),
             *(self._when_leading(work) for work in self._gate_work()),

@@ -4,7 +4,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Part, Subject
-from kube_nftlb.kube.resources import FARMS, PODS, POLICIES, SERVICES
+from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.model.gated_pods import EVENT_PART
 from kube_nftlb.operator.model.pods import PodKey
@@ -32,4 +32,7 @@ def _uid(cache: Cache, subject: Subject) -> str | None:
     if resource == POLICIES:
         policy = cache.policies.get(PolicyKey(namespace, name))
         return policy.uid if policy is not None else None
+    if resource == NFTLB_NODES:
+        # Its uid is not cached; only Events of the current one are reported.
+        return subject.uid if cache.nodes.get(name) is not None else None
     return None

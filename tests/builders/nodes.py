@@ -33,6 +33,8 @@ def raw_nftlb_node(
     failed: list[dict[str, Any]] | None = None,
     failed_namespaces: list[str] | None = None,
     warnings: list[dict[str, Any]] | None = None,
+    reported_at: str = "",
+    reason: str = "AgentReady",
     version: int = 1,
 ) -> dict[str, Any]:
     """An NftlbNode with the condition Ready and its ``failedFarms``."""
@@ -44,6 +46,7 @@ def raw_nftlb_node(
             "failedFarms": failed or [],
             "failedNamespaces": failed_namespaces or [],
             "warnings": warnings or [],
-            "conditions": [{"type": "Ready", "status": ready}],
+            "reportedAt": reported_at,
+            "conditions": [{"type": "Ready", "status": ready, "reason": reason}],
         },
     }

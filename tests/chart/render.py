@@ -40,6 +40,8 @@ VALUES: dict[str, dict[str, Any]] = {
             "replicas": 3,
             "relistSeconds": 60,
             "notProgrammedSeconds": 90,
+            "statusesPerSecond": 100,
+            "agentSilentSeconds": 600,
             "nodeSelector": {"role": "infra"},
             "tolerations": [],
             "affinity": {"nodeAffinity": {}},
@@ -50,6 +52,7 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "agent": {
             "syncOverdueSeconds": 30,
+            "reportSeconds": 1.5,
             "proxyMode": True,
             "nodeSelector": {"kubernetes.io/os": "linux"},
             "affinity": {"nodeAffinity": {}},

@@ -23,7 +23,7 @@ def test_a_service_tells_of_its_farm_that_no_node_can_program(cluster: Cluster, 
     event = told(cluster, "Service", "web", namespace)["FarmFailed"]
     assert event["type"] == "Warning"
     assert event["message"].startswith("farm web--http: node ")
-    assert "PolicyMissing: there is no NftlbPolicy 'nowhere' in its namespace" in event["message"]
+    assert "PolicyMissing: an NftlbPolicy that it refers to does not exist" in event["message"]
     assert "PolicyMissing" in cluster.kubectl("describe", "service", "web", "-n", namespace)
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -21,17 +22,15 @@ def test_a_status_is_right_soon_however_often_a_deployment_was_scaled(cluster: C
     cluster.run("web", 2, namespace)
     for replicas in (5, 1, 4, 2, 3, 6):
         cluster.scale("web", replicas, namespace)
-        eventually(lambda n=replicas: _ready(cluster, namespace) == n, "the slices have the pods", 60)
-        took_s = eventually(
-            lambda n=replicas: _shown(cluster, namespace) == (f"{n}/{n}", True), f"{replicas} are shown", 60
-        )
+        eventually(partial(_has_pods, cluster, namespace, replicas), "the slices have the pods", 60)
+        took_s = eventually(partial(_shows, cluster, namespace, replicas), f"{replicas} are shown", 60)
         assert took_s <= _WITHIN_S, f"{replicas} replicas"
 
 
 def test_a_watch_tells_each_step_of_a_rollout_and_the_list_follows(cluster: Cluster, namespace: str) -> None:
     cluster.apply(service("web", namespace))
     cluster.run("web", 4, namespace)
-    eventually(lambda: _shown(cluster, namespace) == ("4/4", True), "all are ready")
+    eventually(partial(_shows, cluster, namespace, 4), "all are ready")
     watch = subprocess.Popen(
         [str(cluster.lab.bin / "kubectl"), "get", "farm", "web--http", "-n", namespace, "-w", "-o", "json"],
         env={"KUBECONFIG": str(cluster.lab.kubeconfig)},
@@ -56,17 +55,17 @@ def test_a_watch_tells_each_step_of_a_rollout_and_the_list_follows(cluster: Clus
     assert steps == ["4/4", "3/4", "2/4", "1/4", "2/4", "3/4", "4/4"]
 
 
-def _ready(cluster: Cluster, namespace: str) -> int:
+def _has_pods(cluster: Cluster, namespace: str, number: int) -> bool:
     slices = cluster.get("endpointslice", namespace=namespace, labelSelector="kubernetes.io/service-name=web")["items"]
     endpoints = [each for item in slices for each in item.get("endpoints") or ()]
     # Those that terminate are of the total, too.
-    return len(endpoints) if all(each["conditions"].get("ready") for each in endpoints) else -1
+    return len(endpoints) == number and all(each["conditions"].get("ready") for each in endpoints)
 
 
-def _shown(cluster: Cluster, namespace: str) -> tuple[str, bool]:
+def _shows(cluster: Cluster, namespace: str, number: int) -> bool:
     status = cluster.farm("web--http", namespace).get("status", {})
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
-    return status.get("backendsReady", ""), conditions.get("EndpointsProgrammed") == "True"
+    return status.get("backendsReady") == f"{number}/{number}" and conditions.get("EndpointsProgrammed") == "True"
 
 
 def _read(watch: "subprocess.Popen[str]", seen: list[tuple[str, int]]) -> None:

@@ -10,6 +10,7 @@ from operator import gt
 from typing import Any, Protocol
 
 import structlog
+from pydantic import ValidationError
 
 from kube_nftlb import __version__, errors, names
 from kube_nftlb.agent.model import Programmed
@@ -17,6 +18,7 @@ from kube_nftlb.agent.status.node_status import node_status
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
 from kube_nftlb.api.reports import INTERVAL_S, report_interval_s, report_spread_s
+from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.rate import Rate
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
@@ -28,8 +30,8 @@ SETTLE_S = 0.05
 PENDING_S = 2.0
 """Time in seconds for which changes must be pending for that alone to be reported."""
 RETRY_S = 1.0
-HEARTBEAT_S = 30.0
-"""Interval in seconds between writes of a status if only a watermark moved: statuses of farms move it as well."""
+HEARTBEAT_S = 60.0
+"""Interval in seconds between reports if nothing changed. Those are whole: the operator may have written meanwhile."""
 _WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 
 
@@ -87,11 +89,11 @@ class NodeReporter:
         """Write until cancelled; failures are logged and retried."""
         self._state = state
         loop = asyncio.get_running_loop()
-        written_at = float("-inf")
+        written_at = loop.time() - report_interval_s(self._nodes)
         again: asyncio.TimerHandle | None = None
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
+                await asyncio.wait_for(self._changed.wait(), max(written_at + HEARTBEAT_S - loop.time(), 0))
             rest_s = written_at + self._between_s(loop.time()) - loop.time()
             await asyncio.sleep(max(rest_s, SETTLE_S + self._chance() * report_spread_s(self._nodes)))
             self._changed.clear()
@@ -105,7 +107,7 @@ class NodeReporter:
                 again = loop.call_later(wait_s, self._changed.set)
                 continue
             try:
-                await self._write(status)
+                await self._write(status, whole=loop.time() - written_at >= HEARTBEAT_S)
                 written_at = loop.time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("cannot write NftlbNode status, retrying", error=str(error))
@@ -123,10 +125,10 @@ class NodeReporter:
         elif self._pending_since is None:
             self._pending_since = now
         before = self._written
-        if status == before:
-            return None
         if before is None or now - written_at >= HEARTBEAT_S:
             return 0
+        if status == before:
+            return None
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
         reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
         if any(map(gt, changed, reached)) and _moved(status, before):
@@ -137,11 +139,12 @@ class NodeReporter:
             return None
         return 0 if self._pending_since is None else self._pending_since + PENDING_S - now
 
-    async def _write(self, status: NodeStatus) -> None:
+    async def _write(self, status: NodeStatus, *, whole: bool) -> None:
         if self._written is None:
             self._written = await self._ensure_object()
         before, after = _dump(self._written), _dump(status)
-        body: JsonObject = {"status": {name: value for name, value in after.items() if before.get(name) != value}}
+        changes = {name: value for name, value in after.items() if whole or before.get(name) != value}
+        body: JsonObject = {"status": {**changes, "reportedAt": timestamps.seconds(datetime.now(tz=UTC))}}
         await self._kube.patch(
             NFTLB_NODES, self._name, body, field_manager=names.FIELD_MANAGER_AGENT, subresource="status"
         )
@@ -153,7 +156,11 @@ class NodeReporter:
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": node["metadata"]["uid"]}
         body: JsonObject = {"metadata": {"name": self._name, "ownerReferences": [owner]}}
         answer = await self._kube.apply(NFTLB_NODES, body, field_manager=names.FIELD_MANAGER_AGENT)
-        return Node.model_validate(answer).status
+        try:
+            return Node.model_validate(answer).status
+        except ValidationError:
+            # Of another version: it is replaced.
+            return NodeStatus()
 
 
 def _dump(status: NodeStatus) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def of_nodes(seen: Overview, now: datetime) -> list[Finding]:
         if ready is None:
             found.append(Finding("node", "", name, "NoStatus", "its agent has not reported yet", "see the agent's log"))
         elif ready["status"] != "True":
-            todo = ADVICE["NftlbUnreachable"]
+            todo = ADVICE["NoNodes" if ready["reason"] == "AgentSilent" else "NftlbUnreachable"]
             found.append(_of_condition("node", "", name, ready, todo))
         elif in_sync is not None and _wrong(in_sync, now):
             todo = "see the farms below" if in_sync["reason"] == "FarmsFailed" else ADVICE["Pending"]

@@ -20,6 +20,7 @@ from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.budgets import Budgets
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gates import Gates
+from kube_nftlb.operator.cache.heartbeats import Heartbeats
 from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import CoreNode, NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
@@ -59,8 +60,9 @@ class Cache:
         endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX,
         limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
         clock: Callable[[], float] = lambda: 0.0,
+        silent_after_s: float = 180.0,
     ) -> None:
-        """``reserved`` has what settings say of the cluster.
+        """``reserved`` has what settings say of the cluster. Agents are silent after ``silent_after_s`` seconds.
 
         ``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds; by default no time
         passes, so that no node settles.
@@ -70,6 +72,8 @@ class Cache:
         self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
         self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
         self.settled_nodes = SettledNodes(clock)
+        """The nodes that statuses count: silent ones count as gone."""
+        self.heartbeats = Heartbeats(clock, silent_after_s)
         self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
         self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
         self.core_nodes: Newest[str, CoreNode] = Newest(lambda node: node.resource_version)
@@ -229,7 +233,8 @@ class Cache:
         before = self.settled_nodes.get(node.name)
         if not self.nodes.put(node.name, node):
             return NOTHING
-        self.settled_nodes.put(node.name, node)
+        self.heartbeats.heard(node.name, node.reported_at)
+        self.settled_nodes.put(node.name, None if node.silent else node)
         return self._moved_node(before, self.settled_nodes.get(node.name))
 
     def settle_nodes(self) -> Dirty:
@@ -273,13 +278,14 @@ class Cache:
         before = self.settled_nodes.get(name)
         if self.nodes.remove(name, version) is None:
             return NOTHING
+        self.heartbeats.forget(name)
         self.settled_nodes.put(name, None)
         return self._moved_node(before, self.settled_nodes.get(name))
 
     def working_nodes(self) -> list[NodeRecord]:
-        """Return the newest state of the nodes that are to keep up: those that are ready, with a Node that is."""
+        """Return the newest state of the nodes that are to keep up: those that report and are ready, as their Nodes."""
         down = {name for name, node in self.core_nodes.items() if not node.ready}
-        return [node for node in self.nodes.values() if node.ready and node.name not in down]
+        return [node for node in self.nodes.values() if node.ready and not node.silent and node.name not in down]
 
     def put_core_node(self, name: str, node: CoreNode, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Dirty:
         """Add or replace a Node."""

@@ -117,6 +117,10 @@ class CacheWriter:
             else:
                 index.discard(key)
 
+    def note_contact(self) -> None:
+        """Note that the API server answers: a node that has not reported is silent, not out of reach."""
+        self.cache.heartbeats.contact()
+
     def settle_nodes(self) -> Dirty:
         """Have those nodes count as gone, or as back, that have been so for a while."""
         return self.cache.settle_nodes()

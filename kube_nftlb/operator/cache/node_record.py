@@ -1,11 +1,15 @@
 """Nodes in the cache: what their agents report, and whether they run. No I/O."""
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.operator.cache.sanitize import sanitized_status
+from kube_nftlb.operator.model.failures import failure
 
 Json = dict[str, Any]
+
+SILENT: Final = "AgentSilent"
+"""The reason of the condition Ready of an NftlbNode whose agent does not report."""
 
 
 class NodeRecord(NamedTuple):
@@ -17,8 +21,12 @@ class NodeRecord(NamedTuple):
     slice_watermark: int
     policy_watermark: int
     ready: bool
+    silent: bool
+    """True if its agent has not reported for so long that the operator says so (``operator/status/silent_agents``)."""
+    reported_at: str
+    """When its agent reported last, as it says; "" for one of an older version."""
     failed: dict[tuple[FarmKey, int], str]
-    """Reason and message of the farms that failed on the node, by key and generation."""
+    """Reason and message of the farms that failed on the node, by key and generation, in the operator's words."""
     failed_namespaces: frozenset[str]
     """Namespaces in which more farms failed than ``failed`` has."""
     warnings: dict[tuple[FarmKey, int], str]
@@ -50,18 +58,18 @@ def parse_node(raw: Json) -> NodeRecord:
         watermark=_number(status.get("watermark")),
         slice_watermark=_number(status.get("sliceWatermark")),
         policy_watermark=_number(status.get("policyWatermark")),
+        silent=any(c.get("reason") == SILENT for c in status.get("conditions") or () if c.get("type") == "Ready"),
+        reported_at=str(status.get("reportedAt") or ""),
         ready=all(c.get("status") != "False" for c in status.get("conditions") or () if c.get("type") == "Ready"),
-        failed=_problems(status.get("failedFarms")),
+        failed=_problems(status.get("failedFarms"), metadata["name"]),
         failed_namespaces=frozenset(status.get("failedNamespaces") or ()),
-        warnings=_problems(status.get("warnings")),
+        warnings=_problems(status.get("warnings"), metadata["name"]),
     )
 
 
-def _problems(entries: list[Json] | None) -> dict[tuple[FarmKey, int], str]:
+def _problems(entries: list[Json] | None, node: str) -> dict[tuple[FarmKey, int], str]:
     return {
-        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): ": ".join(
-            text for text in (entry.get("reason"), entry.get("message")) if text
-        )
+        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): failure(entry.get("reason"), node)
         for entry in entries or ()
     }
 

@@ -12,6 +12,7 @@ from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
 from kube_nftlb.operator.status.farm_status import NO_NODES, accept, waiting_for
+from kube_nftlb.prose import some_of
 from kube_nftlb.reasons import GateReason
 
 _FARMS_MAX = 256
@@ -132,7 +133,8 @@ def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str:
     if why := nodes.failed.get((farm.key, farm.generation)):
         return f"the farm {farm.key.name} failed on {why}"
     if farm.key.namespace in nodes.failed_namespaces:
-        return "more farms of the namespace failed on a node than it reports"
+        nodes_ = [node.name for node in nodes.all if farm.key.namespace in node.failed_namespaces]
+        return f"more farms of the namespace failed than {some_of(nodes_, 1, 'nodes')} reports"
     if lacking := nodes.lacking(awaited):
         return f"farm {farm.key.name}: {lacking}"
     return ""

@@ -154,9 +154,9 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
 
 
 def _warning(farm: FarmRecord, nodes: list[NodeRecord]) -> str:
-    """Return what part of a farm has no effect on the first node that says so; "" if all has."""
-    said = ((node.name, node.warnings.get((farm.key, farm.generation))) for node in nodes)
-    return next((f"{why} (node {name})" for name, why in sorted(said, key=lambda each: each[0]) if why), "")
+    """Return that a part of a farm has no effect on the first node that says so; "" if all has."""
+    said = sorted((node.name, node.warnings.get((farm.key, farm.generation))) for node in nodes)
+    return next((why for _, why in said if why), "")
 
 
 def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:

@@ -139,7 +139,9 @@ def test_a_farm_that_failed_on_a_node_holds_it_back_and_says_why(operator: Opera
     operator.farm(version=90, generation=2, ips=[IP])
     failed = {"namespace": "default", "name": "web--http", "generation": 2, "reason": "Refused", "message": "no"}
     operator.node("n2", farms=100, slices=100, version=2, failed=[failed])
-    assert operator.decide().message == "the farm web--http failed on node n2: Refused: no"
+    assert operator.decide().message == (
+        "the farm web--http failed on node n2: Refused: the kernel refuses its rules; see kubectl describe nftlbnode n2"
+    )
 
 
 def test_a_slice_without_its_address_holds_it_back(operator: Operator) -> None:
@@ -271,3 +273,9 @@ def test_a_pod_with_the_label_alone_is_not_kept() -> None:
     raw = raw_gated_pod()
     raw["spec"] = {}
     assert slim(raw) is None
+
+
+def test_a_node_with_more_failures_than_it_reports_is_named(operator: Operator) -> None:
+    operator.farm(version=90, generation=2, ips=[IP])
+    operator.node("n2", farms=100, slices=100, version=2, failed_namespaces=["default"])
+    assert operator.decide().message == "more farms of the namespace failed than n2 reports"
