@@ -3,7 +3,8 @@
 import os
 import traceback
 import warnings
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -11,6 +12,8 @@ from typer.core import TyperCommand, TyperGroup
 from kube_nftlb import errors
 from kube_nftlb.commands import exits
 from kube_nftlb.commands.words import command_first
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 PLUGIN: Final = "kubectl nftlb"
 OF_USERS: Final = frozenset(
@@ -40,9 +43,11 @@ class Command(TyperCommand):
 class App(typer.Typer):
     """Typer, with these commands."""
 
-    def command(self, *args: Any, cls: type[TyperCommand] = Command, **more: Any) -> Any:
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **more: Any
+    ) -> Callable[[_Function], _Function]:
         """See ``typer.Typer``."""
-        return super().command(*args, cls=cls, **more)
+        return super().command(name, cls=cls, **more)
 
 
 class Commands(TyperGroup):

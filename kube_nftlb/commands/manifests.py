@@ -64,12 +64,12 @@ def complete(raws: Iterable[JsonObject]) -> Manifests:
     A Service without an address gets one reserved for documentation (RFC 5737, RFC 3849), and one without
     EndpointSlices the pods of the workloads that it selects, with such addresses.
     """
-    given = list(raws)
-    added = examples(given)
+    listed = list(raws)
+    added = examples(listed)
     notes = list(added.notes)
     objects: dict[tuple[str, str, str], tuple[Resource, JsonObject]] = {}
     skipped: dict[str, int] = {}
-    for raw in (*given, *added.objects):
+    for raw in (*listed, *added.objects):
         if raw in added.used and raw["kind"] not in RESOURCES:
             continue
         if (resource := RESOURCES.get(raw["kind"])) is None:

@@ -49,9 +49,7 @@ def ruleset(rendered: Rendered) -> Ruleset:
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PROGRAMS}"
     for program, package in (("nftlb", "nftlb"), ("nft", "nftables"), ("setpriv", "util-linux")):
         if shutil.which(program, path=path) is None:
-            raise errors.UnavailableError(
-                f"{program} is needed, and not installed: it is in Debian's package {package}"
-            )
+            raise errors.UnavailableError(f"{program} is not installed: install Debian's package {package}")
     done = subprocess.run(
         [sys.executable, "-m", "kube_nftlb.commands.ruleset"],
         env={**os.environ, "PATH": path},

@@ -1,7 +1,11 @@
 """Where the API server is and how to log in there: from a kubeconfig, or from a pod's service account."""
 
+import contextlib
+import logging
 import os
+import re
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +18,8 @@ from kube_nftlb import errors
 _BROKEN: Final = (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What the library raises for files that are no kubeconfigs."""
 _DEFAULT: Final = "~/.kube/config"
+_LOGGER: Final = "kubernetes.aio.config.kube_config"
+_ERRNO: Final = re.compile(r"^\[Errno \d+\] ")
 _IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 
 
@@ -27,7 +33,10 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
     subject = f"the kubeconfig {where}"
     try:
         if files:
-            await kube_config.load_kube_config(files, context, configuration)
+            with _logged() as failures:
+                await kube_config.load_kube_config(files, context, configuration)
+            if failures:
+                raise errors.UnavailableError(f"{subject} cannot be used: the login failed: {'; '.join(failures)}")
             _check_certificates(configuration)
         elif kubeconfig is None and context is None and os.environ.get(_IN_POD):
             subject = "the pod's service account"
@@ -39,7 +48,7 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
         told = _no_context(files, context) or error
         raise errors.UnavailableError(f"{subject} cannot be used: {told}") from error
     except _BROKEN as error:
-        raise errors.UnavailableError(f"{subject} cannot be used: {type(error).__name__}: {error}") from error
+        raise errors.UnavailableError(f"{subject} cannot be used: {_why(error)}") from error
     return configuration
 
 
@@ -59,6 +68,35 @@ def _files(kubeconfig: Path | None) -> tuple[str, str]:
     where = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or _DEFAULT
     paths = [Path(text).expanduser() for text in where.split(os.pathsep) if text]
     return where, os.pathsep.join(str(path) for path in paths if path.exists())
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[list[str]]:
+    """Yield the errors that the library logs: it goes on without credentials if their program fails."""
+    told: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(_ERRNO.sub("", record.getMessage()))
+
+    logger, collector = logging.getLogger(_LOGGER), Collector(logging.ERROR)
+    propagates = logger.propagate
+    logger.addHandler(collector)
+    logger.propagate = False
+    try:
+        yield told
+    finally:
+        logger.removeHandler(collector)
+        logger.propagate = propagates
+
+
+def _why(error: Exception) -> str:
+    """Return an error of reading a kubeconfig in words for people."""
+    if isinstance(error, ssl.SSLError):
+        return f"its certificates cannot be read ({error.reason or error})"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {os.strerror(error.errno).lower() if error.errno else error}"
+    return str(error) if isinstance(error, yaml.YAMLError | ValueError) else "it is no kubeconfig"
 
 
 def _no_context(files: str, context: str | None) -> str:

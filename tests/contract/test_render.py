@@ -52,7 +52,7 @@ async def test_the_rules_are_nftlb_s_and_the_agent_s_and_the_caller_s_own_stay()
 @pytest.mark.usefixtures("private_network")
 def test_without_the_permission_there_is_one_sentence() -> None:
     done = render_nft("setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "needs a network namespace of its own" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -165,7 +165,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/no/such/login", "interactiveMode": "Never"}
 BROKEN: list[tuple[str, str]] = [
+    (
+        yaml.safe_dump(
+            {**yaml.safe_load(kubeconfig("https://h")), "users": [{"name": "me", "user": {"exec": PLUGIN}}]}
+        ),
+        "the login failed: No such file or directory: '/no/such/login'",
+    ),
     ("", "cannot be used"),
     ("{", "cannot be used"),
     ("\x00\xff", "cannot be used"),
