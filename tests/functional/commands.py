@@ -1,5 +1,6 @@
 """The commands of kube-nftlb, called in this process: to start Python for each takes a second of CPU time."""
 
+import json
 import subprocess
 from typing import Any
 
@@ -30,3 +31,16 @@ def run(
         return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr + error)
 
     return cluster.lab.inside(where, call) if where else call()
+
+
+class Kubectl:
+    """``kubectl nftlb`` in a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return run(self._cluster, *arguments, **environment)
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "-o", "json").stdout)
