@@ -1,20 +1,30 @@
-# The chores of this project, each one command. CI runs `make test`.
+# The chores of this project, each one command. CI runs `make test`, then `make test-rest` and `make e2e`.
 PYTHON := .venv/bin/python
 BIN := .venv/bin
+PIN := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock clean
+.PHONY: help demo test test-rest test-all unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/ready ## Install what is missing, start a cluster, load-balance a Service, and show it
-	@$(PYTHON) -m kube_nftlb lab demo
+demo: ## Install what is missing, start a cluster, load-balance a Service, and show it
+	@.ci/demo
 
-test: lint ## Everything but e2e: lint, types, import rules, and the tests, in parts on a real cluster (root)
+test: lint ## Lint, types, and all that is promised, proven on real clusters with both engines (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test
+
+test-rest: .venv/ready ## What `make test` leaves out: depth, the image, all pages and examples (root)
+	@$(PYTHON) -m kube_nftlb lab binaries
+	@$(PYTHON) .ci/test --rest
+
+test-all: lint ## Everything: `make test`, what it leaves out, and the installation on real nodes (root; before a release)
+	@$(PYTHON) -m kube_nftlb lab binaries
+	@$(PYTHON) .ci/test --all
+	@$(MAKE) e2e
 
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
 	$(BIN)/pytest --numprocesses auto tests/unit
@@ -39,7 +49,7 @@ conformance-upstream: .venv/ready ## Run Kubernetes' own tests of Services, with
 image: ## Build the image kube-nftlb with docker, podman or buildah, whichever works here
 	@.ci/image
 
-release: .venv/ready ## Build image, SBOM, chart, manifest and checksums into dist/release; publishes nothing
+release: .venv/ready ## Build image, SBOM, chart, manifest, kubectl plugin and checksums into dist/release; publishes nothing
 	@$(PYTHON) .ci/release
 
 format: .venv/ready ## Put the code in its usual form
@@ -75,13 +85,23 @@ bench-full: .venv/ready ## The same with everything, which takes hours
 	$(BIN)/python -m benchmarks --full
 
 lock: .venv/ready ## Pin the newest versions of all packages
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group dev --group bench --python-version 3.11 --upgrade pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --constraint requirements.lock pyproject.toml -o requirements-image.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --upgrade .ci/sbom.in -o .ci/sbom.lock
+	$(PIN) --group dev --group bench --upgrade pyproject.toml -o requirements.lock
+	$(PIN) --constraint requirements.lock pyproject.toml -o requirements-image.lock
+	$(PIN) --constraint requirements.lock --upgrade .ci/venv.in -o .ci/venv.lock
+	$(PIN) --upgrade .ci/sbom.in -o .ci/sbom.lock
+	$(PIN) --upgrade lab/go/toolchain.in -o lab/go/toolchain.lock
+
+checksums: .venv/demo ## Pin the programs that Kubernetes publishes, for labs that then need not build them
+	$(PYTHON) -m lab.published
 
 clean: ## Remove what was made here (not the cache of programs in ~/.cache/kube-nftlb)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 
-.venv/ready: requirements.lock pyproject.toml
-	@.ci/python-venv
+# What a lab needs; and with it what tests and benchmarks need.
+.venv/demo: requirements-image.lock .ci/venv.lock pyproject.toml
+	@.ci/python-venv $<
 	@touch $@
+
+.venv/ready: requirements.lock requirements-image.lock .ci/venv.lock pyproject.toml
+	@.ci/python-venv $<
+	@touch .venv/demo $@

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import machine
+from benchmarks import expected, machine
+from benchmarks.publish import PUBLISHED
 from benchmarks.records import Records
 from benchmarks.scope import Scope
 
-SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost")
+SCENARIOS = ("latency", "endpoints", "datapath", "schedulers", "limit", "scale", "intake", "cost", "status")
 # Scenarios keep the names that they have in published records.
 _MODULES = {"intake": "operator_start"}
 _RESULTS = Path(__file__).parent / "results"
@@ -46,8 +47,11 @@ def main() -> int:
                 traceback.print_exc()
                 records.skip(name, "all", f"failed: {error!r}")
                 failed.append(name)
-            described["seconds"][name] = round(time.monotonic() - began)
-            print(f"== {name}: {described['seconds'][name]} s", flush=True)
+            else:
+                described["seconds"][name] = round(time.monotonic() - began)
+                for subject, metrics in expected.lacking(name, records.added).items():
+                    print(f"{name} of {subject}: no {', '.join(metrics)}", file=sys.stderr)
+            print(f"== {name}: {time.monotonic() - began:.0f} s", flush=True)
     # Written again: now the versions of downloaded programs and the duration are known.
     machine.write(folder, described)
     print(f"\nThe records are in {folder}. Make a report: python -m benchmarks.report {folder}")
@@ -58,6 +62,8 @@ def main() -> int:
 
 def _blocker(folder: Path, scenarios: Sequence[str], scope: Scope) -> str | None:
     """Return why this cannot be measured or stored, or None."""
+    if folder.resolve() == PUBLISHED:
+        return "published records are not written by a measurement: python -m benchmarks.publish adds them"
     for name in scenarios:
         sizes = getattr(_module(name), "sizes", None)
         if scope.services and sizes is None:

@@ -1,4 +1,4 @@
-"""The five charts of the report, as PNG files."""
+"""The charts of the report, as PNG files."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks import colours, packets, series, stats
+from benchmarks.expected import RATE
 from benchmarks.headline import SUBJECTS
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter
 from benchmarks.series import Groups
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
-from benchmarks.targets import RATE
 
 mpl.use("Agg")
 
@@ -25,20 +25,27 @@ _PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
 _WIDTH = 0.26
 
 CAPTIONS = {
-    "changes": "How soon a change has effect: median, and the whole range, in ms",
-    "scale": "8,000 Services on one Deployment that is scaled, and one more Service in the meantime and afterwards",
-    "datapath": "CPU time of packets, and requests per second, as a share of kube-proxy's, with 95 % confidence",
-    "memory": "Memory of the programs on a node, and of the operator, at most",
-    "rules": "Rules on a node",
+    "one-more": "How long until one more Service answers, beside Services that are there already (every sample; lower "
+    "is better; kube-proxy lists its whole table at each sync, kubernetes/kubernetes#139513)",
+    "changes": "How soon a change has effect, every sample, in ms (lower is better; by default kube-proxy syncs at "
+    "most once a second, minSyncPeriod: 1s)",
+    "datapath": "CPU time of packets and requests per second: median of the ratios to kube-proxy in the same rounds, "
+    "with its 95 % interval",
+    "memory": "Memory at most, of all programs on a node, and of operator and API server",
 }
 """The titles of the charts, by name."""
 
 _CHANGES: Sequence[tuple[str, str, str, Mapping[str, Parameter]]] = (
     ("Service created", "latency", "created until answered", {"size": 100, "endpoints": "found by selector"}),
-    ("Service deleted", "latency", "deleted until refused", {"size": 100, "endpoints": "found by selector"}),
+    ("Service created\nafter its slice", "latency", "created until answered", {"size": 10, "endpoints": "made before"}),
     ("endpoint ready,\nof 10", "endpoints", "ready until reached", {"size": 10}),
     ("endpoint ready,\nof 1,000", "endpoints", "ready until reached", {"size": 1000}),
 )
+_BESIDE = ((1000, 10), (2000, 20), (8000, 30), (20_000, 10))
+"""Services and endpoints of each, beside which one more is created."""
+_NODE_BARS = ((NFTLB, ("agent", "nftlb")), (NFTABLES, ("agent",)), (KUBE_PROXY, ("kube-proxy",)))
+_CONTROL_PLANE = ("apiserver", "operator")
+_HATCHES = {"nftlb": "//", "operator": "//"}
 
 
 def draw(groups: Groups, folder: Path) -> dict[str, str]:
@@ -46,11 +53,10 @@ def draw(groups: Groups, folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
     charts: Mapping[str, Callable[[Groups], Figure | None]] = {
+        "one-more": _one_more,
         "changes": _changes,
-        "scale": _scale,
         "datapath": _datapath,
         "memory": _memory,
-        "rules": _rules,
     }
     for name, chart in charts.items():
         if (figure := chart(groups)) is not None:
@@ -72,59 +78,71 @@ def _find(groups: Groups, scenario: str, metric: str, where: Mapping[str, Parame
     )
 
 
+def _one_more(groups: Groups) -> Figure | None:
+    figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    drawn = False
+    for subject in SUBJECTS:
+        shown = [
+            (services, [value / 1000 for value in values[subject]])
+            for services, endpoints in _BESIDE
+            if subject
+            in (values := _find(groups, "scale", series.SINGLE_CHANGE, {"services": services, "endpoints": endpoints}))
+        ]
+        if not shown:
+            continue
+        drawn = True
+        colour = colours.of(subject)
+        for services, samples in shown:
+            axis.scatter([services] * len(samples), samples, color=colour, s=22, alpha=0.8)
+        medians = [statistics.median(samples) for _, samples in shown]
+        axis.plot([services for services, _ in shown], medians, color=colour, linewidth=1, alpha=0.6)
+        services, last = shown[-1][0], medians[-1]
+        label = f"{colours.NAMES[subject]}: {_seconds(last)}"
+        offset, align = ((-6, 9), "right") if services == _BESIDE[-1][0] else ((8, -3), "left")
+        axis.annotate(label, (services, last), offset, textcoords="offset points", ha=align, color=colour, fontsize=9)
+    axis.set_xscale("log")
+    axis.set_xticks([services for services, _ in _BESIDE], [f"{s:,}\n× {endpoints}" for s, endpoints in _BESIDE])
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    _log_scale(axis)
+    axis.margins(y=0.12)
+    axis.set_xlabel("Services × endpoints that are there already")
+    axis.set_ylabel("s until one more answers")
+    axis.grid(axis="y", alpha=0.3)
+    return _drawn(figure, None, drawn)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value >= 10 else f"{value * 1000:.0f} ms"
+
+
 def _changes(groups: Groups) -> Figure | None:
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
     drawn = False
     for axis, load in zip(axes.flat, ("idle", "steady"), strict=True):
-        bars = [
+        rows = [
             (text, _find(groups, scenario, metric, {**where, "load": load}))
             for text, scenario, metric, where in _CHANGES
         ]
-        drawn = _bars(axis, bars) or drawn
+        drawn = _dots(axis, rows) or drawn
         axis.set_title("nothing else changes" if load == "idle" else "ten endpoints of others change each second")
         _log_scale(axis)
     axes.flat[0].set_ylabel("ms")
     return _drawn(figure, axes.flat[0], drawn)
 
 
-def _scale(groups: Groups) -> Figure | None:
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    drawn = False
-    sizes = [
-        point
-        for scenario, metric, point in groups
-        if (scenario, metric) == ("scale", series.ALL_THERE) and ("services", 8000) in point
-    ]
-    for axis, metric, title, factor in zip(
-        axes.flat,
-        (series.ALL_THERE, series.MEANWHILE, series.SINGLE_CHANGE),
-        ("all in the kernel", "one more Service meanwhile", "one more Service afterwards"),
-        (1, 1000, 1000),
-        strict=True,
-    ):
-        bars = []
-        for point in sizes:
-            values = _find(groups, "scale", metric, dict(point))
-            endpoints = dict(point)["endpoints"]
-            bars.append((f"{endpoints}", {name: [each / factor for each in some] for name, some in values.items()}))
-        drawn = _bars(axis, bars, SUBJECTS[1:]) or drawn
-        axis.set_title(title, fontsize=10)
-        axis.set_ylabel("s")
-        axis.set_xlabel("endpoints of each Service")
-        if metric != series.ALL_THERE:
-            _log_scale(axis)
-    return _drawn(figure, axes.flat[0], drawn)
-
-
 def _datapath(groups: Groups) -> Figure | None:
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), sharey=True, layout="constrained")
     new = {"users": 500, "connections": "new for each request"}
     drawn = False
     for axis, metric, where, title in zip(
         axes.flat,
         (packets.FIRST, packets.LATER, RATE),
         ({}, {}, new),
-        ("first packet of a connection, CPU time", "later packets, CPU time", "requests per second, 500 users"),
+        (
+            "first packet, CPU time (lower is better)",
+            "later packets, CPU time (lower is better)",
+            "requests per second (higher is better)",
+        ),
         strict=True,
     ):
         points = [
@@ -154,6 +172,7 @@ def _datapath(groups: Groups) -> Figure | None:
                 yerr=spread,
                 color=colours.of(subject),
                 label=colours.NAMES.get(subject, subject),
+                linestyle="none",
                 marker="o",
                 capsize=3,
             )
@@ -161,76 +180,64 @@ def _datapath(groups: Groups) -> Figure | None:
         axis.set_xticks(range(len(points)), [f"{others:,}" for others, _ in points])
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("other Services")
+        axis.set_xlim(-0.5, max(len(points), 1) - 0.5)
         axis.grid(axis="y", alpha=0.3)
     axes.flat[0].set_ylabel("share of kube-proxy's")
     return _drawn(figure, axes.flat[0], drawn)
 
 
 def _memory(groups: Groups) -> Figure | None:
-    figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
-    programs = ((NFTLB, "agent"), (NFTLB, "nftlb"), (NFTABLES, "agent"), (NFTABLES, "operator"), (KUBE_PROXY,) * 2)
-    hatches = {"nftlb": "//", "operator": ".."}
-    found: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
-    for (scenario, metric, point), values in groups.items():
-        where = dict(point)
-        if (scenario, metric) != ("scale", PEAK):
-            continue
-        for subject, process in programs:
-            if subject in values and where["process"] == process.removesuffix("-nftables"):
-                size = (int(where["services"]), int(where["endpoints"]))
-                found.setdefault(size, {})[subject, process] = max(values[subject])
-    found = dict(sorted(found.items()))
-    width = 0.16
-    there = [program for program in programs if any(program in each for each in found.values())]
-    for number, (subject, process) in enumerate(there):
-        shown = [(index, each) for index, each in enumerate(found.values()) if (subject, process) in each]
-        label = "kube-proxy" if subject == KUBE_PROXY else f"{colours.NAMES[subject]}: {process}"
-        left = [index + (number - (len(there) - 1) / 2) * width for index, _ in shown]
-        heights = [each[subject, process] for _, each in shown]
-        colour, hatch = colours.of(subject), hatches.get(process)
-        axis.bar(left, heights, width, color=colour, hatch=hatch, alpha=0.8, label=label)
-    axis.set_xticks(range(len(found)), [f"{services:,}\n× {endpoints}" for services, endpoints in found], fontsize=8)
-    axis.set_xlabel("Services × endpoints")
-    axis.set_ylabel("MB")
-    axis.grid(axis="y", alpha=0.3)
-    return _drawn(figure, axis, bool(found), columns=3)
-
-
-def _rules(groups: Groups) -> Figure | None:
-    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
     drawn = False
-    for subject in SUBJECTS:
-        counts = series.rule_counts(groups, subject)
-        if counts:
-            drawn = True
-            axis.plot(*zip(*counts, strict=True), marker="o", color=colours.of(subject), label=colours.NAMES[subject])
-    axis.set_xscale("symlog", linthresh=1)
-    axis.xaxis.set_major_formatter(_PLAIN)
-    _log_scale(axis)
-    axis.set_xlabel("Services of 10 endpoints, beside 50 others")
-    axis.set_ylabel("rules")
-    axis.grid(alpha=0.3)
-    return _drawn(figure, axis, drawn)
+    for axis, title in zip(axes.flat, ("on each node", "API server (plain) and operator (hatched), once"), strict=True):
+        labelled: set[str] = set()
+        for index, (services, endpoints) in enumerate(_BESIDE):
+            for number, (subject, on_node) in enumerate(_NODE_BARS):
+                processes = on_node if axis is axes.flat[0] else _CONTROL_PLANE
+                where = {"services": services, "endpoints": endpoints}
+                found = {name: _find(groups, "scale", PEAK, {**where, "process": name}) for name in processes}
+                heights = {name: max(values[subject]) for name, values in found.items() if subject in values}
+                place, foot = index + (number - 1) * _WIDTH, 0.0
+                if not heights:
+                    axis.text(
+                        place, 0, " not measured", rotation=90, ha="center", va="bottom", fontsize=7, color="gray"
+                    )
+                for name, height in heights.items():
+                    label = _memory_label(subject, name) if axis is axes.flat[0] else ""
+                    axis.bar(
+                        place, height, _WIDTH * 0.9, bottom=foot, color=colours.of(subject), hatch=_HATCHES.get(name),
+                        edgecolor="white", linewidth=0.5, label=label if label not in labelled else "",
+                    )  # fmt: skip
+                    labelled.add(label)
+                    foot, drawn = foot + height, True
+        axis.set_xticks(range(len(_BESIDE)), [f"{s:,}\n× {endpoints}" for s, endpoints in _BESIDE])
+        axis.set_xlabel("Services × endpoints")
+        axis.set_ylabel("MB")
+        axis.set_title(title, fontsize=10)
+        axis.grid(axis="y", alpha=0.3)
+    return _drawn(figure, axes.flat[0], drawn)
 
 
-def _bars(
-    axis: Axes, bars: Iterable[tuple[str, Mapping[str, Sequence[float]]]], subjects: Sequence[str] = SUBJECTS
-) -> bool:
-    """Draw medians side by side, with lines from the lowest to the highest value. Return True if there are any."""
-    groups = list(bars)
-    for number, subject in enumerate(subjects):
-        shown = [(index, values[subject]) for index, (_, values) in enumerate(groups) if subject in values]
-        medians = [statistics.median(values) for _, values in shown]
-        spread = [
-            [median - min(values) for median, (_, values) in zip(medians, shown, strict=True)],
-            [max(values) - median for median, (_, values) in zip(medians, shown, strict=True)],
-        ]
-        places = [index + (number - (len(subjects) - 1) / 2) * _WIDTH for index, _ in shown]
-        name = colours.NAMES[subject]
-        axis.bar(places, medians, _WIDTH, yerr=spread, color=colours.of(subject), alpha=0.8, capsize=2, label=name)
-    axis.set_xticks(range(len(groups)), [text for text, _ in groups], fontsize=8)
+def _memory_label(subject: str, process: str) -> str:
+    return "kube-proxy" if subject == KUBE_PROXY else f"{colours.NAMES[subject]}: {process}"
+
+
+def _dots(axis: Axes, rows: Iterable[tuple[str, Mapping[str, Sequence[float]]]]) -> bool:
+    """Draw all samples side by side, with a line at their median. Return True if there are any."""
+    points = list(rows)
+    for number, subject in enumerate(SUBJECTS):
+        colour, label = colours.of(subject), colours.NAMES[subject]
+        for index, (_, values) in enumerate(points):
+            if subject not in values:
+                continue
+            place, samples = index + (number - 1) * _WIDTH, [value for value in values[subject] if value > 0]
+            axis.scatter([place] * len(samples), samples, color=colour, s=14, alpha=0.6, linewidths=0, label=label)
+            median = statistics.median(values[subject])
+            axis.hlines(median, place - _WIDTH / 3, place + _WIDTH / 3, color=colour, linewidth=2)
+            label = ""
+    axis.set_xticks(range(len(points)), [text for text, _ in points], fontsize=9)
     axis.grid(axis="y", alpha=0.3)
-    return any(values for _, values in groups)
+    return any(values for _, values in points)
 
 
 def _log_scale(axis: Axes) -> None:
@@ -239,11 +246,12 @@ def _log_scale(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _drawn(figure: Figure, axis: Axes, drawn: bool, columns: int = 5) -> Figure | None:
-    """Return a figure with the legend of one of its axes above all, in so many columns; None if it is empty."""
+def _drawn(figure: Figure, axis: Axes | None, drawn: bool, columns: int = 5) -> Figure | None:
+    """Return a figure, with the legend of one of its axes above all, in so many columns; None if it is empty."""
     if not drawn:
         plt.close(figure)
         return None
-    labels = axis.get_legend_handles_labels()
-    figure.legend(*labels, loc="outside upper center", ncols=columns, fontsize=8, frameon=False)
+    if axis is not None:
+        labels = axis.get_legend_handles_labels()
+        figure.legend(*labels, loc="outside upper center", ncols=columns, fontsize=8, frameon=False)
     return figure

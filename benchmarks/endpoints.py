@@ -86,8 +86,8 @@ async def _run(records: Records, extent: _Extent) -> None:
                 for size in extent.sizes:
                     for place in rotated(places, repetition):
                         await _cycle(records, place, size, load, repetition)
+        await _cost_of_changes(records, places, extent.steady_s)
         for place in places:
-            await _cost_of_changes(records, place, extent.steady_s)
             await _roll(records, place, extent.rolled)
 
 
@@ -155,10 +155,18 @@ async def _cycle(records: Records, place: _Place, size: int, load: str, repetiti
                 records.add(SCENARIO, place.name, metric, "ms", (seen - changed) / 1e6, **keys)
 
 
-async def _cost_of_changes(records: Records, place: _Place, seconds: int) -> None:
-    """Measure processor time and bytes per change of an endpoint, of which there are ten a second."""
+async def _cost_of_changes(records: Records, places: list[_Place], seconds: int) -> None:
+    """Measure processor time and bytes per change of an endpoint, of which there are ten a second.
+
+    All clusters are quiet at the same time, and each changes while the others are quiet.
+    """
     await asyncio.sleep(_STATUSES_REST_AFTER_S)
-    quiet = await _spent(place, seconds)
+    spent = await asyncio.gather(*(_spent(place, seconds) for place in places))
+    for place, quiet in zip(places, spent, strict=True):
+        await _cost_in(records, place, quiet, seconds)
+
+
+async def _cost_in(records: Records, place: _Place, quiet: dict[str, float], seconds: int) -> None:
     async with cluster.steady_change(place.kube, cluster.others(_OTHER_SERVICES, _OTHERS_ENDPOINTS)):
         # The first statuses of each farm follow at once, later ones once in three minutes, which is what is measured.
         await asyncio.sleep(_STATUSES_REST_AFTER_S)

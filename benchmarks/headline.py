@@ -1,17 +1,26 @@
 """The table of the first screen: what users notice, beside kube-proxy. Computation only."""
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import packets, series
+from benchmarks import packets, series, stats
+from benchmarks.expected import RATE
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter
 from benchmarks.series import Groups
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
-from benchmarks.targets import RATE
 
 SUBJECTS = (NFTLB, NFTABLES, KUBE_PROXY)
+PAIRED = frozenset({"latency", "endpoints", "datapath", "schedulers"})
+"""The scenarios in which the subjects take turns, so that those of a round were measured at about the same time."""
+
+
+_ON_NODE: Mapping[str, tuple[str, ...]] = {
+    NFTLB: ("agent", "nftlb"),
+    NFTABLES: ("agent",),
+    KUBE_PROXY: ("kube-proxy",),
+}
+"""The programs of a subject on a node."""
 
 
 class Headline(NamedTuple):
@@ -24,11 +33,15 @@ class Headline(NamedTuple):
     unit: str
     suffix: str = ""
     """Follows our names in the records: a mode that does what kube-proxy does."""
+    process: str = ""
+    """Whose figure: ``node``, all of our programs on a node beside kube-proxy, or ``apiserver``."""
 
 
 _STEADY: Mapping[str, Parameter] = {"load": "steady", "endpoints": "found by selector", "size": 100}
 _IDLE: Mapping[str, Parameter] = {**_STEADY, "load": "idle"}
 _LARGE: Mapping[str, Parameter] = {"services": 8000, "endpoints": 30}
+_SOME: Mapping[str, Parameter] = {"services": 1000, "endpoints": 10}
+_CREATED: Mapping[str, Parameter] = {"services": 8000, "endpoints": 1}
 _NEW: Mapping[str, Parameter] = {"others": 1000, "users": 500, "connections": "new for each request"}
 
 HEADLINES = (
@@ -43,7 +56,17 @@ HEADLINES = (
              {"size": 1000, "load": "idle"}, "ms"),
     Headline("8,000 Services are scaled to 30 endpoints: all in the kernel", "scale", series.ALL_THERE, _LARGE, "s"),
     Headline("beside them, one more Service is created", "scale", series.SINGLE_CHANGE, _LARGE, "ms"),
-    Headline("memory of the node's program with them", "scale", PEAK, _LARGE, "MB"),
+    Headline("beside 1,000 Services of 10 endpoints, one more is created", "scale", series.SINGLE_CHANGE, _SOME, "ms"),
+    Headline("memory on a node, 1,000 Services of 10 endpoints: agent and nftlb, or kube-proxy", "scale", PEAK, _SOME,
+             "MB", process="node"),
+    Headline("the same, 8,000 Services of 30 endpoints", "scale", PEAK, _LARGE, "MB", process="node"),
+    Headline("memory of the API server then", "scale", PEAK, _LARGE, "MB", process="apiserver"),
+    Headline("CPU time of the API server while 8,000 Services are created", "scale", "processor time", _CREATED, "s",
+             process="apiserver"),
+    Headline("CPU time of the API server for a changed endpoint", "endpoints", "processor time of apiserver per change",
+             {}, "ms"),
+    Headline("bytes to etcd for a changed endpoint", "endpoints", "bytes to etcd per change", {}, "B"),
+    Headline("bytes to a node for a changed endpoint", "endpoints", "bytes to the node per change", {}, "B"),
     Headline("CPU time of a connection's first packet, 1,000 other Services", "datapath", packets.FIRST,
              {"others": 1000}, "ns", " dnat"),
     Headline("CPU time of its later packets", "datapath", packets.LATER, {"others": 1000}, "ns", " dnat"),
@@ -54,21 +77,30 @@ HEADLINES = (
 
 
 def rows(groups: Groups) -> Iterator[tuple[Headline, dict[str, Sequence[float]]]]:
-    """Yield each row that has figures, with the values of each subject."""
+    """Yield each row, with the values of each subject that has some."""
     for headline in HEADLINES:
         found: dict[str, Sequence[float]] = {}
         for subject in SUBJECTS:
             if values := _values(groups, headline, subject):
                 found[subject] = values
-        if found:
-            yield headline, found
+        yield headline, found
 
 
 def _values(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
     name = subject if subject == KUBE_PROXY else subject + headline.suffix
-    where = dict(headline.where)
-    if headline.metric == PEAK:
-        where["process"] = "kube-proxy" if subject == KUBE_PROXY else "agent"
+    if headline.process == "node":
+        parts = [_of_process(groups, headline, subject, process) for process in _ON_NODE[subject]]
+        return [sum(map(max, parts))] if all(parts) else ()
+    if headline.process:
+        return _of_process(groups, headline, subject, headline.process)
+    return _at(groups, headline, name, headline.where)
+
+
+def _of_process(groups: Groups, headline: Headline, subject: str, process: str) -> Sequence[float]:
+    return _at(groups, headline, subject, {**headline.where, "process": process})
+
+
+def _at(groups: Groups, headline: Headline, name: str, where: Mapping[str, Parameter]) -> Sequence[float]:
     for (scenario, metric, point), values in groups.items():
         same = (scenario, metric) == (headline.scenario, headline.metric) and where.items() <= dict(point).items()
         if same and name in values:
@@ -76,9 +108,7 @@ def _values(groups: Groups, headline: Headline, subject: str) -> Sequence[float]
     return ()
 
 
-def ratio(values: Mapping[str, Sequence[float]], subject: str) -> float | None:
-    """Return the median of a subject as a share of kube-proxy's, or None if one is missing or not positive."""
-    if subject not in values or KUBE_PROXY not in values:
-        return None
-    theirs = statistics.median(values[KUBE_PROXY])
-    return statistics.median(values[subject]) / theirs if theirs > 0 else None
+def ratio(headline: Headline, values: Mapping[str, Sequence[float]], subject: str) -> stats.Interval | None:
+    """Return the figure of a subject as a share of kube-proxy's, or None if there is none."""
+    paired = headline.scenario in PAIRED
+    return stats.share(values.get(subject, ()), values.get(KUBE_PROXY, ()), paired=paired)

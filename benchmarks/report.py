@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, colours, headline, machine, records, series, targets, texts
+from benchmarks import charts, colours, expected, headline, machine, records, series, stats, targets, texts
 from benchmarks.records import Record
 from benchmarks.scope import Scope
 from benchmarks.series import Groups, Units
@@ -42,20 +42,25 @@ def _headlines(groups: Groups) -> Iterator[str]:
     subjects = [
         subject for subject in headline.SUBJECTS if any(subject in values for _, values in headline.rows(groups))
     ]
-    yield f"| | {' | '.join(colours.NAMES[subject] for subject in subjects)} | measured by |"
-    yield "|---|" + "---|" * len(subjects) + "---|"
+    yield f"| | {' | '.join(colours.NAMES[subject] for subject in subjects)} | n | measured by |"
+    yield "|---|" + "---|" * len(subjects) + "---|---|"
     for row, values in headline.rows(groups):
         cells = []
         for subject in subjects:
-            share = headline.ratio(values, subject) if subject != headline.SUBJECTS[-1] else None
-            cell = f"{_cell(values[subject])} {row.unit}".rstrip() if subject in values else "-"
-            cells.append(cell + (f" **{_times(share)}**" if share is not None else ""))
-        yield f"| {row.text} | {' | '.join(cells)} | `{row.scenario}` |"
+            share = headline.ratio(row, values, subject) if subject != headline.SUBJECTS[-1] else None
+            cell = f"{_cell(values[subject])} {row.unit}".rstrip() if subject in values else targets.NOT_MEASURED
+            cells.append(cell + (f", **{_times(share.value)}**{_between(share)}" if share is not None else ""))
+        numbers = list(dict.fromkeys(str(len(values[subject])) for subject in subjects if subject in values))
+        yield f"| {row.text} | {' | '.join(cells)} | {' / '.join(numbers)} | `{row.scenario}` |"
 
 
 def _times(share: float) -> str:
     """Return a share of kube-proxy's as people say it."""
-    return f"{share:.2f} ×" if share >= 0.1 else f"1/{1 / share:.0f}"
+    return f"{share:.2f} ×" if not 0 < share < 0.1 else f"1/{1 / share:.0f}"
+
+
+def _between(share: stats.Interval) -> str:
+    return f" ({_times(share.low)} to {_times(share.high)})" if share.low < share.high else ""
 
 
 def _chapter(
@@ -87,7 +92,9 @@ def _runs(scenario: str, runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
             command = machine.command([scenario], scope)
             when = f"{run['began'][:10]}, commit {run['commit']}"
-            yield f"- `{command}`, {when}; {hardware}; {versions}, Python {run['python']}"
+            ended = "" if scenario in run.get("seconds", ()) else "; whether it ended is not recorded"
+            load = f"load average at the start {run['load_average'][0]}"
+            yield f"- `{command}`, {when}{ended}; {load}; {hardware}; {versions}, Python {run['python']}"
 
 
 def _targets(measured: Iterable[Record]) -> Iterator[str]:
@@ -117,9 +124,11 @@ def _tables(groups: Groups, scenario: str, units: Units) -> Iterator[str]:
         yield ""
 
 
-def _missing(measured: Iterable[Record], scenario: str) -> list[str]:
+def _missing(measured: Sequence[Record], scenario: str) -> list[str]:
     found = [record for record in measured if record.missing and record.scenario == scenario]
-    return list(dict.fromkeys(f"{record.subject}: {record.missing}" for record in found))
+    reasons = dict.fromkeys(f"{record.subject}: {record.missing}" for record in found)
+    lost = expected.lacking(scenario, measured)
+    return [*reasons, *(f"{subject}: {', '.join(metrics)}" for subject, metrics in lost.items())]
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -71,6 +71,9 @@ def run(records: Records, scope: Scope) -> None:
     broken: Exception | None = None
     wanted = scope.select(sizes(scope.full))
     for size in (size for size in (_FULL if scope.full else _SHORT) if size.services in wanted):
+        for subject in (subject for subject in _ALL if subject not in size.subjects):
+            reason = f"not tried with {size.services} Services, which take hours"
+            records.skip(SCENARIO, subject.name, reason, services=size.services)
         for subject in size.subjects:
             try:
                 asyncio.run(_measure(records, subject, size))

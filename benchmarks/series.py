@@ -3,10 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from benchmarks.records import Parameter, Record
-
-REPEATS = frozenset({"repetition", "round"})
-"""The parameters that distinguish repetitions."""
+from benchmarks.records import REPEATS, Parameter, Record
 
 ALL_THERE = "all in the kernel"
 AFTER_WRITES = "all in the kernel after the last write"

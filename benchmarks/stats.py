@@ -44,6 +44,20 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
     return _bootstrap([our / their for our, their in _rounds(ours, theirs)])
 
 
+def share(ours: Sequence[float], theirs: Sequence[float], *, paired: bool) -> Interval | None:
+    """Return our values as a share of theirs; None if there are none, or theirs are not positive.
+
+    ``paired`` values, of the same rounds, give ``ratio``. Others give the ratio of the medians, and no interval: its
+    ends are the value itself.
+    """
+    if not ours or not theirs or min(theirs) <= 0:
+        return None
+    if paired and len(ours) == len(theirs) > 1:
+        return ratio(ours, theirs)
+    value = statistics.median(ours) / statistics.median(theirs)
+    return Interval(value, value, value, decides=False)
+
+
 def difference(ours: Sequence[float], theirs: Sequence[float], share: float) -> Interval:
     """Return the median of our values minus a share of theirs, measured as for ``ratio``; also for negative values."""
     return _bootstrap([our - share * their for our, their in _rounds(ours, theirs)])

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import cost, packets, series, stats
+from benchmarks.expected import RATE
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
 from benchmarks.series import Groups, Point, grouped, text_of
 from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
 
 REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
-RATE = "requests per second"
 _ENGINES = (NFTLB, NFTABLES)
 _MODES = ("snat", "dnat")
 
@@ -82,7 +82,7 @@ _LIMITED = (
              (("scale", PEAK),), _LARGE, 1, "", relative=True),
     _Limited("The operator with 8,000 × 30: less than 200 MB", (NFTABLES,),
              (("scale", PEAK),), {**_LARGE, "process": "operator"}, 200, " MB"),
-    _Limited("The agent with 1,000 Services: less than 250 MB", _ENGINES,
+    _Limited("The agent without nftlb, 1,000 Services: less than 250 MB", _ENGINES,
              (("cost", PEAK), ("scale", PEAK)), {"services": 1000, "process": "agent"}, 250, " MB"),
     _Limited("An idle agent with 1,000 Services: less than 1 % of a core", _ENGINES,
              (("cost", "processor time"),), {"services": 1000, "load": "idle", "process": "agent"}, 1, " %"),
@@ -92,14 +92,13 @@ _LIMITED = (
 
 
 def verdicts(records: Iterable[Record]) -> list[Verdict]:
-    """Return the verdicts on all targets that have records."""
+    """Return the verdicts on all targets; one without records is not measured."""
     groups = grouped(records)
     found = [_timed(groups, each, subject) for each in _TIMED for subject in _ENGINES]
     found += [_limited(groups, each, subject) for each in _LIMITED for subject in each.subjects]
     found += [_datapath(groups, subject) for subject in _ENGINES]
     found += [_packets(groups, subject, metric) for metric in (packets.FIRST, packets.LATER) for subject in _ENGINES]
-    found += [_rules(groups, subject) for subject in _ENGINES]
-    return [verdict for verdict in found if verdict.outcome != NOT_MEASURED]
+    return [*found, *(_rules(groups, subject) for subject in _ENGINES)]
 
 
 def _timed(groups: Groups, wanted: _Timed, subject: str) -> Verdict:
@@ -114,10 +113,12 @@ def _timed(groups: Groups, wanted: _Timed, subject: str) -> Verdict:
         above = stats.difference(ours[:rounds], theirs[:rounds], wanted.most)
         reached += above.decides and above.high <= 0
         missed += above.decides and above.low > 0
-        our, their = statistics.median(ours), statistics.median(theirs)
-        # Times start at the API server's response, which may arrive late.
-        share = our / their if their > 0 else float("inf") if our > their else 1.0
-        shares.append((share, f"{our:.1f} ms beside {their:.1f} ms ({text_of(point)})"))
+        # Times start at the API server's response, which may arrive late: a share of a negative time means nothing.
+        share = stats.share(ours[:rounds], theirs[:rounds], paired=True)
+        medians = f"{statistics.median(ours):.1f} ms beside {statistics.median(theirs):.1f} ms"
+        value = share.value if share is not None else wanted.most + above.value / abs(statistics.median(theirs))
+        shown = _shown(medians, share) if share is not None else medians
+        shares.append((value, f"{shown}; n = {rounds}; {text_of(point)}"))
     return _at_points(wanted.target, subject, shares, reached, missed)
 
 

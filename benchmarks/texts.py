@@ -13,8 +13,12 @@ class Chapter(NamedTuple):
 
 INTRODUCTION = """
 kube-nftlb with each of its engines beside kube-proxy in nftables mode, on one machine: medians, with the lowest and
-the highest value in brackets, and in bold kube-nftlb's median as a share of kube-proxy's. The last column names the
-scenario: `python -m benchmarks --full --only SCENARIO` measures it, and its versions, commits and dates are below.
+the highest of n values in brackets. In bold: kube-nftlb's figure as a share of kube-proxy's. Where the proxies took
+turns that is the median of the ratios of each round, with its 95 % interval; otherwise, or with a single value, the
+ratio of the medians, and no interval. Two things make kube-proxy slow here, and both are known: by default it syncs at
+most once a second (`minSyncPeriod: 1s`), and 1.36 lists its whole table by `nft` at each sync
+(kubernetes/kubernetes#139513), which takes it seconds with thousands of Services. The last column names the scenario:
+`python -m benchmarks --full --only SCENARIO` measures it, and its versions, commits and dates are below.
 The page is made from [the records](../benchmarks/results/published) by `python -m benchmarks.report`. For what many
 Services cost, and where the limits are, see [scaling.md](scaling.md).
 """
@@ -44,7 +48,7 @@ CHAPTERS = (
         internalTrafficPolicy Local only this endpoint is on the client's node, so that no other can answer; a pod tries
         the VIP every millisecond, and times start at the API server's response. `steady`: ten times a second an
         endpoint of another Service is replaced. Processor time and bytes per change are what ten changes a second cost
-        above a quiet time of the same length, after a minute of them; bytes to etcd are those of its log, bytes to the
+        above a quiet time of three minutes, after a minute of them; bytes to etcd are those of its log, bytes to the
         node all that it receives. `rolling update`: each endpoint of a Service of five ports is replaced once, in
         slices of 100.
         """,

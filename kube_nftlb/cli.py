@@ -13,31 +13,54 @@ from typing import Annotated, Literal
 
 import typer
 
-from kube_nftlb import errors
+from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import app as cluster
 from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.commands.exits import WRONG, statuses
+from kube_nftlb.commands.group import PLUGIN, App, Commands
+from kube_nftlb.commands.words import duration
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
-_REJECTED = 3
+_TRACE_MAX_S = 600
 _NO_FILES = ":4"
 """Tells kubectl not to complete the names of files."""
 
-L4Protocol = Literal["TCP", "UDP", "SCTP"]
-TraceOutput = Literal["text", "json"]
+_ON_A_NODE = "On a node"
 
-app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Load balance Kubernetes Services with nftlb."
+L4Protocol = Literal["TCP", "UDP", "SCTP"]
+
+app = App(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Options that several commands have, such as --context, may also stand before the command.",
 )
 
 
 def main() -> None:
-    """Run the command line. Our own errors are printed as one sentence, with exit status 1."""
-    _run("kube-nftlb")
+    """Run the command line."""
+    app(prog_name="kube-nftlb")
 
 
 def kubectl_plugin() -> None:
     """Run the command line as ``kubectl nftlb``."""
-    _run("kubectl nftlb")
+    app(prog_name=PLUGIN)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kube-nftlb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show this program's version.")
+    ] = False,
+) -> None:
+    """Load balance Kubernetes Services with nftlb."""
 
 
 def kubectl_completion() -> None:
@@ -51,15 +74,7 @@ def kubectl_completion() -> None:
         typer.echo(_NO_FILES)
 
 
-def _run(name: str) -> None:
-    try:
-        app(prog_name=name)
-    except errors.KubeNftlbError as error:
-        typer.echo(f"kube-nftlb: {error}", err=True)
-        sys.exit(1)
-
-
-@app.command()
+@app.command(hidden=True)
 def operator() -> None:
     """Run the operator, which turns Services and EndpointSlices into NftlbFarms."""
     from kube_nftlb.operator.main import main as run
@@ -67,7 +82,7 @@ def operator() -> None:
     run(OperatorSettings.from_environment(os.environ))
 
 
-@app.command()
+@app.command(hidden=True)
 def agent() -> None:
     """Run the agent, which programs the NftlbFarms on this node."""
     from kube_nftlb.agent.main import main as run
@@ -75,7 +90,7 @@ def agent() -> None:
     run(AgentSettings.from_environment(os.environ))
 
 
-@app.command()
+@app.command(hidden=True)
 def nftlb_daemon() -> None:
     """Run nftlb as the agent expects it: on the loopback address, with a new random key and the startup file."""
     from kube_nftlb.nftlb import daemon
@@ -84,52 +99,68 @@ def nftlb_daemon() -> None:
     daemon.run(settings.port, settings.key_file, settings.startup_file)
 
 
-@app.command()
+@app.command(epilog=statuses("something is wrong, or with --before connections would fail.", "all is well."))
 def check(
     before: Annotated[
         bool, typer.Option("--before", help="Before a move from kube-proxy: say what kube-nftlb does differently.")
     ] = False,
     engine: Annotated[
-        DefaultEngine, typer.Option(help="With --before: defaults.engine of the chart to install.")
-    ] = "nftlb",
-    output: Annotated[Format, typer.Option("--output", "-o", help="With --before: text or json.")] = Format.TEXT,
+        DefaultEngine | None, typer.Option(help="With --before: defaults.engine of the chart to install.")
+    ] = None,
+    output: cluster.Output = Format.TEXT,
     context: cluster.Context = None,
     kubeconfig: cluster.Kubeconfig = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait until all is well.")] = 0,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", "--wait", parser=duration, metavar="DURATION", help="How long to wait, such as 60s."),
+    ] = 0,
     service: Annotated[
         str,
         typer.Option(
             metavar="NAMESPACE/NAME", help="Also connect to a Service from here, whose pods run `kube-nftlb echo`."
         ),
     ] = "",
-    pods: Annotated[int, typer.Option(min=1, help="How many pods of that Service must answer.")] = 1,
+    pods: Annotated[int | None, typer.Option(min=1, help="How many pods of that Service must answer; 1.")] = None,
 ) -> None:
     """Check that the agent of every node is ready and that every node serves the Service kubernetes.
 
-    The exit status is 1 if not. With --before, where kube-proxy still runs: list what the cluster uses that kube-nftlb
-    does differently, or not at all, and what to do; 1 if connections would fail, 2 if the cluster cannot be asked.
+    With --before, where kube-proxy still runs: list what the cluster uses that kube-nftlb does differently, or not at
+    all, and what to do.
     """
+    from kube_nftlb.commands.cluster.asking import Target
+
+    target = Target(kubeconfig, context)
     if before:
         from kube_nftlb.commands.before.command import before as look
-        from kube_nftlb.commands.cluster.asking import Target
 
-        if not cluster.ask(look(Target(kubeconfig, context), output, engine)):
-            raise typer.Exit(1)
+        if service or pods or timeout:
+            raise errors.UsageError("--before connects to nothing and does not wait: leave out --service and --timeout")
+        if not cluster.ask(look(target, output, engine or "nftlb")):
+            raise typer.Exit(WRONG)
         return
     from kube_nftlb.commands import check as command
+    from kube_nftlb.commands.cluster import terminal
 
     namespace, slash, name = service.partition("/")
     if service and not (namespace and slash and name):
         raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
-    checked = asyncio.run(command.check(wait, command.Service(namespace, name, pods) if service else None))
-    for problem in checked.problems:
-        typer.echo(problem, err=True)
+    if engine or (pods and not service):
+        raise errors.UsageError("--engine needs --before" if engine else "--pods needs --service")
+    checked = cluster.ask(
+        command.check(target, timeout, command.Service(namespace, name, pods or 1) if service else None)
+    )
+    if output is not Format.TEXT:
+        terminal.show_data({"healthy": not checked.problems, **checked._asdict()}, output)
+    else:
+        for problem in checked.problems:
+            typer.echo(problem, err=True)
+        if not checked.problems:
+            typer.echo(checked.summary)
     if checked.problems:
-        raise typer.Exit(1)
-    typer.echo(checked.summary)
+        raise typer.Exit(WRONG)
 
 
-@app.command()
+@app.command(hidden=True)
 def echo(
     port: Annotated[int, typer.Option(min=1, max=65535, help="TCP and UDP port, on all addresses.")] = 8080,
 ) -> None:
@@ -139,7 +170,7 @@ def echo(
     asyncio.run(command.serve(port, socket.gethostname()))
 
 
-@app.command()
+@app.command(hidden=True)
 def healthy(
     program: Annotated[
         str | None, typer.Argument(help="operator, agent or nftlb-daemon. Default: the first process of the container.")
@@ -151,7 +182,7 @@ def healthy(
     command.check(os.environ, program)
 
 
-@app.command()
+@app.command(rich_help_panel=_ON_A_NODE)
 def clean() -> None:
     """Remove all kube-nftlb state from this node. Stop the agent and nftlb first.
 
@@ -163,7 +194,7 @@ def clean() -> None:
     asyncio.run(run(NftlbSettings.from_environment(os.environ), Nft.open()))
 
 
-@app.command()
+@app.command(rich_help_panel=_ON_A_NODE)
 def nftlb(
     method: Annotated[str, typer.Argument(help="GET, POST, PUT, PATCH or DELETE.")],
     path: Annotated[str, typer.Argument(help="Such as /farms or /farms/my-service--http.")],
@@ -178,9 +209,9 @@ def nftlb(
     typer.echo(asyncio.run(command.send(NftlbSettings.from_environment(os.environ), method, path, data)))
 
 
-@app.command(epilog="Exit status: 0 if it was found out what happens, 1 if no packet came, or on errors.")
+@app.command(epilog=statuses("no packet arrived.", "the connection was traced."))
 def trace(
-    client: Annotated[str, typer.Argument(help="The client's address, or NAMESPACE/POD.")],
+    client: Annotated[str, typer.Argument(help="The client's address, or its pod: POD or NAMESPACE/POD.")],
     destination: Annotated[
         str, typer.Argument(metavar="VIP:PORT", help="Such as 10.96.0.10:80; an IPv6 address goes in brackets.")
     ],
@@ -195,15 +226,31 @@ def trace(
         bool, typer.Option("--dry-run", help="Trace nothing: tell from the API server's objects what should happen.")
     ] = False,
     local: Annotated[bool, typer.Option("--local", help="Trace here, not in the pod of the node's agent.")] = False,
-    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long to wait for the client.")] = 30,
-    output: Annotated[TraceOutput, typer.Option("--output", "-o", help="text or json.")] = "text",
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            "--seconds",
+            parser=duration,
+            metavar="DURATION",
+            help="How long to wait for the client: 1s to 10m.",
+        ),
+    ] = 30,
+    namespace: cluster.Namespace = None,
+    output: cluster.Output = Format.TEXT,
+    context: cluster.Context = None,
+    kubeconfig: cluster.Kubeconfig = None,
     until_closed: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Tell what happens to a connection on a node, and why: who lets it pass, who chooses its backend, who drops it."""
+    from kube_nftlb.commands.cluster.asking import Target
     from kube_nftlb.commands.trace import command
 
+    if not 1 <= timeout <= _TRACE_MAX_S:
+        raise errors.UsageError(f"--timeout must be from 1s to {_TRACE_MAX_S // 60}m, not {timeout:g}s")
+    target = Target(kubeconfig, context, namespace)
     question = command.Question(
-        client, destination, protocol, node, send, local, dry_run, seconds, output, until_closed
+        client, destination, protocol, node, send, local, dry_run, timeout, output, until_closed, target
     )
     if status := command.run(question):
         raise typer.Exit(status)
@@ -212,7 +259,7 @@ def trace(
 _Check = Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")]
 
 
-@app.command()
+@app.command(hidden=True)
 def crds(
     directory: Annotated[Path, typer.Argument(help="Directory of the files.")] = Path("crds"), check: _Check = False
 ) -> None:
@@ -222,7 +269,7 @@ def crds(
     generated.write(generated.crds(directory), "kube-nftlb crds", check=check)
 
 
-@app.command()
+@app.command(hidden=True)
 def reference(
     directory: Annotated[Path, typer.Argument(help="Directory of the pages.")] = Path("docs"), check: _Check = False
 ) -> None:
@@ -232,7 +279,7 @@ def reference(
     generated.write(generated.pages(directory), "kube-nftlb reference", check=check)
 
 
-@app.command()
+@app.command(hidden=True)
 def chart(
     directory: Annotated[Path, typer.Argument(help="Directory of the chart.")] = Path("charts/kube-nftlb"),
     check: _Check = False,
@@ -243,18 +290,19 @@ def chart(
     generated.write(chart_page.texts(directory), "kube-nftlb chart", check=check)
 
 
-@app.command()
+@app.command(hidden=True)
 def krew(
     url: Annotated[str, typer.Option(help="Where the archive can be downloaded.")],
+    wheel: Annotated[Path, typer.Option(help="The Python package, as `uv build --wheel` writes it.")],
     directory: Annotated[Path, typer.Argument(help="Directory of archive and manifest.")] = Path("dist"),
 ) -> None:
     """Generate the archive and the manifest by which krew installs `kubectl nftlb`."""
     from kube_nftlb.commands import krew as command
 
-    typer.echo(command.write(directory, url, Path("LICENSE")))
+    typer.echo(command.write(directory, url, wheel, Path("LICENSE")))
 
 
-@app.command()
+@app.command(epilog=statuses())
 def explain(
     field: Annotated[
         str | None,
@@ -280,11 +328,13 @@ class Output(StrEnum):
     NFT = "nft"
 
 
-@app.command(epilog="Exit status: 0 on success, 3 if something was rejected (see standard error), 1 on other errors.")
+@app.command(epilog=statuses("something was rejected, which standard error says."))
 def render(
     files: Annotated[
         list[Path],
-        typer.Option("--file", "-f", help="Manifest in YAML or JSON; - is standard input. Can be repeated."),
+        typer.Option(
+            "--file", "-f", help="Manifest in YAML or JSON, or a folder of them; - is standard input. Can be repeated."
+        ),
     ],
     output: Annotated[
         Output,
@@ -303,11 +353,20 @@ def render(
         DefaultEngine,
         typer.Option(help="The default engine of Services, as defaults.engine of the chart."),
     ] = "nftlb",
+    everything: Annotated[
+        bool, typer.Option("--all", help="With -o nft: also show empty maps and sets, and chains without rules.")
+    ] = False,
 ) -> None:
-    """Show what Services, farms and policies in manifests result in, without a cluster."""
+    """Show what Services, farms and policies in manifests result in, without a cluster.
+
+    Any manifests do, such as those of helm template: what is not needed is ignored, and noted. Services without
+    addresses, and the pods of their Deployments, get example addresses.
+    """
     from kube_nftlb.commands import manifests
     from kube_nftlb.commands import render as command
 
+    if everything and output is not Output.NFT:
+        raise errors.UsageError("--all needs -o nft")
     rendered = command.render(manifests.read(files), node, engine)
     problems = rendered.problems
     if output is Output.FARMS:
@@ -316,16 +375,17 @@ def render(
         text = json.dumps(command.nftlb_document(rendered), indent=2) + "\n"
     else:
         from kube_nftlb.commands.ruleset import ruleset
+        from kube_nftlb.commands.shorter_ruleset import shorter
 
         made = ruleset(rendered)
-        text, problems = made.text, (*problems, *made.problems)
+        text, problems = made.text if everything else shorter(made.text), (*problems, *made.problems)
     for note in rendered.notes:
         typer.echo(f"note: {note}", err=True)
     for problem in problems:
         typer.echo(f"rejected: {problem}", err=True)
     typer.echo(text, nl=False)
     if problems:
-        raise typer.Exit(_REJECTED)
+        raise typer.Exit(WRONG)
 
 
 @app.command(hidden=True)
@@ -354,6 +414,7 @@ def _lab(context: typer.Context) -> None:
 if importlib.util.find_spec("lab") is not None:
     app.command(
         "lab",
+        rich_help_panel="In a checkout",
         add_help_option=False,
         context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True},
     )(_lab)

@@ -4,6 +4,7 @@
 
     KubeNftlbError
     ├── UsageError            invalid arguments or settings of a command
+    ├── UnavailableError      what a command needs to ask is missing: a cluster, a program, a permission
     ├── KubeError             the API server refused a request
     │   ├── NotFoundError       404
     │   ├── ConflictError       409
@@ -17,6 +18,7 @@
     │       ├── NftlbEndedError     nftlb ended before it answered
     │       └── NftlbHangsError     nftlb has not answered yet
     ├── KernelError           libnftables or netlink refused a request
+    │   └── UnansweredError      the kernel did not answer: it may have carried the request out
     ├── UnhealthyError        an operator, agent or nftlb is not healthy
     └── LabError              the lab cannot do what was requested
 
@@ -30,6 +32,10 @@ class KubeNftlbError(Exception):
 
 class UsageError(KubeNftlbError):
     """Arguments or settings of a command are invalid; the message says what is allowed."""
+
+
+class UnavailableError(KubeNftlbError):
+    """What a command needs cannot be asked: no cluster is known, or a program or permission is missing."""
 
 
 class KubeError(KubeNftlbError):
@@ -91,7 +97,15 @@ class NftlbHangsError(NftlbUnreachableError):
 
 
 class KernelError(KubeNftlbError):
-    """The kernel, or libnftables on its behalf, refused a request."""
+    """The kernel, or libnftables on its behalf, refused a request; ``code`` is the errno, None if it is not known."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UnansweredError(KernelError):
+    """The kernel did not acknowledge a request: it may have carried out all of it, a part, or nothing."""
 
 
 class UnhealthyError(KubeNftlbError):

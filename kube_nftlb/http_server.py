@@ -1,7 +1,8 @@
 """A small HTTP server for probes and metrics: one answer per connection, whatever the method.
 
 It listens on addresses that anyone in the cluster can reach, in a process with more important work. So a request must
-arrive within seconds, and with too many connections, the oldest is closed.
+arrive within seconds, and with too many connections to a port, its oldest is closed: who floods one does not keep the
+kubelet from another.
 
 Not aiohttp.web (3.14): it leaves silent connections open (200 of 200 after 6 s; here none) and has no limit of their
 number, and it takes 1.8 MiB, 30 ms at the start and up to half as much CPU again per request.
@@ -13,7 +14,7 @@ import json
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kube_nftlb import errors
@@ -31,7 +32,7 @@ class Limits(NamedTuple):
     seconds: float = 5
     """The time for a request and its answer."""
     connections: int = 64
-    """Open connections to all servers of the process."""
+    """Open connections to a server, or to all that share them."""
 
 
 class Text(NamedTuple):
@@ -52,15 +53,20 @@ class Answer(NamedTuple):
 _LIMITS = Limits()
 
 
+Connections = dict[asyncio.StreamWriter, "HttpServer"]
+"""Open connections, the oldest first."""
+
+
 class HttpServer:
     """Serves ``answer(path)``, which must neither block nor raise."""
 
-    _connections: ClassVar[dict[asyncio.StreamWriter, "HttpServer"]] = {}
-    """The connections of all servers: the limit is that of the process."""
-
-    def __init__(self, answer: Callable[[str], Answer], limits: Limits = _LIMITS) -> None:
+    def __init__(
+        self, answer: Callable[[str], Answer], limits: Limits = _LIMITS, shared: Connections | None = None
+    ) -> None:
+        """``shared`` are the connections of several servers, to which the limit applies together."""
         self._answer = answer
         self._limits = limits
+        self._connections: Connections = {} if shared is None else shared
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, hosts: Iterable[str], port: int) -> None:

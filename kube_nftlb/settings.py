@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kube_nftlb import errors, label_selector
+from kube_nftlb.api.reports import INTERVAL_S
 from kube_nftlb.environment import (
     IpNetwork,
     ListenAddress,
@@ -32,6 +33,7 @@ DefaultEngine = Literal["nftlb", "nftables", "auto"]
 
 _DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
 _DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
+_ENGINES = ("nftables", "nftlb")
 _HELPERS = ("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp")
 _MONTH_S = 30 * 86400
 _PER_FARM = "KUBE_NFTLB_METRICS_PER_FARM"
@@ -90,6 +92,16 @@ class OperatorSettings(CommonSettings):
 
     relist_s: float
     """KUBE_NFTLB_RELIST_SECONDS: interval of complete lists, 10 to 86400 (300)."""
+    status_s: float
+    """KUBE_NFTLB_STATUS_SECONDS: how long the status of a farm waits for nodes to report, 0 to 60 (0.6).
+
+    Then it says which ones it waits for.
+    """
+    statuses_per_s: float
+    """KUBE_NFTLB_STATUSES_PER_SECOND: statuses of farms written at most, 1 to 10000 (500).
+
+    Fewer are written while the API server is slow, and in clusters of more than 40 nodes.
+    """
     not_programmed_s: float
     """KUBE_NFTLB_NOT_PROGRAMMED_SECONDS: how long nodes may take to program a change of a farm, 1 to 3600 (30).
 
@@ -121,6 +133,8 @@ class OperatorSettings(CommonSettings):
     """KUBE_NFTLB_ANNOTATION_QUEUES: netfilter queues that annotations may ask for, such as 0-3, or all (none)."""
     annotation_helpers: frozenset[str]
     """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
+    annotation_engines: frozenset[str]
+    """KUBE_NFTLB_ANNOTATION_ENGINES: comma-separated engines that annotations may ask for, or none (all)."""
     limits: NamespaceLimits
     readiness_gate: bool
     """KUBE_NFTLB_READINESS_GATE: on or off: whether the readiness gate of Pods is set (off)."""
@@ -141,6 +155,8 @@ class OperatorSettings(CommonSettings):
             log_level=log_level(environ),
             log_format=log_format(environ),
             relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
+            status_s=seconds(environ, "KUBE_NFTLB_STATUS_SECONDS", 0.6, low=0, high=60),
+            statuses_per_s=number(environ, "KUBE_NFTLB_STATUSES_PER_SECOND", 500, low=1, high=10000),
             not_programmed_s=seconds(environ, "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS", 30, low=1, high=3600),
             default_mode=choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
             default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
@@ -152,6 +168,7 @@ class OperatorSettings(CommonSettings):
             annotation_marks=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_MARKS", low=2, high=0xFFFF000),
             annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),
             annotation_helpers=words(environ, "KUBE_NFTLB_ANNOTATION_HELPERS", _HELPERS),
+            annotation_engines=words(environ, "KUBE_NFTLB_ANNOTATION_ENGINES", _ENGINES),
             limits=limits(environ),
             readiness_gate=choice(environ, "KUBE_NFTLB_READINESS_GATE", "off", _SWITCH),
             service_status=choice(environ, "KUBE_NFTLB_SERVICE_STATUS", "off", _SWITCH),
@@ -290,10 +307,20 @@ class AgentSettings(CommonSettings):
     """KUBE_NFTLB_NODE_NAME: name of the Node that the agent runs on; required."""
     sync_overdue_s: float
     """KUBE_NFTLB_SYNC_OVERDUE_SECONDS: lag after which the agent reports unhealthy, 1 to 3600 (60)."""
+    report_s: float
+    """KUBE_NFTLB_REPORT_SECONDS: interval of reports in a cluster of one node, 0.01 to 60 (0.25).
+
+    It grows with the square root of the number of nodes.
+    """
     proxy_mode_address: ListenAddress | None
     """KUBE_NFTLB_PROXY_MODE_ADDRESS: address of /proxyMode, ``host:port`` (none).
 
     Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249.
+    """
+    probe_address: ListenAddress | None
+    """KUBE_NFTLB_PROBE_ADDRESS: address of the kubelet's probes beside that of the metrics (none).
+
+    On a loopback address nobody but the node can keep the kubelet from it.
     """
     nftlb: NftlbSettings
     pod_cidrs: tuple[IpNetwork, ...]
@@ -336,11 +363,9 @@ class AgentSettings(CommonSettings):
             log_format=log_format(environ),
             node_name=node_name,
             sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
-            proxy_mode_address=(
-                listen_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS", "")
-                if environ.get("KUBE_NFTLB_PROXY_MODE_ADDRESS")
-                else None
-            ),
+            report_s=seconds(environ, "KUBE_NFTLB_REPORT_SECONDS", INTERVAL_S, low=0.01, high=60),
+            proxy_mode_address=_optional_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS"),
+            probe_address=_optional_address(environ, "KUBE_NFTLB_PROBE_ADDRESS"),
             nftlb=NftlbSettings.from_environment(environ),
             pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
             node_port_addresses=(
@@ -354,6 +379,10 @@ class AgentSettings(CommonSettings):
             limits=limits(environ),
             sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
         )
+
+
+def _optional_address(environ: Mapping[str, str], name: str) -> ListenAddress | None:
+    return listen_address(environ, name, "") if environ.get(name) else None
 
 
 def namespace(environ: Mapping[str, str]) -> str:

@@ -4,9 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kube_nftlb import errors
-from lab import components, programs, versions
+from lab import components, programs, progress, versions
 from lab.lab import Lab
 
 app = typer.Typer(
@@ -72,7 +69,7 @@ def up(
     kubernetes: Kubernetes = None,
 ) -> None:
     """Start a lab and wait until it is ready."""
-    with _progress() as report:
+    with progress.shown() as report:
         named = [zone for zone in zones.split(",") if zone] or None
         lab = Lab.up(
             context.obj,
@@ -120,7 +117,7 @@ def kubeconfig(context: typer.Context) -> None:
 
 @app.command(name="bin")
 def bin_folder(context: typer.Context) -> None:
-    """Print the folder that contains kubectl."""
+    """Print the folder that contains kubectl, and nftlb if it runs; it goes with the lab."""
     typer.echo(Lab(context.obj).bin)
 
 
@@ -200,7 +197,7 @@ def binaries(
     kubernetes: Kubernetes = None,
 ) -> None:
     """Find, install or build all programs a lab needs, and print their paths."""
-    with _progress() as report:
+    with progress.shown() as report:
         found = programs.ensure(proxy.value, report, runtime.value, versions.of(kubernetes))
     typer.echo(json.dumps({name: str(path) for name, path in sorted(found.items())}, indent=2))
 
@@ -210,7 +207,7 @@ def demo(context: typer.Context) -> None:
     """Walk through a Service, its Deployment and scaling, in a new lab if none is running."""
     from lab.demo import Demo
 
-    with _progress() as report:
+    with progress.shown() as report:
         try:
             lab = Lab(context.obj)
         except errors.LabError:
@@ -227,18 +224,3 @@ def demo(context: typer.Context) -> None:
         f"\n  {command} exec node-1 -- nft list ruleset"
         f"\n# Stop it with:\n  {command} down"
     )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    from rich.console import Console
-
-    begin = time.monotonic()
-    console = Console(stderr=True, highlight=False)
-    with console.status("looking for programs") as spinner:
-
-        def report(step: str) -> None:
-            console.print(f"{time.monotonic() - begin:6.1f} s  {step}", markup=False)
-            spinner.update(step)
-
-        yield report

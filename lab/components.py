@@ -28,6 +28,8 @@ NAMESPACES = "namespaces"
 CONTAINERS = "containerd"
 """Pods are containers; each node has its own kubelet, containerd and runc."""
 RUNTIMES = (NAMESPACES, CONTAINERS)
+CNI_PLUGINS = "/usr/lib/cni"
+"""Where Debian has the CNI plugins of CONTAINERS."""
 
 
 _AGENT_GRACE_S = 100.0

@@ -1,4 +1,4 @@
-"""Install Debian packages."""
+"""Install Debian packages, or only unpack those that would start services."""
 
 import os
 import shutil
@@ -13,12 +13,12 @@ _LOCKED_MAX_S = 120
 
 
 def install(packages: list[str], report: Callable[[str], None]) -> None:
-    """Install packages with apt-get. Raises LabError with the command to run if that is not possible."""
+    """Install packages with apt-get. Raises LabError with the command to run if that is not possible.
+
+    Only for packages without a service that Debian starts or enables; ``unpack`` is for the others.
+    """
     names = " ".join(packages)
-    if shutil.which("apt-get") is None:
-        raise errors.LabError(
-            f"missing programs: install your distribution's equivalents of these Debian packages: {names}"
-        )
+    _need_apt_get(names)
     if os.geteuid() != 0:
         raise errors.LabError(f"missing programs; run: sudo apt-get install -y --no-install-recommends {names}")
     report(f"installing {names}")
@@ -31,17 +31,29 @@ def install(packages: list[str], report: Callable[[str], None]) -> None:
 
 def unpack(package: str, folder: Path, report: Callable[[str], None]) -> None:
     """Extract a package into a folder without installing it, so that no service starts. Raises LabError."""
+    _need_apt_get(package)
     report(f"fetching {package}")
-    with tempfile.TemporaryDirectory() as download:
-        place = Path(download)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="unpack-") as work:
+        download, extracted = Path(work, "download"), Path(work, "extracted")
+        download.mkdir()
         if not (
-            _apt_get("download", package, folder=place)
-            or (_apt_get("update") and _apt_get("download", package, folder=place))
+            _apt_get("download", package, folder=download)
+            or (_apt_get("update") and _apt_get("download", package, folder=download))
         ):
             raise errors.LabError(f"apt-get cannot download {package}: run `apt-get download {package}` to see why")
-        (archive,) = place.glob("*.deb")
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
+        (archive,) = download.glob("*.deb")
+        subprocess.run(["dpkg-deb", "--extract", archive, extracted], check=True)
+        # Moved into place only when complete; another process may have been faster.
+        if not folder.exists():
+            extracted.rename(folder)
+
+
+def _need_apt_get(names: str) -> None:
+    if shutil.which("apt-get") is None:
+        raise errors.LabError(
+            f"missing programs: install your distribution's equivalents of these Debian packages: {names}"
+        )
 
 
 def _apt_get(*arguments: str, folder: Path | None = None) -> bool:

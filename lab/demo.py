@@ -63,7 +63,7 @@ class Demo:
         """Run the walk-through. Raises LabError if a step fails."""
         self._say("\n# A Service without endpoints becomes a farm without backends: connections are refused.")
         self._kubectl("apply", "-f", "-", stdin=SERVICE)
-        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
+        self._wait_for("condition=Programmed")
         self._kubectl("get", "nftlbfarms")
         self._say("\n# A Deployment with two replicas adds backends.")
         self._kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
@@ -73,7 +73,9 @@ class Demo:
         self._kubectl("scale", "deployment/lower-prio", "--replicas=5")
         self._kubectl("rollout", "status", "deployment/lower-prio", f"--timeout={_TIMEOUT_S}s")
         self._until_all_answer(5)
-        self._kubectl("wait", "--for=condition=Programmed", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
+        # The status comes a moment after the traffic, and is what is shown next.
+        self._wait_for("jsonpath={.status.backendsReady}=5/5")
+        self._wait_for("condition=EndpointsProgrammed")
         self._kubectl("get", "nftlbfarms", "-A")
         self._kubectl("get", "nftlbnodes")
         self._say("\n# Responses of the backends, to the client outside the cluster and to a node.")
@@ -101,6 +103,9 @@ class Demo:
 
     def _vip(self) -> str:
         return self._run("get", "service", "my-service", "-o", "jsonpath={.spec.clusterIP}")
+
+    def _wait_for(self, what: str) -> None:
+        self._kubectl("wait", f"--for={what}", "farm/my-service--http", f"--timeout={_TIMEOUT_S}s")
 
     def _kubectl(self, *arguments: str, stdin: str | None = None) -> None:
         shown = " ".join(arguments)

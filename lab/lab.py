@@ -103,7 +103,7 @@ class Lab:
 
     @property
     def bin(self) -> Path:
-        """The folder that contains kubectl."""
+        """The folder that contains kubectl, and nftlb if it runs."""
         return Path(self._record.bin)
 
     def command(self, where: str, *argv: str) -> list[str]:

@@ -20,6 +20,8 @@ from lab.init import Order
 from lab.state import LabFiles, LabRecord
 
 _END_TIMEOUT_S = 10
+_FOR_USERS = ("kubectl", "nftlb")
+"""``kube-nftlb render -o nft`` looks for nftlb in PATH."""
 
 
 def launch(
@@ -66,12 +68,20 @@ def launch(
                 )
                 starter = _start(order, files)
                 theirs.close()
-                tools = str(programs["kubectl"].parent)
-                record = LabRecord(nodes, zones, proxy, tools, pid=0, kubernetes=kubernetes, runtime=runtime)
+                _link(files.bin, programs)
+                record = LabRecord(nodes, zones, proxy, str(files.bin), pid=0, kubernetes=kubernetes, runtime=runtime)
                 _follow(ours, files, record, report)
                 starter.wait()
     finally:
         os.close(lock)
+
+
+def _link(folder: Path, programs: Mapping[str, Path]) -> None:
+    """Put what users of the lab call by name into a folder for their PATH."""
+    folder.mkdir()
+    for name in _FOR_USERS:
+        if name in programs:
+            (folder / name).symlink_to(programs[name])
 
 
 def end(files: LabFiles) -> None:

@@ -3,40 +3,39 @@
 import ctypes
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kube_nftlb import errors
 from lab import build, components, debian, versions
-from lab.containers import config
+from lab.progress import Report
 from lab.versions import Version
-
-Report = Callable[[str], None]
 
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 KUBE_PROXY = "kube-proxy"
 KUBERNETES_WITH_CONTAINERS = ("kube-scheduler", "kubelet", "pause")
 
-_DEBIAN_PACKAGES = {
-    "etcd": "etcd-server",
+UNPACKED = {"etcd": "etcd-server", "nftlb": "nftlb", "containerd": "containerd", "ctr": "containerd"}
+"""Debian packages that are not installed, as their services would start, now and whenever the machine does."""
+PACKAGES = {
     "openssl": "openssl",
     "nsenter": "util-linux",
     "setpriv": "util-linux",
     "nft": "nftables",
     "curl": "curl",
 }
-_MORE_DEBIAN_PACKAGES = {
-    "kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
+PACKAGES_OF_PROXY = {
+    "kube-nftlb": {"conntrack": "conntrack"},
     "kube-proxy-nftables": {},
     "kube-proxy-iptables": {"iptables": "iptables"},
     "kube-proxy-ipvs": {"iptables": "iptables", "ipset": "ipset"},
-    "kube-proxy-nftables+kube-nftlb": {"nftlb": "nftlb", "conntrack": "conntrack"},
-    "kube-proxy-iptables+kube-nftlb": {"iptables": "iptables", "nftlb": "nftlb", "conntrack": "conntrack"},
+    "kube-proxy-nftables+kube-nftlb": {"conntrack": "conntrack"},
+    "kube-proxy-iptables+kube-nftlb": {"iptables": "iptables", "conntrack": "conntrack"},
     "none": {},
 }
-_DEBIAN_PACKAGES_WITH_CONTAINERS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
-PROXIES = tuple(_MORE_DEBIAN_PACKAGES)
+PACKAGES_WITH_CONTAINERS = {"runc": "runc"}
+PROXIES = tuple(PACKAGES_OF_PROXY)
 
 
 def cache_folder() -> Path:
@@ -58,30 +57,57 @@ def ensure(
     if runtime not in components.RUNTIMES:
         raise errors.LabError(f"--runtime must be one of {', '.join(components.RUNTIMES)}, not {runtime!r}")
     with_containers = runtime == components.CONTAINERS
-    packages = {**_DEBIAN_PACKAGES, **_MORE_DEBIAN_PACKAGES[proxy]}
+    wanted = [*KUBERNETES, *([KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else [])]
+    wanted += KUBERNETES_WITH_CONTAINERS if with_containers else ()
+    own = _find_kubernetes(wanted, version)
+    with build.ahead([program for program in wanted if program not in own], version):
+        found = _other_programs(proxy, report, with_containers=with_containers)
+        if len(own) < len(wanted):
+            own = kubernetes(wanted, version, report)
+    return {**found, **own}
+
+
+def kubernetes(wanted: Sequence[str], version: Version, report: Report) -> Mapping[str, Path]:
+    """Return programs of Kubernetes; missing ones are downloaded or built. Raises LabError."""
+    own = _find_kubernetes(wanted, version)
+    folder = _folder_of(version)
+    if to_build := [program for program in wanted if program not in own]:
+        build.kubernetes(to_build, version, folder, cache_folder(), report)
+        own = _find_kubernetes(wanted, version)
+    return {program: _require(own.get(program), program, folder) for program in wanted}
+
+
+def _other_programs(proxy: str, report: Report, *, with_containers: bool) -> dict[str, Path]:
+    """Return all programs but those of Kubernetes."""
+    packages = {**PACKAGES, **PACKAGES_OF_PROXY[proxy]}
     if with_containers:
-        packages |= _DEBIAN_PACKAGES_WITH_CONTAINERS
+        packages |= PACKAGES_WITH_CONTAINERS
+    with_nftlb = proxy.endswith("kube-nftlb")
     missing = {package for program, package in packages.items() if find(program) is None}
-    with_nftlb = "nftlb" in packages
     if with_nftlb and not _has_libnftables():
         missing.add("libnftables1")
-    if with_containers and not Path(config.CNI_PLUGINS, "bridge").exists():
+    if with_containers and not Path(components.CNI_PLUGINS, "bridge").exists():
         missing.add("containernetworking-plugins")
     if missing:
         debian.install(sorted(missing), report)
     found = {program: _require(find(program), program) for program in packages}
+    for program in ("etcd", *(("containerd", "ctr") if with_containers else ())):
+        found[program] = debians(program, report)
     if with_nftlb:
-        # Debian's stays where it is found by name, for what is not of a lab.
         found["nftlb"] = build.nftlb(cache_folder(), report)
+    return found
 
-    wanted = [*KUBERNETES, KUBE_PROXY] if proxy.startswith(KUBE_PROXY) else list(KUBERNETES)
-    if with_containers:
-        wanted += KUBERNETES_WITH_CONTAINERS
-    own = _find_kubernetes(wanted, version)
-    if to_build := [program for program in wanted if program not in own]:
-        build.kubernetes(to_build, version, _folder_of(version), cache_folder(), report)
-        own = _find_kubernetes(wanted, version)
-    return {**found, **{program: _require(own.get(program), program, _folder_of(version)) for program in wanted}}
+
+def debians(program: str, report: Report) -> Path:
+    """Return etcd, containerd, ctr or Debian's own nftlb, unpacked into the cache if missing. Raises LabError.
+
+    The libraries are those of the machine.
+    """
+    if (found := find(program)) is None:
+        package = UNPACKED[program]
+        debian.unpack(package, cache_folder() / "debian" / package, report)
+        found = find(program)
+    return _require(found, program)
 
 
 def helm(report: Report) -> Path:
@@ -104,7 +130,7 @@ def prometheus(report: Report) -> Mapping[str, Path]:
 
 
 def find(program: str) -> Path | None:
-    """Find a program in $KUBEBUILDER_ASSETS, the cache, PATH or the administrators' folders, in this order."""
+    """Find a program in $KUBEBUILDER_ASSETS, the cache, PATH, the administrators' folders or what was unpacked."""
     return next(iter(_candidates(program)), None)
 
 
@@ -116,12 +142,14 @@ def _candidates(program: str, version: Version | None = None) -> Iterable[Path]:
         str(_folder_of(version or versions.of(None))),
     ]
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
-    for folder in [*folders, *path.split(os.pathsep)]:
+    package = cache_folder() / "debian" / UNPACKED.get(program, "none")
+    unpacked = [str(package / "usr/bin"), str(package / "usr/sbin")]
+    for folder in [*folders, *path.split(os.pathsep), *unpacked]:
         if found := shutil.which(program, path=folder):
             yield Path(found)
 
 
-def _find_kubernetes(programs: list[str], version: Version) -> dict[str, Path]:
+def _find_kubernetes(programs: Sequence[str], version: Version) -> Mapping[str, Path]:
     def of_version(program: str) -> Path | None:
         return next((path for path in _candidates(program, version) if build.has_version(path, version)), None)
 

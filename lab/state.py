@@ -16,7 +16,7 @@ class LabRecord:
     nodes: int
     zones: list[str] | None
     proxy: str
-    bin: str  # the folder that contains kubectl
+    bin: str  # the folder that contains kubectl, and nftlb if it runs
     pid: int  # the supervisor's, on the host
     kubernetes: str  # the version in full
     runtime: str = "namespaces"  # how pods run, one of components.RUNTIMES
@@ -74,6 +74,11 @@ class LabFiles:
     def logs(self) -> Path:
         """One file per component, or per component and node."""
         return self.root / "logs"
+
+    @property
+    def bin(self) -> Path:
+        """Links to programs, for users."""
+        return self.root / "bin"
 
     @property
     def secrets(self) -> Path:

@@ -17,7 +17,12 @@ _ORDER = ("e2e", "functional", "image", "docs", "contract", "chart", "unit")
 """Those that take longest first: short ones fill the gaps at the end."""
 _SHARING = ("functional", "functional/conformance")
 """The folders whose tests share a lab and disturb nobody: any process may run any of them."""
-_DISTURBING = {"functional/disturbing": 2, "functional/faults": 1}
+_DISTURBING = {
+    "functional/disturbing": 2,
+    "functional/faults": 1,
+    "functional/operations": 1,
+    "functional/conformance/disturbing": 1,
+}
 """The number of labs for tests that disturb each other, of which one process has one."""
 
 

@@ -12,6 +12,7 @@ from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
+from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -37,11 +38,12 @@ _log = structlog.get_logger()
 
 
 class Assembly(NamedTuple):
-    """The inputs for the watches, the loop, and libnftables."""
+    """The inputs for the watches, the loop, libnftables, and what forgets stale flows."""
 
     inputs: Inputs
     reconciler: Reconciler
     nft: Nft
+    flows: Flows
 
 
 @asynccontextmanager
@@ -76,7 +78,10 @@ async def assemble(
     links = PodAddresses(settings.pods_file)
     try:
         yield Assembly(
-            inputs, Reconciler(inputs, engine, table, reader, watch, links, clock, on_progress=on_progress), nft
+            inputs,
+            Reconciler(inputs, engine, table, reader, watch, links, clock, on_progress=on_progress),
+            nft,
+            nftables.flows,
         )
     finally:
         await client.close()

@@ -4,6 +4,14 @@ import asyncio
 import time
 from typing import Protocol
 
+_REST = 4
+_REST_MIN_S, _REST_MAX_S = 0.1, 10.0
+
+
+def rest_s(took_s: float) -> float:
+    """Return how long to rest after work that may keep the node busy, so that it has a fifth of the time at most."""
+    return min(max(_REST_MIN_S, _REST * took_s), _REST_MAX_S)
+
 
 class Clock(Protocol):
     """Tells the time, and waits."""

@@ -25,7 +25,6 @@ from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents
 from kube_nftlb.agent.status.writer import NodeReporter
 from kube_nftlb.agent.sync.inputs import Inputs
-from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.agent.sync.reconciler import Reconciler
 from kube_nftlb.agent.traffic import process as traffic
 from kube_nftlb.agent.traffic.series import TrafficSeries
@@ -75,9 +74,9 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     """
     servers = ApiServers(settings.api_servers)
     kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
-    reporter = NodeReporter(kube, settings.node_name)
+    reporter = NodeReporter(kube, settings.node_name, settings.report_s)
     limits = settings.limits
-    inputs, reconciler, nft = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
+    inputs, reconciler, nft, flows = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
@@ -86,13 +85,16 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         lambda path: health.answer_kubelet(path) or page.answer(path), settings.metrics_address, "metrics"
     )
     stack.callback(listening.close)
+    if settings.probe_address is not None:
+        probes = await serve(health.probe, settings.probe_address, "probe")
+        stack.callback(probes.close)
     counter = ConnectionCounter.open()
     stack.callback(counter.close)
     drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
-    node_watch = NodeWatch(kube, inputs, own_node, settings)
+    node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
-    takeover = _takeover(rules, reconciler.progress, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
+    takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
     # nftlb ends at the same time as the agent, which is no news for the Node's Events.
     node_events = NodeEvents(events, own_node, reconciler.progress)
     until_signal: dict[str, Duty] = {"kube-proxy": takeover.run, "node-events": node_events.run}
@@ -104,6 +106,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         "watch-policies": partial(watch_policies, kube, inputs, limits),
         "drains": drains.run,
         "cut": _cutter(inputs, stack).run,
+        "flows": flows.run,
         "health-checks": health_checks.run,
         "events": events.run,
     }
@@ -139,7 +142,7 @@ def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:
 
 
 def _takeover(
-    rules: ProxyRules, progress: Progress, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
+    rules: ProxyRules, inputs: Inputs, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
 ) -> Takeover:
     def tell(sentence: str) -> None:
         if (node := own_node.current) is not None:
@@ -148,10 +151,11 @@ def _takeover(
 
     return Takeover(
         rules,
-        progress,
+        inputs.progress,
         MonotonicClock(),
         ports=held_by_others,
         legacy_nat=has_legacy_nat,
+        unserved=inputs.unserved,
         cleanup=cleanup,
         on_change=reporter.changed,
         on_removed=tell,

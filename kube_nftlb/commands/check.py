@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kube_nftlb import errors, names
 from kube_nftlb.commands import connections
 from kube_nftlb.commands.agent_nodes import AGENTS, selected
-from kube_nftlb.commands.cluster.asking import list_if_allowed
+from kube_nftlb.commands.cluster.asking import Target, connected, list_if_allowed
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, NFTLB_NODES, NODES, SERVICES, JsonObject
 
@@ -33,22 +33,25 @@ class Checked(NamedTuple):
     problems: tuple[str, ...]
 
 
-async def check(wait_s: float, service: Service | None = None) -> Checked:
+async def check(target: Target, wait_s: float, service: Service | None = None) -> Checked:
     """Check until there are no problems, for at most ``wait_s`` seconds, then connect to ``service`` likewise.
 
-    Raises KubeError if a request is refused, and UsageError if the Service has no address to connect to.
+    Raises KubeError if a request is refused, KubeUnreachableError if the API server cannot be reached when the time is
+    up, and UsageError if there is no such Service, or it has no address to connect to.
     """
     deadline = time.monotonic() + wait_s
-    async with await Kube.connect(user_agent="kube-nftlb-check") as kube:
+    async with connected(target, "kube-nftlb-check") as kube:
         while True:
+            over = time.monotonic() >= deadline
             try:
                 checked = await _look(kube)
                 if service and not checked.problems:
                     checked = await _connect(kube, service, checked.summary)
-            except errors.KubeUnreachableError as error:
-                checked = Checked("", (f"the API server cannot be reached: {error}",))
-            if not checked.problems or time.monotonic() >= deadline:
-                return checked
+                if not checked.problems or over:
+                    return checked
+            except errors.KubeUnreachableError:
+                if over:
+                    raise
             await asyncio.sleep(_AGAIN_S)
 
 
@@ -63,7 +66,10 @@ async def _look(kube: Kube) -> Checked:
 
 async def _connect(kube: Kube, service: Service, summary: str) -> Checked:
     """Connect to each cluster IP and port. One after another: a node that drops packets drops them all."""
-    found = await kube.get(SERVICES, service.name, service.namespace)
+    try:
+        found = await kube.get(SERVICES, service.name, service.namespace)
+    except errors.NotFoundError:
+        raise errors.UsageError(f"there is no Service {service.name!r} in the namespace {service.namespace}") from None
     tried = [await connections.connect(target) for target in connections.targets(found)]
     return Checked("\n".join([summary, *connections.summary(tried)]), tuple(connections.problems(tried, service.pods)))
 

@@ -27,7 +27,8 @@ def check(environ: Mapping[str, str], program: str | None = None) -> None:
         _ask(OperatorSettings.from_environment(environ).health_address, "/livez")
     elif program == "agent":
         # Its health address may still be kube-proxy's.
-        _ask(AgentSettings.from_environment(environ).metrics_address, "/alive")
+        agent = AgentSettings.from_environment(environ)
+        _ask(agent.probe_address or agent.metrics_address, "/alive")
     else:
         raise errors.UsageError("give the program to check: operator, agent or nftlb-daemon")
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from kube_nftlb import errors
+from kube_nftlb.commands.example_endpoints import examples
 from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, SERVICES, JsonObject, Resource
 from kube_nftlb.operator.informers.kinds import KINDS
 
@@ -18,6 +19,7 @@ _READ: Final = (*KINDS, FARMS, NODES, PODS, POLICIES)
 RESOURCES: Final[dict[str, Resource]] = {resource.kind: resource for resource in _READ}
 """The kinds that are read."""
 
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _EXAMPLE_NETWORKS: Final = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
 _EXAMPLES: Final = 3 * 254
 
@@ -30,8 +32,18 @@ class Manifests(NamedTuple):
 
 
 def read(files: Iterable[Path]) -> Manifests:
-    """Read files of YAML or JSON; ``-`` is standard input. Raises UsageError."""
-    return complete(raw for file in files for raw in parse(_text(file), str(file)))
+    """Read files of YAML or JSON, or all of a folder; ``-`` is standard input. Raises UsageError."""
+    return complete(raw for given in files for file in _files(given) for raw in parse(_text(file), str(file)))
+
+
+def _files(given: Path) -> list[Path]:
+    """Return a file, or the manifests in a folder, but not in folders of it."""
+    if not given.is_dir():
+        return [given]
+    found = sorted(file for file in given.iterdir() if file.suffix in _SUFFIXES)
+    if not found:
+        raise errors.UsageError(f"no {', '.join(_SUFFIXES)} in the folder {given}")
+    return found
 
 
 def parse(text: str, file: str) -> list[JsonObject]:
@@ -39,19 +51,27 @@ def parse(text: str, file: str) -> list[JsonObject]:
     try:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise errors.UsageError(f"{file}: neither YAML nor JSON: {' '.join(str(error).split())}") from None
+        hint = (
+            "; render the chart's templates first: helm template CHART | kube-nftlb render -f -" if "{{" in text else ""
+        )
+        raise errors.UsageError(f"{file}: neither YAML nor JSON: {' '.join(str(error).split())}{hint}") from None
     return [raw for document in documents if document is not None for raw in _objects(document, file)]
 
 
 def complete(raws: Iterable[JsonObject]) -> Manifests:
     """Fill in what the API server would: namespace, uid, resourceVersion and the addresses of Services.
 
-    A Service without an address gets one reserved for documentation (RFC 5737, RFC 3849).
+    A Service without an address gets one reserved for documentation (RFC 5737, RFC 3849), and one without
+    EndpointSlices the pods of the workloads that it selects, with such addresses.
     """
-    notes: list[str] = []
+    given = list(raws)
+    added = examples(given)
+    notes = list(added.notes)
     objects: dict[tuple[str, str, str], tuple[Resource, JsonObject]] = {}
     skipped: dict[str, int] = {}
-    for raw in raws:
+    for raw in (*given, *added.objects):
+        if raw in added.used and raw["kind"] not in RESOURCES:
+            continue
         if (resource := RESOURCES.get(raw["kind"])) is None:
             skipped[raw["kind"]] = skipped.get(raw["kind"], 0) + 1
             continue

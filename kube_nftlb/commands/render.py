@@ -111,7 +111,7 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
             raws[apply.key] = raw
             writer.put(FARMS, raw)
         if serves(service) and not cache.slices.of(key):
-            notes.append(f"Service {'/'.join(key)} has no EndpointSlice in the manifests: no backends")
+            notes.append(f"Service {'/'.join(key)} has no EndpointSlice or workload in the manifests: no backends")
     return _judged(cache, raws, problems, notes)
 
 

@@ -45,11 +45,13 @@ class Ruleset(NamedTuple):
 
 
 def ruleset(rendered: Rendered) -> Ruleset:
-    """Have the farms programmed. Raises UsageError where a program or a permission is missing."""
+    """Have the farms programmed. Raises UnavailableError where a program or a permission is missing."""
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PROGRAMS}"
     for program, package in (("nftlb", "nftlb"), ("nft", "nftables"), ("setpriv", "util-linux")):
         if shutil.which(program, path=path) is None:
-            raise errors.UsageError(f"{program} is not installed, which this needs: install Debian's package {package}")
+            raise errors.UnavailableError(
+                f"{program} is needed, and not installed: it is in Debian's package {package}"
+            )
     done = subprocess.run(
         [sys.executable, "-m", "kube_nftlb.commands.ruleset"],
         env={**os.environ, "PATH": path},
@@ -65,7 +67,7 @@ def ruleset(rendered: Rendered) -> Ruleset:
         check=False,
     )
     if done.returncode != 0:
-        raise errors.UsageError(f"no rules were made: {done.stderr.strip()}")
+        raise errors.UnavailableError(f"no rules were made: {done.stderr.strip()}")
     answer = json.loads(done.stdout)
     return Ruleset(answer["text"], tuple(answer["problems"]))
 
@@ -80,7 +82,7 @@ def _enter_namespaces() -> None:
 
 
 async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
-    async with assemble(settings) as (inputs, reconciler, _):
+    async with assemble(settings) as (inputs, reconciler, *_):
         inputs.set_node(NodeFacts(**asked["facts"]), {})
         inputs.set_node_ips(())
         inputs.slices_listed((), _LISTED_AT)

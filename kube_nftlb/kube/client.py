@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
-from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.kube import protobuf, responses
+from kube_nftlb.kube import kubeconfig as kubeconfigs
+from kube_nftlb.kube import protobuf, responses, unreachable
 from kube_nftlb.kube.resources import JsonObject, Resource
 from kube_nftlb.kube.servers import CONNECT_WITHIN_S, ApiServers
 
@@ -48,6 +48,7 @@ class _Page(msgspec.Struct):
 
 
 _PAGES = msgspec.json.Decoder(_Page)
+_ANSWERS = msgspec.json.Decoder(JsonObject)
 
 
 class Listing(NamedTuple):
@@ -82,19 +83,11 @@ class Kube:
     ) -> Self:
         """Connect as a context of the kubeconfig says, by default the current one of $KUBECONFIG, or as the pod.
 
-        ``servers`` are further addresses of the API server. Raises UsageError if there is neither a kubeconfig nor a
-        service account, or no such context.
+        ``servers`` are further addresses of the API server. Raises UnavailableError if there is neither a kubeconfig
+        nor a service account, or if they cannot be used.
         """
         servers = servers or ApiServers()
-        configuration = Configuration()
-        try:
-            if kubeconfig is not None or context is not None:
-                file = str(kubeconfig) if kubeconfig is not None else None
-                await kube_config.load_kube_config(file, context, configuration)
-            else:
-                await kube_config.load_config(client_configuration=configuration)
-        except kube_config.ConfigException as error:
-            raise errors.UsageError(f"cannot tell which cluster is meant: {error}") from error
+        configuration = await kubeconfigs.load(kubeconfig, context)
         # Otherwise aiohttp looks for ~/.netrc, in a thread, on every request.
         configuration.client_session_kwargs = {"trust_env": False, "middlewares": (servers,)}
         api = ApiClient(configuration)
@@ -147,7 +140,7 @@ class Kube:
             response = await self._send(
                 "GET", resource.path(namespace), query=query, accept=accept, timeout_s=_LIST_TIMEOUT_S
             )
-            page = _PAGES.decode(await responses.read(response))
+            page = _decoded(_PAGES, await responses.read(response))
             for number, raw in enumerate(page.items or (), 1):
                 if (kept := transform(msgspec.json.decode(raw))) is not None:
                     items.append(kept)
@@ -173,7 +166,7 @@ class Kube:
         """Return the resourceVersion that etcd has come to, as a list of this kind would have it."""
         query = _selectors(label_selector, field_selector) | {"limit": "1"}
         response = await self._send("GET", resource.path(namespace), query=query, timeout_s=_LIST_TIMEOUT_S)
-        page = _PAGES.decode(await responses.read(response))
+        page = _decoded(_PAGES, await responses.read(response))
         return int(page.metadata["resourceVersion"])
 
     async def watch(
@@ -215,7 +208,8 @@ class Kube:
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
             # A ValueError is a truncated event.
-            raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {error!r}") from error
+            why = unreachable.reason(error)
+            raise errors.KubeUnreachableError(f"the watch of {resource.plural} broke: {why}") from error
         finally:
             response.close()
 
@@ -249,12 +243,14 @@ class Kube:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
+        field_manager: str | None = None,
     ) -> JsonObject:
         """Apply a JSON merge patch: None removes a key, lists are replaced as a whole."""
         return await self.request(
             "PATCH",
             resource.path(namespace, name, subresource),
             body=body,
+            query={"fieldManager": field_manager} if field_manager is not None else None,
             content_type="application/merge-patch+json",
         )
 
@@ -295,8 +291,7 @@ class Kube:
         response = await self._send(
             method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
         )
-        answer: JsonObject = msgspec.json.decode(await responses.read(response))
-        return answer
+        return _decoded(_ANSWERS, await responses.read(response))
 
     async def _send(
         self,
@@ -327,7 +322,8 @@ class Kube:
             )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             metrics.API_REQUESTS.labels(method, "error").inc()
-            raise errors.KubeUnreachableError(f"{method} {path}: {error!r}") from error
+            where = f"{method} {configuration.host}{path}"
+            raise errors.KubeUnreachableError(f"{where}: {unreachable.reason(error)}") from error
         raw: aiohttp.ClientResponse = response.response
         metrics.API_REQUESTS.labels(method, str(raw.status)).inc()
         return raw
@@ -341,6 +337,16 @@ async def retry_unreachable(call: Callable[[], Awaitable[_T]], *, attempts: int 
         except errors.KubeUnreachableError:
             await asyncio.sleep(delay_s)
     return await call()
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
+    """Decode an answer. Raises KubeUnreachableError if it is none of an API server's."""
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise errors.KubeUnreachableError(
+            f"the answer is no object: is it a Kubernetes API server? ({error})"
+        ) from error
 
 
 def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

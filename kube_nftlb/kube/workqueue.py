@@ -99,9 +99,16 @@ class WorkQueue(Generic[K]):
         if not self._busy:
             self._idle.set()
 
-    async def work(self, handle: Callable[[K], Awaitable[float | None]]) -> None:
-        """Hand out keys until cancelled. ``handle`` returns the seconds until a key is due again, None if it is not."""
+    async def work(
+        self, handle: Callable[[K], Awaitable[float | None]], before: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Hand out keys until cancelled. ``handle`` returns the seconds until a key is due again, None if it is not.
+
+        ``before`` is awaited before each key.
+        """
         while True:
+            if before is not None:
+                await before()
             key = await self.get()
             try:
                 delay_s = await handle(key)

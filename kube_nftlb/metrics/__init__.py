@@ -6,6 +6,8 @@ docs/metrics.md is generated from the declarations.
 """
 
 from kube_nftlb.metrics.agent import (
+    AFFINITY_CLIENTS,
+    AFFINITY_LIMIT,
     CONNTRACK_ENTRIES,
     CONNTRACK_LIMIT,
     DRIFT_REPAIRED,
@@ -32,6 +34,8 @@ from kube_nftlb.metrics.agent import (
 from kube_nftlb.metrics.common import API_REQUESTS, BUILD_INFO, EVENTS, PROBES, WATCH_FAILURES
 from kube_nftlb.metrics.operator import (
     BACKENDS,
+    FARM_STATUS_SECONDS,
+    FARM_STATUSES_PER_SECOND,
     FARM_STATUSES_WRITTEN,
     FARM_WRITE_RETRIES,
     FARMS,
@@ -67,6 +71,8 @@ from kube_nftlb.metrics.traffic import (
 )
 
 __all__ = [
+    "AFFINITY_CLIENTS",
+    "AFFINITY_LIMIT",
     "API_REQUESTS",
     "BACKENDS",
     "BACKEND_BYTES",
@@ -88,7 +94,9 @@ __all__ = [
     "FARM_BYTES",
     "FARM_CONNECTIONS",
     "FARM_OPEN_CONNECTIONS",
+    "FARM_STATUSES_PER_SECOND",
     "FARM_STATUSES_WRITTEN",
+    "FARM_STATUS_SECONDS",
     "FARM_WRITE_RETRIES",
     "GATED_PODS_WAITING",
     "KERNEL_COMPARISONS",

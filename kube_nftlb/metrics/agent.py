@@ -89,6 +89,17 @@ CONNTRACK_ENTRIES = gauge("kube_nftlb_conntrack_entries", "Connections that the 
 CONNTRACK_LIMIT = gauge(
     "kube_nftlb_conntrack_entries_limit", "Connections that it tracks at most; 0 if unknown.", "agent"
 )
+AFFINITY_CLIENTS = gauge(
+    "kube_nftlb_affinity_clients",
+    "Clients that the engine nftables remembers (session affinity) for the namespace that has most of them, in one "
+    "family. The agent's log names a namespace above 80 % of the limit.",
+    "agent",
+)
+AFFINITY_LIMIT = gauge(
+    "kube_nftlb_affinity_clients_limit",
+    "Clients that it remembers at most for each namespace and family; more are served, and not remembered.",
+    "agent",
+)
 KUBE_PROXY_RULES = gauge(
     "kube_nftlb_node_kube_proxy_rules", "1 if the node has rules of kube-proxy in nftables or IPVS, else 0.", "agent"
 )

@@ -41,6 +41,17 @@ FARM_WRITE_RETRIES = counter(
     "operator",
 )
 FARM_STATUSES_WRITTEN = counter("kube_nftlb_farm_statuses_written_total", "Status updates of NftlbFarms.", "operator")
+FARM_STATUS_SECONDS = histogram(
+    "kube_nftlb_farm_status_duration_seconds",
+    "Time for which the status of an NftlbFarm showed an earlier state, until it was written.",
+    LONG,
+    "operator",
+)
+FARM_STATUSES_PER_SECOND = gauge(
+    "kube_nftlb_farm_statuses_per_second",
+    "Rate at which status updates of NftlbFarms are written at most, as the API server allows.",
+    "operator",
+)
 SERVICE_STATUSES_WRITTEN = counter(
     "kube_nftlb_service_statuses_written_total", "Conditions written into the status of Services.", "operator"
 )

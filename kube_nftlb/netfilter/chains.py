@@ -6,7 +6,8 @@ Read over netlink: rules of iptables may have parts that libnftables does not kn
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter import destinations, netlink, readback
+from kube_nftlb.netfilter.destinations import Destination
 from kube_nftlb.netfilter.netlink import NetfilterClient
 from kube_nftlb.netfilter.readback import EXPRESSION_DATA, EXPRESSION_NAME
 
@@ -46,6 +47,12 @@ class ChainReader(Protocol):
 
     async def jumps(self, family: str, table: str) -> list[Jump]:
         """Return the rules of a table that lead to other chains."""
+
+    async def destinations(self, family: str, table: str, chain: str) -> list[Destination]:
+        """Return what the rules of a chain send to other chains; nothing if it does not exist."""
+
+    async def mapped(self, family: str, table: str, name: str) -> list[Destination]:
+        """Return what the elements of a map send to chains; nothing if it does not exist."""
 
 
 class KernelChains(NetfilterClient):
@@ -89,6 +96,27 @@ class KernelChains(NetfilterClient):
                 async for rule in rules
                 # If the table does not exist, the kernel returns the rules of all.
                 if netlink.name(netlink.find(rule, _RULE_TABLE)) == table and (target := _target(rule))
+            ]
+
+    async def destinations(self, family: str, table: str, chain: str) -> list[Destination]:
+        """See ``ChainReader``."""
+        payload = netlink.text(_RULE_TABLE, table) + netlink.text(_RULE_CHAIN, chain)
+        async with aclosing(self._netfilter.dump(family, netlink.GET_RULES, payload)) as rules:
+            return [
+                destination
+                async for rule in rules
+                # If the chain does not exist, the kernel returns every rule of the table.
+                if netlink.name(netlink.find(rule, _RULE_CHAIN)) == chain
+                and netlink.name(netlink.find(rule, _RULE_TABLE)) == table
+                and (destination := destinations.of_rule(rule)) is not None
+            ]
+
+    async def mapped(self, family: str, table: str, name: str) -> list[Destination]:
+        """See ``ChainReader``."""
+        payload = readback.set_payload(table, name)
+        async with aclosing(self._netfilter.dump(family, netlink.GET_ELEMENTS, payload)) as answers:
+            return [
+                destinations.of_element(element) async for answer in answers for element in readback.elements_of(answer)
             ]
 
 

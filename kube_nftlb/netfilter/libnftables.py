@@ -11,6 +11,7 @@ from typing import Protocol, Self
 import structlog
 
 from kube_nftlb import errors
+from kube_nftlb.netfilter.notifications import take_own_name
 
 _log = structlog.get_logger()
 
@@ -69,6 +70,7 @@ class Nft:
         return None
 
     def _run(self, commands: str, *, dry: bool = False) -> None:
+        take_own_name()
         with self._lock:
             self._library.nft_ctx_set_dry_run(self._context, dry)
             failed = self._library.nft_run_cmd_from_buffer(self._context, commands.encode())

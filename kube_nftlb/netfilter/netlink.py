@@ -19,6 +19,7 @@ _NFTABLES, _CONNTRACK = 10 << 8, 1 << 8
 GET_TABLE = _NFTABLES | 1
 GET_CHAIN = _NFTABLES | 4
 GET_RULES = _NFTABLES | 7
+GET_SET = _NFTABLES | 10
 GET_ELEMENTS = _NFTABLES | 13
 GET_GENERATION = _NFTABLES | 16
 SET_CONNECTION = _CONNTRACK | 0
@@ -269,9 +270,9 @@ def _opened() -> socket.socket:
     return opened
 
 
-def dump_request(kind: int, payload: bytes) -> bytes:
-    """Return the request for everything of a kind, of all families, for a socket that asks nothing else."""
-    return _message("all", kind, _REQUEST | _DUMP, 1, payload)
+def dump_request(family: str, kind: int, payload: bytes) -> bytes:
+    """Return the request for everything of a kind, for a socket that asks nothing else."""
+    return _message(family, kind, _REQUEST | _DUMP, 1, payload)
 
 
 def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) -> bytes:

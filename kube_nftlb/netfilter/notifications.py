@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, Self
@@ -19,6 +20,8 @@ _SO_ATTACH_FILTER: Final = 26
 _SO_RCVBUFFORCE: Final = 33
 _BUFFER: Final = 1 << 20
 _DATAGRAM: Final = 1 << 16
+
+_named = threading.local()
 
 LOST: Final = "unknown"
 """Stands for the programs of transactions that the kernel could not tell of."""
@@ -97,10 +100,25 @@ def programs(data: bytes) -> list[str]:
 
 
 def own_name() -> str:
-    """Return the name by which the kernel knows this program; threads have the name of those that begin them."""
-    return Path("/proc/thread-self/comm").read_text().strip()
+    """Return the name by which the kernel knows this program: that of its first thread."""
+    return _name_of_program().read_text().strip()
 
 
 def set_own_name(name: str) -> None:
     """Give this program a name of its own, of up to 15 bytes. Call it before there are threads."""
-    Path(f"/proc/{os.getpid()}/comm").write_text(name)
+    _name_of_program().write_text(name)
+
+
+def take_own_name() -> None:
+    """Give the calling thread the program's name. Call it in a thread before that changes nftables.
+
+    The kernel names the thread that sends a transaction. A thread begins with the name of the one that started it, but
+    from Python 3.14 on with one of its own, such as ``asyncio_0`` (``Thread._set_os_name``).
+    """
+    if getattr(_named, "taken", None) != (own := own_name()):
+        Path("/proc/thread-self/comm").write_text(own)
+        _named.taken = own
+
+
+def _name_of_program() -> Path:
+    return Path(f"/proc/{os.getpid()}/comm")

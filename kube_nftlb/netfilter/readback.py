@@ -5,19 +5,19 @@ Written by hand upon ``netlink``: libnftables first reads every chain and set th
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, Self
 
 from kube_nftlb import metrics
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
+from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
 _GEN_ID = 1
 _RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
 EXPRESSION_NAME, EXPRESSION_DATA = 1, 2
-_LOOKUP_SET = 1
 VALUE, _VERDICT = 1, 2
 _VERDICT_CHAIN = 2
 _ELEMENTS_TABLE, _ELEMENTS_SET, ELEMENTS_LIST = 1, 2, 3
@@ -27,17 +27,11 @@ _ATTEMPTS = 20
 _RETRY_S = 0.05
 
 
-class TableReader(Protocol):
+class TableReader(ContentsReader, Protocol):
     """Reads the tables of this network namespace."""
 
     async def generation(self) -> int:
         """Return the number of the last nftables transaction in this network namespace, whoever made it."""
-
-    async def rule_counts(self, table: str) -> Counter[str]:
-        """Return how many rules each chain of an inet table has; chains without rules are left out."""
-
-    async def element_count(self, table: str, name: str) -> int:
-        """Return how many elements a map or set of an inet table has; an interval has one more for its end."""
 
 
 async def confirmed(
@@ -79,20 +73,9 @@ class RulesetReader:
         answers = await self._nftables.ask("inet", netlink.GET_GENERATION)
         return int.from_bytes(netlink.find(answers[0], _GEN_ID) or b"", "big")
 
-    async def rule_counts(self, table: str) -> Counter[str]:
+    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
         """See ``TableReader``."""
-        payload = netlink.text(_RULE_TABLE, table)
-        return Counter(
-            [
-                netlink.name(netlink.find(rule, _RULE_CHAIN))
-                for rule in await self._nftables.ask("inet", netlink.GET_RULES, payload, dump=True)
-                if netlink.name(netlink.find(rule, _RULE_TABLE)) == table
-            ]
-        )
-
-    async def element_count(self, table: str, name: str) -> int:
-        """See ``TableReader``."""
-        return sum([1 async for _ in self.elements("inet", table, name)])
+        return await read(self._nftables, table, with_elements)
 
     async def expressions(self, family: str, table: str, chain: str) -> list[bytes]:
         """Return the expressions of all rules of a chain."""
@@ -135,13 +118,6 @@ def set_payload(table: str, name: str) -> bytes:
 def elements_of(answer: bytes) -> list[bytes]:
     """Return the elements in an answer."""
     return [element for _, element in netlink.attributes(netlink.find(answer, ELEMENTS_LIST) or b"")]
-
-
-def looked_up(expression: bytes) -> str:
-    """Return the set or map of a lookup expression; empty for other expressions."""
-    if netlink.name(netlink.find(expression, EXPRESSION_NAME)) != "lookup":
-        return ""
-    return netlink.name(netlink.find(expression, EXPRESSION_DATA, _LOOKUP_SET))
 
 
 def verdict(element: bytes) -> tuple[bytes, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.conntrack import question
+from kube_nftlb.netfilter.conntrack import questions
 from kube_nftlb.netfilter.netlink import Change, NetfilterClient
 from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS, TRANSLATED
 
@@ -48,13 +48,13 @@ class TcpConnections(NetfilterClient):
 
         Port 0 of a server, and of a kept endpoint, stands for all. Raises KernelError.
         """
-        asked = question(family, {(ip, socket.IPPROTO_TCP, port) for ip, port in kept}, TRANSLATED)
-        found: list[TcpConnection] = []
-        async for answer in self._netfilter.dump(family, netlink.GET_CONNECTIONS, asked):
-            # All answers must be read, also those above the limit.
-            if len(found) < limit and (each := _other(family, answer, kept)) is not None:
-                found.append(each)
-        return found
+        found: dict[bytes, TcpConnection] = {}
+        for question in questions(family, {(ip, socket.IPPROTO_TCP, port) for ip, port in kept}, TRANSLATED):
+            async for answer in self._netfilter.dump(family, netlink.GET_CONNECTIONS, question):
+                # All answers must be read, also those above the limit.
+                if len(found) < limit and (each := _other(family, answer, kept)) is not None:
+                    found[each.key] = each
+        return list(found.values())
 
     async def forget(self, family: Family, connections: list[TcpConnection]) -> int:
         """Forget connections. Return how many there were. Raises KernelError."""

@@ -34,10 +34,6 @@ class NamedSet(NamedTuple):
     declaration: str
     elements: tuple[str, ...] = ()
     kind: str = "set"
-    dynamic: bool = False
-    """True if packets add elements to it."""
-    held: int | None = None
-    """The number of elements in the kernel for ``elements``, if known: an interval is more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +79,13 @@ def contents_of(state: State) -> Contents:
     return Contents(elements, tuple(state.chains.values()), tuple(state.sets.values()))
 
 
-def creation(table: str, state: State) -> str:
-    """Return the commands that recreate a table with this state, whatever it has now."""
-    fresh = f"table inet {table} {{}}\ndelete table inet {table}\ntable inet {table} {{}}\n"
+def creation(table: str, state: State, *, dormant: bool = False) -> str:
+    """Return the commands that recreate a table with this state, whatever it has now.
+
+    No packet passes one that is ``dormant``.
+    """
+    flags = "flags dormant;" if dormant else ""
+    fresh = f"table inet {table} {{}}\ndelete table inet {table}\ntable inet {table} {{ {flags} }}\n"
     return fresh + changes(table, State(), state)
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables.contents import looked_up
 from kube_nftlb.netfilter.readback import (
     ELEMENT_DATA,
     ELEMENT_KEY,
@@ -13,7 +14,6 @@ from kube_nftlb.netfilter.readback import (
     VALUE,
     RulesetReader,
     elements_of,
-    looked_up,
     set_payload,
     verdict,
 )

@@ -30,3 +30,4 @@ def refresh(reconciler: Reconciler, *, leads: bool) -> None:
     for name, queue in (("farms", reconciler.services), ("statuses", reconciler.statuses)):
         metrics.QUEUE_LENGTH.labels(name).set(len(queue))
         metrics.QUEUE_STALLED_SECONDS.labels(name).set(queue.stalled_s())
+    metrics.FARM_STATUSES_PER_SECOND.set(reconciler.budget.per_s)

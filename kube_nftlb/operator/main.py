@@ -40,6 +40,8 @@ from kube_nftlb.operator.subjects import exists
 from kube_nftlb.operator.sync.farm_writer import FarmWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
+from kube_nftlb.operator.sync.status_budget import StatusBudget
+from kube_nftlb.operator.sync.status_pacing import StatusTiming
 from kube_nftlb.settings import OperatorSettings
 
 _COMPONENT = "kube-nftlb-operator"
@@ -136,6 +138,7 @@ class _Operator:
                 settings.annotation_marks,
                 settings.annotation_queues,
                 settings.annotation_helpers,
+                settings.annotation_engines,
             ),
             settings.limits.service_ports,
         )
@@ -146,6 +149,8 @@ class _Operator:
             self._events,
             clock,
             profile,
+            timing=StatusTiming(patience_s=settings.status_s),
+            budget=StatusBudget(settings.statuses_per_s),
             lateness=Lateness(settings.not_programmed_s),
             on_policies=self._policies.mark,
             conditions=self._conditions,

@@ -3,12 +3,11 @@
 import json
 from typing import Any
 
-from lab import addresses, network
+from lab import addresses, components, network
 from lab.addresses import NodePlan
 
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "kube-nftlb.io/lab/pause:1"
-CNI_PLUGINS = "/usr/lib/cni"
 
 _HOST_OF_FIRST_POD = addresses.FIRST_POD_HOST
 
@@ -28,7 +27,7 @@ def containerd(*, root: str, cni_folder: str, snapshotter: str) -> str:
         '[plugins."io.containerd.grpc.v1.cri".containerd]',
         f"snapshotter = {_quoted(snapshotter)}",
         '[plugins."io.containerd.grpc.v1.cri".cni]',
-        f"bin_dir = {_quoted(CNI_PLUGINS)}",
+        f"bin_dir = {_quoted(components.CNI_PLUGINS)}",
         f"conf_dir = {_quoted(cni_folder)}",
     )
     return "\n".join(lines) + "\n"

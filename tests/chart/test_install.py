@@ -5,19 +5,16 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from lab.lab import Lab
 from tests.builders.manifests import farm
 from tests.chart.render import CHART, NAMESPACE, VALUES, helm, render
-from tests.functional.cluster import Cluster, eventually
-
-pytestmark = pytest.mark.timeout(300)
+from tests.functional.cluster import Cluster, eventually, running
 
 FARMS = "nftlbfarms.kube-nftlb.io"
 CRDS = {FARMS, "nftlbnodes.kube-nftlb.io", "nftlbpolicies.kube-nftlb.io"}
@@ -26,12 +23,8 @@ CRDS = {FARMS, "nftlbnodes.kube-nftlb.io", "nftlbpolicies.kube-nftlb.io"}
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster without kube-nftlb."""
-    lab = Lab.up(f"chart-{os.getpid()}", nodes=2, proxy="none")
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            yield cluster
-    finally:
-        lab.down()
+    with running("chart", nodes=2, proxy="none") as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -88,6 +81,30 @@ def ours(cluster: Cluster) -> set[str]:
     return {name for name in (everywhere + here).split() if "kube-nftlb" in name}
 
 
+@contextlib.contextmanager
+def users(cluster: Cluster) -> Iterator[Callable[[str, str, str], bool]]:
+    """What two users may do in the namespace default, who have the roles view and edit there."""
+
+    def can(user: str, verb: str, resource: str) -> bool:
+        done = cluster.try_kubectl("auth", "can-i", verb, *resource_of(resource), f"--as={user}", "-n", "default")
+        return done.stdout.strip() == "yes"
+
+    for role in ("view", "edit"):
+        cluster.kubectl(
+            "create", "rolebinding", f"test-{role}", f"--clusterrole={role}", f"--user={role}er", "-n", "default"
+        )
+    try:
+        yield can
+    finally:
+        for role in ("view", "edit"):
+            cluster.delete("rolebinding", f"test-{role}")
+
+
+def resource_of(text: str) -> list[str]:
+    resource, _, subresource = text.partition("/")
+    return [resource, *([f"--subresource={subresource}"] if subresource else [])]
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_the_api_server_takes_every_object(cluster: Cluster, name: str) -> None:
     foreign = ("PodMonitor", "PrometheusRule")
@@ -113,12 +130,26 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
         rules = yaml.safe_load((CHART / f"rbac/{role}.yaml").read_text())
         assert cluster.get("clusterrole", f"kube-nftlb-{role}")["rules"] == rules
         account = f"system:serviceaccount:{NAMESPACE}:kube-nftlb-{role}"
-        can = cluster.try_kubectl("auth", "can-i", "list", "nftlbfarms", f"--as={account}", "-A").stdout
-        assert can.strip() == "yes"
+        may_list = cluster.try_kubectl("auth", "can-i", "list", "nftlbfarms", f"--as={account}", "-A").stdout
+        assert may_list.strip() == "yes"
     cluster.apply(farm("kept", "default", addresses=[{"ip": "10.99.0.1", "ports": "80"}]))
+    second = release.helm("install", "another", str(CHART))
+    assert second.returncode != 0
+    assert "cannot be imported into the current release" in second.stderr
 
-    # The nodes here let agents have all the time that they may take to end.
-    said = release.upgrade({"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}}, wait=False)
+    with users(cluster) as can:
+        # A controller puts the roles together.
+        eventually(lambda: can("viewer", "get", "nftlbfarms") and can("editer", "create", "nftlbpolicies"), "they may")
+        assert [can("viewer", "create", kind) for kind in ("nftlbfarms", "nftlbpolicies")] == [False, False]
+        assert not can("editer", "create", "nftlbfarms"), "a farm may listen on any address"
+        assert can("editer", "list", "nftlbfarms")
+        changed: dict[str, Any] = {"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}}
+        changed["userRoles"] = {"aggregateFarmEditor": True}
+        # The nodes here let agents have all the time that they may take to end.
+        said = release.upgrade(changed, wait=False)
+        eventually(lambda: can("editer", "create", "nftlbfarms"), "now they may")
+        assert not can("viewer", "create", "nftlbfarms")
+        assert not can("editer", "patch", "nftlbfarms/status")
     assert "WARNING" not in said
     container = cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["spec"]["template"]["spec"]["containers"][0]
     values = {each["name"]: each.get("value") for each in container["env"]}
@@ -136,6 +167,7 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
     eventually(lambda: not crds(cluster), "the definitions go where they are not to be kept", 60)
 
 
+@pytest.mark.long
 def test_the_plain_manifest_comes_up_and_goes(cluster: Cluster) -> None:
     overlay = str(CHART.parents[1] / "examples/kustomize")
     try:
@@ -176,41 +208,3 @@ def test_an_upgrade_brings_new_fields_into_the_definitions(cluster: Cluster, rel
         lambda: cluster.try_kubectl("apply", "-f", "-", stdin=json.dumps(changed)).returncode == 0, "it is taken"
     )
     assert cluster.farm("kept", "default")["spec"]["logPrefix"] == "new"
-
-
-def test_users_get_what_their_roles_are_meant_for(cluster: Cluster, release: Release) -> None:
-    namespace = "default"
-
-    def can(user: str, verb: str, resource: str, *more: str) -> bool:
-        done = cluster.try_kubectl("auth", "can-i", verb, resource, f"--as={user}", "-n", namespace, *more)
-        return done.stdout.strip() == "yes"
-
-    release.upgrade()
-    for role in ("view", "edit"):
-        cluster.kubectl(
-            "create", "rolebinding", f"test-{role}", f"--clusterrole={role}", f"--user={role}er", "-n", namespace
-        )
-    try:
-        # A controller puts the roles together.
-        eventually(lambda: can("viewer", "get", "nftlbfarms") and can("editer", "create", "nftlbpolicies"), "they may")
-        assert [can("viewer", "create", kind) for kind in ("nftlbfarms", "nftlbpolicies")] == [False, False]
-        assert not can("editer", "create", "nftlbfarms"), "a farm may listen on any address"
-        assert can("editer", "list", "nftlbfarms")
-        release.upgrade({"userRoles": {"aggregateFarmEditor": True}})
-        eventually(lambda: can("editer", "create", "nftlbfarms"), "now they may")
-        assert not can("viewer", "create", "nftlbfarms")
-        assert not can("editer", "patch", "nftlbfarms", "--subresource=status")
-    finally:
-        for role in ("view", "edit"):
-            cluster.delete("rolebinding", f"test-{role}", namespace)
-
-
-def test_a_second_release_is_refused(cluster: Cluster, release: Release) -> None:
-    release.upgrade()
-    done = helm(
-        *("install", "another", str(CHART), "--namespace", "default"),
-        env={**os.environ, "KUBECONFIG": str(cluster.lab.kubeconfig)},
-    )
-    assert done.returncode != 0
-    assert "cannot be imported into the current release" in done.stderr
-    assert len(ours(cluster)) > 10, "the first one is as it was"

@@ -14,6 +14,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from lab import build, programs
+from tests.contract import servers
 
 _CLONE_NEWNET = 0x40000000
 PORT = 5555
@@ -28,7 +29,16 @@ def patched_nftlb() -> Path:
 
 
 @pytest.fixture(scope="session")
-def private_network(patched_nftlb: Path) -> Iterator[None]:  # noqa: ARG001 - it is fetched while there is a network
+def debian_nftlb() -> Path:
+    """Debian's nftlb, without our patches."""
+    return programs.debians("nftlb", print)
+
+
+@pytest.fixture(scope="session")
+def private_network(
+    patched_nftlb: Path,  # noqa: ARG001 - both are fetched while there is a network
+    debian_nftlb: Path,  # noqa: ARG001
+) -> Iterator[None]:
     """This thread, and what it starts, sees a network namespace with nothing but a loopback device."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
@@ -38,6 +48,19 @@ def private_network(patched_nftlb: Path) -> Iterator[None]:  # noqa: ARG001 - it
             ip.link("set", index=1, state="up")
         yield
         libc.setns(before.fileno(), _CLONE_NEWNET)
+
+
+@pytest.fixture(scope="session")
+def endpoint_servers(private_network: None) -> None:  # noqa: ARG001 - by name
+    """Servers on the endpoints' addresses."""
+    servers.start()
+
+
+@pytest.fixture
+def endpoints(endpoint_servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
+    """Endpoints that answer, and a kernel without rules."""
+    yield
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
 
 
 @pytest.fixture
@@ -53,11 +76,9 @@ def real_nftlb(private_network: None, patched_nftlb: Path, run_dir: Path) -> Ite
 
 
 @pytest.fixture
-def unpatched_nftlb(private_network: None, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
+def unpatched_nftlb(private_network: None, debian_nftlb: Path, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
     """The same of Debian's, without our patches."""
-    if (program := programs.find("nftlb")) is None:
-        pytest.skip("Debian's nftlb is not installed")
-    with started(program, run_dir) as key:
+    with started(debian_nftlb, run_dir) as key:
         yield key
 
 

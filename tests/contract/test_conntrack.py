@@ -3,12 +3,13 @@
 import re
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Iterator
+from ipaddress import ip_address
 
 import pytest
 
-from kube_nftlb import errors
-from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.conntrack import Conntrack, Destination
+from kube_nftlb import addresses, errors
+from kube_nftlb.netfilter import dump, netlink
+from kube_nftlb.netfilter.conntrack import Conntrack, Destination, Stale
 from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
 from kube_nftlb.nftlb import objects
 
@@ -17,6 +18,8 @@ OTHER_VIP = {"ipv4": "10.96.0.11", "ipv6": "fd00:96::b"}
 CLIENT = {"ipv4": "10.244.9.9", "ipv6": "fd00:244:9::9"}
 POD = {"ipv4": "10.244.1.2", "ipv6": "fd00:244:1::2"}
 FAMILIES = ("ipv4", "ipv6")
+ENTRY = 1 << 8
+"""The type of a message with an entry (NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW)."""
 GONE, STAYS = 0x202, 0x203
 
 
@@ -39,14 +42,14 @@ async def conntrack(flows: None) -> AsyncIterator[Conntrack]:  # noqa: ARG001 - 
 def told(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All connections that the kernel has told of."""
     all_told: list[bytes] = []
-    ask = NetfilterSocket.ask
+    datagrams = dump.datagrams
 
-    async def asked(self: NetfilterSocket, family: str, kind: int, payload: bytes, *, dump: bool) -> list[bytes]:
-        answers = await ask(self, family, kind, payload, dump=dump)
-        all_told.extend(answers)
-        return answers
+    def asked(family: str, payload: bytes) -> Iterator[bytes]:
+        for data in datagrams(family, payload):
+            all_told.extend(answer for _, answer in netlink.messages(data, ENTRY))
+            yield data
 
-    monkeypatch.setattr(NetfilterSocket, "ask", asked)
+    monkeypatch.setattr(dump, "datagrams", asked)
     return all_told
 
 
@@ -152,6 +155,53 @@ async def test_connections_to_an_address_are_cut(conntrack: Conntrack, family: s
     assert await conntrack.cut(to(family, "tcp", [80]), frozenset([POD[family]])) == 1
     assert marks(family) == {2: STAYS, 3: STAYS}
     assert await conntrack.cut(to(family, "tcp", [81]), frozenset([CLIENT[family]])) == 0
+
+
+NODE = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
+"""An address of the node, on which a pod with the host's network answers."""
+
+
+def udp_to_node(family: str, sport: int, port: int, answerer: str) -> None:
+    """A flow to a node port, that an endpoint at another port answers; untranslated without one."""
+    translated = ("--dst-nat", addresses.with_port(answerer, 5353)) if answerer else ()
+    flow(family, NODE[family], sport, 0, "udp", port, *translated)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_flows_to_endpoints_on_the_nodes_own_addresses_are_forgotten(conntrack: Conntrack, family: str) -> None:
+    udp_to_node(family, 1, 30053, NODE[family])
+    udp_to_node(family, 2, 30053, POD[family])
+    udp_to_node(family, 3, 30053, "")
+    listener = Destination(NODE[family], "udp", 30053)
+    kept = frozenset({(ip_address(POD[family]).packed, 5353)})
+    assert await conntrack.forget([Stale([listener], kept)]) == 1
+    assert marks(family) == {2: 0, 3: 0}
+    assert await conntrack.forget_untranslated([listener]) == 1
+    assert marks(family) == {2: 0}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("more", [0, 1, 20], ids=["one listener", "two", "many"])
+async def test_what_is_stale_of_several_farms_is_forgotten_at_once(
+    conntrack: Conntrack, told: list[bytes], family: str, more: int
+) -> None:
+    flow(family, VIP[family], 1, GONE)
+    flow(family, VIP[family], 2, 0)
+    flow(family, OTHER_VIP[family], 3, STAYS)
+    flow(family, OTHER_VIP[family], 4, GONE, "tcp", 53)
+    for sport in range(10, 30):
+        flow(family, OTHER_VIP[family], sport, STAYS, port=99)
+    pod = frozenset({(ip_address(POD[family]).packed, 0)})
+    here = to(family, ports=(53, *range(2000, 2000 + more)))
+    there = [Destination(OTHER_VIP[family], protocol, 53) for protocol in ("udp", "tcp")]
+    assert await conntrack.forget([Stale(here, pod), Stale(there, pod)]) == 0
+    assert await conntrack.forget([Stale(here, pod), Stale(here, frozenset()), Stale(there, pod)]) == 1
+    assert marks(family).keys() == {2, 3, 4, *range(10, 30)}
+    told.clear()
+    assert await conntrack.forget([Stale(here, pod, begun=True), Stale(there, pod, cut=frozenset([POD[family]]))]) == 3
+    assert marks(family).keys() == set(range(10, 30))
+    # The kernel picks out what concerns a few listeners.
+    assert (len(told) < 10) == (more < 5)
 
 
 async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(

@@ -6,11 +6,11 @@ answers with that address.
 
 import asyncio
 import contextlib
+import re
 import socket
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -36,42 +36,14 @@ from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
+from tests.contract.servers import ENDPOINTS, PORT
 
 VIPS = [f"10.96.0.{number}" for number in range(1, 5)]
-ENDPOINTS = [f"10.244.0.{number}" for number in range(1, 6)]
-PORT = 8080
 HERE = NodeFacts("here", "a", {"ipv4": ("127.0.0.1",)}, {"ipv4": ("10.244.0.0/24",)})
-
-
-@pytest.fixture(scope="module")
-def servers(private_network: None) -> None:  # noqa: ARG001 - by name
-    """Servers on the endpoints' addresses."""
-    for command in (
-        *(f"ip addr replace {ip}/32 dev lo" for ip in ENDPOINTS),
-        "ip route replace 10.96.0.0/16 dev lo",
-        "ip route replace local 10.200.0.0/16 dev lo",
-        "sysctl -qw net.ipv4.conf.all.route_localnet=1",
-    ):
-        subprocess.run(command.split(), check=True)
-    server = socket.create_server(("0.0.0.0", PORT), backlog=128)
-    threading.Thread(target=_answer, args=(server,), daemon=True).start()
-
-
-@pytest.fixture
-def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
-    yield
-    nft("flush ruleset")
 
 
 def nft(command: str) -> None:
     subprocess.run(["nft", command], check=True)
-
-
-def _answer(server: socket.socket) -> None:
-    while True:
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(connection.getsockname()[0].encode())
 
 
 class Node:
@@ -287,6 +259,19 @@ async def test_a_node_that_boots_has_its_farms_before_anything_is_known(node: No
     assert reached(VIPS[0], 30) == dict.fromkeys(ENDPOINTS[:3], 10)
     # Nothing would keep clients out of it before the agent knows its ranges.
     assert booted.engine.programmed.keys() == {"web"}
+    booted.close()
+
+
+async def test_farms_that_come_after_a_restore_have_numbers_of_their_own(node: Node, tmp_path: Path) -> None:
+    sticky = {"persistence": "srcip", "scheduler": "weight"}
+    for number in range(2):
+        await node.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
+    await node.engine.aclose()
+    nft("flush ruleset")
+    booted = await Node.open(tmp_path)
+    for number in range(2, 4):
+        await booted.put(f"sticky-{number}", spec(VIPS[number], *ENDPOINTS[:3], **sticky))
+    assert len(set(re.findall(r"80 : ([0-9a-f]+:[0-9a-f]+)", listed(f"map inet {TABLE} sticky-ip")))) == 4
     booted.close()
 
 

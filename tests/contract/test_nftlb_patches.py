@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from lab import programs
 from tests.contract.conftest import PORT
 
 ROOT = Path(__file__).parents[2]
@@ -139,13 +138,11 @@ def nftlb(
     request: pytest.FixtureRequest,
     private_network: None,  # noqa: ARG001 - a fixture is asked for by name
     patched_nftlb: Path,
+    debian_nftlb: Path,
     tmp_path: Path,
 ) -> Iterator[Daemon]:
     """Debian's nftlb, with which every test of a patch has to fail, and ours."""
-    program = patched_nftlb if request.param == "patched" else programs.find("nftlb")
-    if program is None:
-        pytest.skip("Debian's nftlb is not installed")
-    daemon = Daemon(program, tmp_path)
+    daemon = Daemon(patched_nftlb if request.param == "patched" else debian_nftlb, tmp_path)
     try:
         yield daemon
     finally:

@@ -1,12 +1,17 @@
 """Whom the kernel names when nftables is changed."""
 
+import asyncio
+import contextlib
 import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.nftables import messages, transaction
 from kube_nftlb.netfilter.notifications import LOST, Notifications, own_name
 
 ADD = "add table inet notified; add set inet notified s { type inet_service; elements = { 1 } }"
@@ -53,4 +58,26 @@ async def test_what_the_kernel_could_not_tell_is_doubtful(watch: Notifications) 
     for _ in range(40):
         await nft.run("add table inet notified; delete table inet notified")
     assert watch.others() == {LOST}
+    assert watch.others() == set()
+
+
+def named_as_by_python_3_14() -> None:
+    """Give this thread a name of its own, as ``Thread.start`` does from Python 3.14 on."""
+    Path("/proc/thread-self/comm").write_text("asyncio_0")
+
+
+@pytest.fixture
+async def other_names() -> None:
+    executor = ThreadPoolExecutor(1, initializer=named_as_by_python_3_14)
+    asyncio.get_running_loop().set_default_executor(executor)
+
+
+@pytest.mark.usefixtures("other_names")
+async def test_threads_with_names_of_their_own_change_nftables_as_this_program(
+    watch: Notifications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "_IN_THREAD_BYTES", 0)
+    await Nft.open().run(ADD)
+    with contextlib.closing(transaction.NftSocket.open()) as nftables:
+        await nftables.commit([messages.delete_table("notified")])
     assert watch.others() == set()

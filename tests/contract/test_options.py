@@ -10,7 +10,7 @@ from kube_nftlb.agent.engine.nftlb import plan
 from kube_nftlb.agent.table import kernel_features
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.agent.table.verify import drift
+from kube_nftlb.agent.table.verify import TableVerifier
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.values import IPV4_HELPERS, KERNEL_HELPERS
 from tests.builders import farm, raw_backend
@@ -76,7 +76,7 @@ class Node:
         for name in self.engine.present:
             assert await self.engine.verifier.farm(name) is None
         assert await self.engine.verifier.base() is None
-        assert await drift(self.engine.reader, self.table.state) is None
+        assert await TableVerifier(self.table, self.engine.reader).drift() is None
         assert "recovery in progress" not in self.engine.log.read_text()
 
 

@@ -23,7 +23,7 @@ from kube_nftlb.agent.table.policies import Policies, rules_owner
 from kube_nftlb.agent.table.policy_references import References
 from kube_nftlb.agent.table.policy_sets import policy
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.agent.table.verify import drift
+from kube_nftlb.agent.table.verify import TableVerifier
 from kube_nftlb.api.base import Family
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.listeners import Listener
@@ -40,9 +40,10 @@ class Node:
 
     def __init__(self, table: AgentTable, reader: NftlbReader, nft: Nft) -> None:
         self.table, self.reader, self.nft = table, reader, nft
+        self.verifier = TableVerifier(table, reader)
 
     async def drift(self) -> str | None:
-        return await drift(self.reader, self.table.state)
+        return await self.verifier.drift()
 
     async def give(self, owners: Mapping[str, Contents]) -> None:
         await self.table.update(owners)
@@ -103,7 +104,7 @@ async def test_only_root_connects_to_the_port_of_nftlb(node: Node) -> None:
         assert connects(port, *nobody)
         table = AgentTable(node.nft, nftlb_port(port))
         await table.create()
-        assert await drift(node.reader, table.state) is None
+        assert await TableVerifier(table, node.reader).drift() is None
         assert not connects(port, *nobody)
         assert connects(port)
 
@@ -226,8 +227,9 @@ async def test_ten_thousand_ranges_change_in_one_transaction(node: Node) -> None
     known = some(start)
     await node.give(known.sets() | listening(known))
     before = await node.reader.generation()
-    await node.give(some(start + 256).sets())
+    await node.table.update(some(start + 256).sets())
     assert await node.reader.generation() == before + 1
+    assert await node.drift() is None
 
 
 async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node: Node) -> None:

@@ -1,5 +1,6 @@
 """``kube-nftlb render -o nft`` shows what the real nftlb makes, and changes nothing where it is called."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,12 @@ kind: Service
 metadata: {name: empty}
 spec: {clusterIP: 10.96.0.20, ports: [{port: 53, protocol: UDP}]}
 """
+
+
+@pytest.fixture(autouse=True)
+def _in_path(patched_nftlb: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a lab's folder of programs in PATH."""
+    monkeypatch.setenv("PATH", f"{patched_nftlb.parent}:{os.environ['PATH']}")
 
 
 def render_nft(*options: str) -> "subprocess.CompletedProcess[str]":

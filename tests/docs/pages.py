@@ -93,7 +93,7 @@ _VARYING = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UID"),
     (re.compile(r":\d{5} →"), ":PORT →"),
     (re.compile(r":3[0-2]\d{3}\b"), ":NODEPORT"),
-    (re.compile(r"\bv1\.34\.\d+\b"), "VERSION"),
+    (re.compile(r"\bv1\.\d\d\.\d+\b"), "VERSION"),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r" ?\n"), "\n"),
 )

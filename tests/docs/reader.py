@@ -37,10 +37,12 @@ class Reader:
         # Called by its other name, make would install the other folder.
         (self.folder / "Makefile").write_text(f".DEFAULT:\n\t@$(MAKE) --no-print-directory -C {ROOT} $@\n")
         helm = programs.cache_folder() / "bin"
+        # That of Debian, whose defects a page shows; of the machine or unpacked.
+        nftlb = programs.debians("nftlb", print).parent
         self._environment = {
             **os.environ,
             "XDG_STATE_HOME": str(self.home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin:{helm}",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin:{helm}:{nftlb}",
         }
         for leftover in ("KUBECONFIG", "KUBE_NFTLB_LAB"):
             self._environment.pop(leftover, None)

@@ -1,11 +1,13 @@
-"""Each file in examples/ does what its first lines promise. All of them are applied to one cluster, side by side."""
+"""Each file in examples/ does what its first lines promise. All of them are applied to one cluster, side by side.
+
+Those whose tests lack the marker ``long`` are applied to the lab of the functional tests.
+"""
 
 import contextlib
-import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import pytest
 import yaml
 
 from kube_nftlb import names
-from lab.lab import Lab
+from tests import labs
 from tests.builders.manifests import client_pod
 from tests.docs.reader import ROOT
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
+from tests.functional.conftest import LAB
 from tests.functional.disturbing.test_logs import traced
 from tests.functional.test_helpers import FTP, fetch, programmed
 from tests.functional.test_modes import loopback
@@ -30,21 +33,36 @@ OUTSIDE_IP = "172.31.0.200"
 POD = "default/somebody"
 
 
+def files_of(items: Iterable[pytest.Item]) -> list[Path]:
+    """The files of the examples whose tests are among these."""
+    names = {item.name.partition("[")[0].removeprefix("test_example_").replace("_", "-") for item in items}
+    return [path for path in FILES if path.stem in names]
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    settings = {"operator": {"KUBE_NFTLB_READINESS_GATE": "on"}}
-    lab = Lab.up(f"examples-{os.getpid()}", nodes=2, zones=["a", "b"], settings=settings)
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            cluster.apply(client_pod("somebody", "default", cluster.nodes[0]))
-            cluster.kubectl("apply", *(f"--filename={path}" for path in FILES))
-            for kind in ("deployment", "statefulset"):
-                for each in cluster.get(kind)["items"]:
-                    cluster.kubectl("rollout", "status", f"{kind}/{each['metadata']['name']}", "--timeout=90s")
-            cluster.wait("pod", "somebody", "Ready")
-            yield cluster
-    finally:
-        lab.down()
+def files(request: pytest.FixtureRequest) -> list[Path]:
+    """The files that are applied: those of the tests that are to run."""
+    return files_of(request.session.items)
+
+
+@pytest.fixture(scope="module")
+def cluster(files: list[Path]) -> Iterator[Cluster]:
+    with contextlib.ExitStack() as stack:
+        if EXAMPLES / "readiness-gate.yaml" in files:
+            settings = {"operator": {"KUBE_NFTLB_READINESS_GATE": "on"}}
+            cluster = stack.enter_context(running("examples", nodes=2, zones=["a", "b"], settings=settings))
+        else:
+            cluster = stack.enter_context(contextlib.closing(Cluster(labs.shared("functional", **LAB))))
+        given = [f"--filename={path}" for path in files]
+        cluster.apply(client_pod("somebody", "default", cluster.nodes[0]))
+        stack.callback(cluster.delete, "pod", "somebody")
+        cluster.kubectl("apply", *given)
+        stack.callback(cluster.kubectl, "delete", "--wait=false", "--ignore-not-found", *given)
+        for kind in ("deployment", "statefulset"):
+            for each in cluster.get(kind)["items"]:
+                cluster.kubectl("rollout", "status", f"{kind}/{each['metadata']['name']}", "--timeout=90s")
+        cluster.wait("pod", "somebody", "Ready")
+        yield cluster
 
 
 def farm_ready(cluster: Cluster, name: str, ready: int) -> None:
@@ -83,21 +101,22 @@ def test_every_example_is_tested_and_says_what_it_shows() -> None:
         assert path.read_text().startswith("# "), path.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_farm_of_an_example_is_programmed(cluster: Cluster, path: Path) -> None:
-    names = {each["metadata"]["name"] for each in yaml.safe_load_all(path.read_text())}
-    farms = [farm for farm in cluster.get("farm")["items"] if farm["metadata"]["name"].partition("--")[0] in names]
-    assert farms
-    for farm in farms:
-        if (found := programmed(cluster, farm["metadata"]["name"], "default"))["status"] != "True":
-            pytest.skip(found["message"])
+def test_every_farm_of_an_example_is_programmed(cluster: Cluster, files: list[Path]) -> None:
+    for path in files:
+        names = {each["metadata"]["name"] for each in yaml.safe_load_all(path.read_text())}
+        farms = [farm for farm in cluster.get("farm")["items"] if farm["metadata"]["name"].partition("--")[0] in names]
+        assert farms, path
+        for farm in farms:
+            programmed(cluster, farm["metadata"]["name"], "default")
 
 
 @pytest.mark.parametrize("where", [OUTSIDE, POD, "node-2"])
+@pytest.mark.long
 def test_example_clusterip(cluster: Cluster, where: str) -> None:
     reaches(cluster, where, "clusterip", cluster.vip("clusterip", "default"))
 
 
+@pytest.mark.long
 def test_example_engine(cluster: Cluster) -> None:
     vip = cluster.vip("engine", "default")
     reaches(cluster, POD, "engine", vip)
@@ -111,16 +130,19 @@ def test_example_my_service(cluster: Cluster) -> None:
     reaches(cluster, OUTSIDE, "front", cluster.vip("my-service", "default"), 8080)
 
 
+@pytest.mark.long
 def test_example_nodeport(cluster: Cluster) -> None:
     for node in cluster.lab.nodes:
         for interface in node.addresses[:1]:
             reaches(cluster, OUTSIDE, "nodeport", str(interface.ip), 30080)
 
 
+@pytest.mark.long
 def test_example_external_ips(cluster: Cluster) -> None:
     reaches(cluster, OUTSIDE, "external-ips", "192.0.2.10")
 
 
+@pytest.mark.long
 def test_example_source_ranges(cluster: Cluster) -> None:
     status = '{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.11"}]}}}'
     cluster.kubectl("patch", "service", "source-ranges", "--subresource=status", "--type=merge", "-p", status)
@@ -139,11 +161,13 @@ def one_pod(cluster: Cluster, service: str, where: str, *options: str) -> str:
     return str(next(iter(counted["answers"])))
 
 
+@pytest.mark.long
 def test_example_session_affinity(cluster: Cluster) -> None:
     assert one_pod(cluster, "session-affinity", OUTSIDE) == one_pod(cluster, "session-affinity", OUTSIDE)
     assert cluster.farm("session-affinity--http", "default")["spec"]["persistTTL"] == 600
 
 
+@pytest.mark.long
 def test_example_persistence(cluster: Cluster) -> None:
     assert one_pod(cluster, "persistence", OUTSIDE) == "persistence-1", "the session that is written down"
     assert one_pod(cluster, "persistence", POD) == one_pod(cluster, "persistence", POD)
@@ -157,6 +181,7 @@ def test_example_canary(cluster: Cluster) -> None:
     assert abs(counted[pods(cluster, track="new")[0]] - 10) <= 1, counted
 
 
+@pytest.mark.long
 def test_example_readiness_gate(cluster: Cluster) -> None:
     gated = pods(cluster, app="readiness-gate")
     for pod in gated:
@@ -167,6 +192,7 @@ def test_example_readiness_gate(cluster: Cluster) -> None:
     reaches(cluster, POD, "readiness-gate", cluster.vip("readiness-gate", "default"))
 
 
+@pytest.mark.long
 def test_example_hot_standby(cluster: Cluster) -> None:
     vip, first = cluster.vip("hot-standby", "default"), pods(cluster, rank="first")
     cluster.reaches(POD, first, vip)
@@ -178,6 +204,7 @@ def test_example_hot_standby(cluster: Cluster) -> None:
     cluster.reaches(POD, first, vip)
 
 
+@pytest.mark.long
 def test_example_dsr(cluster: Cluster) -> None:
     # The client outside comes in by the first node.
     here = [pod for pod in pods(cluster, app="dsr") if node_of(cluster, pod) == cluster.nodes[0]]
@@ -201,6 +228,7 @@ def test_example_backends_from(cluster: Cluster) -> None:
     assert cluster.farm("backends-from-weighted", "default")["metadata"]["generation"] == before
 
 
+@pytest.mark.long
 def test_example_ftp(cluster: Cluster) -> None:
     if (found := programmed(cluster, "ftp--ftp", "default"))["status"] != "True":
         pytest.skip(found["message"])
@@ -222,6 +250,7 @@ def test_example_ftp(cluster: Cluster) -> None:
         server.communicate(timeout=10)
 
 
+@pytest.mark.long
 def test_example_limits(cluster: Cluster) -> None:
     farm_ready(cluster, "limits--http", 1)
     vip = cluster.vip("limits", "default")
@@ -237,6 +266,7 @@ def test_example_limits(cluster: Cluster) -> None:
     assert not any(cluster.count(OUTSIDE, 5, vip)["failures"].values()), "another client has its own"
 
 
+@pytest.mark.long
 def test_example_on_gone(cluster: Cluster) -> None:
     farm_ready(cluster, "on-gone--http", 2)
     vip, served_by = cluster.vip("on-gone", "default"), cluster.pods("on-gone", "default")
@@ -251,6 +281,7 @@ def test_example_on_gone(cluster: Cluster) -> None:
                 cluster.lab.pod(True, f"default/{name}")
 
 
+@pytest.mark.long
 def test_example_logging(cluster: Cluster) -> None:
     farm_ready(cluster, "logging--http", 1)
     with traced(cluster, cluster.nodes[0]) as lines:
@@ -274,11 +305,13 @@ def test_example_policies(cluster: Cluster) -> None:
         assert cluster.count(OUTSIDE, 2, wiki, 80, *printer)["failures"] == kept_out
 
 
+@pytest.mark.long
 def test_example_port_range(cluster: Cluster) -> None:
     for port in (8000, 8001, 8002, 8003):
         reaches(cluster, POD, "port-range", cluster.vip("port-range", "default"), port)
 
 
+@pytest.mark.long
 def test_example_all_ports(cluster: Cluster) -> None:
     farm_ready(cluster, "all-ports--any", 1)
     vip, expected = cluster.vip("all-ports", "default"), set(pods(cluster, app="all-ports"))
@@ -291,6 +324,7 @@ def test_example_dual_stack(cluster: Cluster) -> None:
         reaches(cluster, POD, "dual-stack", cluster.vip("dual-stack", "default", family))
 
 
+@pytest.mark.long
 def test_example_client_address(cluster: Cluster) -> None:
     for node in cluster.lab.nodes:
         ip = str(node.addresses[0].ip)
@@ -305,12 +339,14 @@ def in_the_same(place: Callable[[Cluster, str], str], cluster: Cluster, app: str
     return [pod for pod in pods(cluster, app=app) if place(cluster, pod) == mine]
 
 
+@pytest.mark.long
 def test_example_local_traffic(cluster: Cluster) -> None:
     here = in_the_same(node_of, cluster, "local-traffic")
     assert len(here) == 1
     cluster.reaches(POD, here, cluster.vip("local-traffic", "default"))
 
 
+@pytest.mark.long
 def test_example_prefer_same_zone(cluster: Cluster) -> None:
     # Each zone has one node.
     here = in_the_same(node_of, cluster, "prefer-same-zone")
@@ -318,6 +354,7 @@ def test_example_prefer_same_zone(cluster: Cluster) -> None:
     cluster.reaches(POD, here, cluster.vip("prefer-same-zone", "default"))
 
 
+@pytest.mark.long
 def test_example_external_backend(cluster: Cluster) -> None:
     servers = ("192.0.2.21", "192.0.2.22")
     with contextlib.ExitStack() as stack:

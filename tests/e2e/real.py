@@ -99,8 +99,9 @@ class RealCluster(Cluster):
         )
         return set(counted["answers"]) if not any(counted["failures"].values()) else set()
 
-    def serve(self, name: str, replicas: int, namespace: str) -> None:
-        """A Deployment of containers that say who they are, ready."""
+    def serve(self, name: str, replicas: int, namespace: str, node: str | None = None) -> None:
+        """A Deployment of containers that say who they are, ready, on any nodes."""
+        assert node is None, "the scheduler chooses the nodes"
         self.apply(self.deployment(name, replicas, namespace))
         self.kubectl("rollout", "status", f"deployment/{name}", "-n", namespace, f"--timeout={_PATIENCE_S}s")
 

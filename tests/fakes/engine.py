@@ -41,13 +41,23 @@ class FakeEngine:
         """The changes that made a difference."""
         self.compared: list[str | None] = []
         self.repaired: list[str | None] = []
+        self.reverted: list[str] = []
+        """Farms that stay as they were before a change that was refused."""
         self.error: Exception | None = None
         """Raised by the next ``apply``."""
         self.trouble: str | None = None
         """Returned by ``maintain``."""
         self.closed = False
+        self.begun: list[int] = []
+        """The numbers of changes in calls of ``begin``."""
+        self.missing = False
+        """True if the data plane has lost everything."""
         self.writes = 0
         self._verified: set[str] = set()
+        self._before: dict[str, NodeFarm] = {}
+        """The farms as they were when they last did not deviate."""
+        self._refused: dict[str, str] = {}
+        """Reasons that the last changes of farms were refused."""
 
     @property
     def unreachable(self) -> str:
@@ -105,6 +115,12 @@ class FakeEngine:
         self.was_restarted = False
         return not self._verified <= self.farms.keys()
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        self.begun.append(len(changes))
+
+    async def is_missing(self) -> bool:
+        return self.missing
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         self._answer()
         if (error := self.error) is not None:
@@ -116,12 +132,17 @@ class FakeEngine:
         if rules_refused := await self._table.update(before):
             return Applied(rules_refused=rules_refused, nothing_done=True)
         changed = {each.name for each in changes if self._apply(each)}
-        after = {policies.rules_owner(each.name): each.policies_after for each in changes}
-        after |= {each.name: each.overlay for each in changes if each.overlay is not None}
+        done = [each for each in changes if each.name not in self.refused]
+        after = {policies.rules_owner(each.name): each.policies_after for each in done}
+        after |= {each.name: each.overlay for each in done if each.overlay is not None}
         rules_refused = await self._table.update(after)
         listeners = [listener for farm in self.farms.values() for listener in farm.listeners]
         assert len(listeners) == len(set(listeners)), "two farms have one listener"
-        refused = {each.name: why for each in changes if each.farm and (why := self.refused.get(each.name))}
+        for each in changes:
+            self._refused.pop(each.name, None)
+        concerned = (each for each in changes if not each.keep and self.farms.get(each.name) != each.farm)
+        refused = {each.name: why for each in concerned if (why := self.refused.get(each.name))}
+        self._refused |= refused
         return Applied(refused, rules_refused, changed=changed)
 
     def _apply(self, change: FarmChange) -> bool:
@@ -132,6 +153,7 @@ class FakeEngine:
         self._verified.discard(change.name)
         if change.farm is None:
             del self.farms[change.name]
+            self._before.pop(change.name, None)
         else:
             self.farms[change.name] = change.farm
         return True
@@ -141,8 +163,10 @@ class FakeEngine:
         self.compared.append(name)
         if name is not None and name not in self.farms:
             return "it is not there"
-        if (drift := self.deviations.get(name)) is None and name is not None:
+        refusal = self._refused.get(name) if name is not None else None
+        if (drift := refusal or self.deviations.get(name)) is None and name is not None:
             self._verified.add(name)
+            self._before[name] = self.farms[name]
         return drift
 
     async def repair(self, name: str | None = None) -> None:
@@ -151,6 +175,15 @@ class FakeEngine:
         self.writes += 1
         if name not in self.irreparable:
             self.deviations.pop(name, None)
+
+    async def revert(self, name: str) -> bool:
+        self._answer()
+        if name not in self._before or name in self.irreparable:
+            return False
+        self.reverted.append(name)
+        self.farms[name] = self._before[name]
+        self._refused.pop(name, None)
+        return self.deviations.get(name) is None
 
     async def forget_stale(self, name: str) -> None:
         return

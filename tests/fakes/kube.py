@@ -180,7 +180,10 @@ class FakeKube(Kube):
         namespace: str | None = None,
         *,
         subresource: str | None = None,
+        field_manager: str | None = None,
     ) -> JsonObject:
+        if subresource is not None:
+            await asyncio.sleep(self.delay_s)
         self._write("patch", resource, name, body)
         known = self._known(resource, name, namespace)
         wanted = body.get("metadata", {}).get("resourceVersion")

@@ -1,10 +1,12 @@
 """nft(8) and a kernel with one table."""
 
 import copy
-from collections import Counter
 from collections.abc import Callable
 
 from kube_nftlb import errors
+from kube_nftlb.agent.table.layout import TABLE
+from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
+from kube_nftlb.netfilter.nftables.contents import RuleContents, SetContents, TableContents
 
 
 class FakeNft:
@@ -17,12 +19,17 @@ class FakeNft:
         """Words that the kernel knows nothing of."""
         self.chains: dict[str, list[str]] = {}
         self.sets: dict[str, dict[str, str]] = {}
-        self.intervals: set[str] = set()
+        self.blueprint: FakeNft | None = None
+        """The table that the other one is compared with."""
 
     async def check(self, commands: str) -> str | None:
         return next((f"nftables refused: Error: {word}" for word in self.lacks if word in commands), None)
 
     async def run(self, commands: str) -> None:
+        if blueprint_of(TABLE) in commands:
+            self.blueprint = self.blueprint or FakeNft()
+            await self.blueprint.run(commands.replace(blueprint_of(TABLE), TABLE))
+            return
         if (refusal := self.error or await self.check(commands)) is not None:
             raise errors.KernelError(refusal)
         before = copy.deepcopy((self.chains, self.sets))
@@ -51,16 +58,11 @@ class FakeNft:
             case (("add" | "flush"), "chain"):
                 self.chains[name] = []
             case (("add" | "flush"), _):
-                self._empty(name, rest)
+                self.sets[name] = {}
             case "delete", "chain":
                 del self.chains[name]
             case "delete", _:
                 del self.sets[name]
-
-    def _empty(self, name: str, declaration: str) -> None:
-        self.sets[name] = {}
-        if "flags interval" in declaration:
-            self.intervals.add(name)
 
     def damage(self) -> None:
         """Somebody removes the table."""
@@ -83,13 +85,19 @@ class FakeTableReader:
         told, self._told = self._told, self.foreign_changes
         return {"nft"} if told != self._told else set()
 
-    async def rule_counts(self, table: str) -> Counter[str]:
-        return Counter({chain: len(rules) for chain, rules in self._nft.chains.items() if rules})
-
-    async def element_count(self, table: str, name: str) -> int:
-        elements = len(self._nft.sets.get(name, ()))
-        # An interval is two elements. Before the first there is an end, as no test has one that begins with 0.0.0.0.
-        return 2 * elements + 1 if elements and name in self._nft.intervals else elements
+    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
+        nft = self._nft if table == TABLE else self._nft.blueprint
+        if nft is None:
+            return TableContents()
+        return TableContents(
+            {name: SetContents(b"", frozenset(key.encode() for key in each)) for name, each in nft.sets.items()},
+            dict.fromkeys(nft.chains, b""),
+            {
+                name: tuple(RuleContents((rule.encode(),), {}) for rule in rules)
+                for name, rules in nft.chains.items()
+                if rules
+            },
+        )
 
 
 def _keys(elements: str) -> list[str]:

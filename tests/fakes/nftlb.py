@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from kube_nftlb.netfilter.conntrack import Destination
+from kube_nftlb.netfilter.conntrack import Destination, Stale
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
 from kube_nftlb.nftlb.readback import TimedSession
@@ -74,6 +74,8 @@ class FakeNftlb:
         """Texts in a request over which it ends; it is restarted at once, with the farms of its start-up file."""
         self.hang_s = 0.0
         """Time in seconds that it hangs over such a request before it ends."""
+        self.refuses: set[str] = set()
+        """Texts in a change that it refuses."""
         self.ends = 0
         self.startup_file: Path | None = None
         self.key_file: Path | None = None
@@ -95,6 +97,8 @@ class FakeNftlb:
             if request.headers.get("Key") != self.key:
                 return httpx.Response(401, headers={"Server": self.version})
             told = f"{request.method} {request.url.path} {request.content.decode()}"
+            if request.method != "GET" and any(text in told for text in self.refuses):
+                return httpx.Response(500, text='{"response": "no"}', headers={"Server": self.version})
             if request.method != "GET" and any(text in told for text in self.deadly):
                 await asyncio.sleep(self.hang_s)
                 self.end()
@@ -187,6 +191,8 @@ class FakeKernel(FakeTableReader):
         self._nftlb = nftlb
         self.refused: set[str] = set()
         """Farms that the kernel does not take."""
+        self.stuck: dict[str, objects.Farm] = {}
+        """Farms whose changes the kernel does not take, as it has them."""
 
     def _farms(self) -> dict[str, objects.Farm]:
         return objects.parse(json.loads(self._nftlb.answer("GET", "/farms", b"")[1]))
@@ -195,7 +201,11 @@ class FakeKernel(FakeTableReader):
         farm = self._farms().get(name)
         if farm is None or name in self.refused:
             return FarmRules(frozenset(), frozenset(), frozenset())
-        return layout.expected(farm)
+        return layout.expected(self.stuck.get(name, farm))
+
+    def stick(self, name: str) -> None:
+        """Take no more changes of a farm."""
+        self.stuck[name] = self._farms()[name]
 
     async def rules_of(self, farm: str, family: layout.TableFamily, wanted: frozenset[MapEntry]) -> FarmRules:
         rules = self._rules(farm)
@@ -233,7 +243,7 @@ class FakeConntrack:
     async def release(self, to: Collection[Destination], marks: set[int]) -> int:
         return 0
 
-    async def forget_flows(self, to: Collection[Destination], kept: Collection[tuple[bytes, int]]) -> int:
+    async def forget(self, stale: Sequence[Stale]) -> int:
         return 0
 
     async def forget_untranslated(self, to: Collection[Destination]) -> int:

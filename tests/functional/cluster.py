@@ -133,11 +133,11 @@ class Cluster:
 
         eventually(is_so, f"the {kind} {name} is {condition}", 30)
 
-    def serve(self, name: str, replicas: int, namespace: str) -> None:
-        """Let this many servers of the stage be the pods of the app ``name``."""
+    def serve(self, name: str, replicas: int, namespace: str, node: str | None = None) -> None:
+        """Let this many servers of the stage, those of a node if one is given, be the pods of the app ``name``."""
         assert self.stage, "only the namespace of the stage has servers: start a Deployment"
         assert self.stage.namespace == namespace, "only the namespace of the stage has servers: start a Deployment"
-        self.stage.serve(name, replicas)
+        self.stage.serve(name, replicas, node)
 
     def expose(self, name: str, replicas: int, namespace: str) -> str:
         """Have so many servers of the stage behind a Service; its cluster IP, once all nodes have programmed it."""
@@ -271,6 +271,19 @@ class Cluster:
                 out, err = process.communicate(timeout=30)
                 assert out, err
                 results.append(json.loads(out))
+
+    def ask(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
+        """The status and the JSON of the answer to a GET; None if nothing answers."""
+
+        def get() -> tuple[int, Any] | None:
+            connection = http.client.HTTPConnection(host, port, timeout=10)
+            with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+            return None
+
+        return self.lab.inside(where, get)
 
     # nodes
 

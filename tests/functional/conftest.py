@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,7 +26,7 @@ OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KU
 """The operator's settings: annotations may ask for these."""
 AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
 """The agents' settings: Prometheus gets all series that there are."""
-LAB = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR, "agent": AGENT}}
+LAB: dict[str, Any] = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR, "agent": AGENT}}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -79,7 +79,7 @@ def _used() -> Iterator[dict[str, Used]]:
             stack.enter_context(contextlib.closing(each.cluster))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
     # A process runs all that it has of a group of disturbing tests, which are in no order with those of another.
     disturbs = not DISTURBING.isdisjoint(request.path.parents)
@@ -87,6 +87,12 @@ def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
     if kind not in _used:
         _used[kind] = Used(Cluster(labs.shared(kind, **LAB)), [])
     return _used[kind]
+
+
+@pytest.fixture(scope="module")
+def module_cluster(_lab: Used) -> Cluster:
+    """The same for the fixtures of a module; there is no stage."""
+    return _lab.cluster
 
 
 @pytest.fixture

@@ -1,17 +1,50 @@
-"""What tests have left in the labs that they share: looked for once, when all are over."""
+"""What tests have left in the labs that they share, and what the API server refused our programs there.
+
+Looked for once, when all tests are over.
+"""
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 
 from lab.lab import Lab
 from tests.functional.cluster import Cluster
 
+_KNOWS_NO_ROLES = '\\"system:discovery\\" not found'
+"""Said by an API server that has just started: it has not even read the role that it makes itself."""
+
 
 def found(labs: Iterable[Lab]) -> Iterator[str]:
-    """Delete the namespaces of tests, and yield a sentence for each lab in which farms of them stay."""
+    """Delete the namespaces of tests, and yield a sentence for each lab in which farms of them stay.
+
+    Yield one, too, for each log that tells of a missing right.
+    """
     for lab in labs:
         with contextlib.closing(Cluster(lab)) as cluster:
             try:
                 cluster.kept_nothing()
             except AssertionError as error:
                 yield f"{error} in the lab {lab.name}: {cluster.node_farms()}"
+        for log in (lab.log_path("operator"), *(lab.log_path("agent", node.name) for node in lab.nodes)):
+            # The API server says this also of an Event in a namespace that is being deleted.
+            if lines := [line for line in refused(log.read_text()) if "being terminated" not in line]:
+                yield f"the API server refused what {log.stem} of the lab {lab.name} needs: {lines[0]}"
+
+
+def refused(log: str) -> list[str]:
+    """The lines of a log that tell of a missing right; not of an API server that has just started.
+
+    For a moment it knows no roles, and refuses everybody everything.
+    """
+    away_until, found = datetime.min.replace(tzinfo=UTC), []
+    for line in log.splitlines():
+        if "cannot connect to" in line or " broke: " in line:
+            away_until = _time(line) + timedelta(seconds=10)
+        elif "403 Forbidden" in line and _time(line) > away_until and _KNOWS_NO_ROLES not in line:
+            found.append(line)
+    return found
+
+
+def _time(line: str) -> datetime:
+    return datetime.fromisoformat(json.loads(line)["timestamp"])

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import yaml
 
@@ -54,11 +55,10 @@ class Prometheus:
         self._cluster = cluster
 
     def api(self, path: str, **arguments: str) -> Any:
-        options = [word for name, value in arguments.items() for word in ("--data-urlencode", f"{name}={value}")]
-        url = f"http://127.0.0.1:{_PORT}/api/v1/{path}"
-        done = self._cluster.lab.exec(WHERE, "curl", "--silent", "--get", "--max-time", "10", url, *options)
-        assert done.returncode == 0, f"{url} {arguments}: {done.returncode} {done.stderr}"
-        answer = json.loads(done.stdout)
+        asked = f"/api/v1/{path}?{urlencode(arguments)}"
+        told = self._cluster.ask("127.0.0.1", asked, _PORT, WHERE)
+        assert told is not None, f"Prometheus does not answer {asked}"
+        answer = told[1]
         assert answer["status"] == "success", (arguments, answer)
         return answer["data"]
 

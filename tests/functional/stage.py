@@ -16,8 +16,8 @@ _SERVERS = ("server-1", "server-2", "server-3", "server-4", "server-5")
 _MADE_BY_TESTS = ("service", "endpointslice", "farm", "nftlbpolicy", "deployment", "statefulset")
 _FREE = "free"
 _PORTS = [
-    *({"containerPort": port, "protocol": "TCP"} for port in (80, 8000, 8001, 8080)),
-    *({"containerPort": port, "protocol": "UDP"} for port in (53, 80)),
+    *({"containerPort": port, "protocol": "TCP"} for port in (80, 81, 8000, 8001, 8080)),
+    *({"containerPort": port, "protocol": "UDP"} for port in (53, 80, 81, 8001, 8080)),
 ]
 """Those on which all servers answer."""
 
@@ -68,12 +68,13 @@ class Stage:
     def _is_empty(self, kind: str) -> bool:
         return not self._cluster.get(kind, namespace=self.namespace)["items"]
 
-    def serve(self, name: str, replicas: int) -> None:
-        """Let this many servers be pods of the app ``name``, and the others not; they are ready at once."""
+    def serve(self, name: str, replicas: int, node: str | None = None) -> None:
+        """Let this many servers (on a node) be pods of the app ``name``, and the others not; they are ready at once."""
         pods = self._cluster.get("pod", namespace=self.namespace)["items"]
         apps = {pod["metadata"]["name"]: pod["metadata"].get("labels", {}).get("app") for pod in pods}
         serving = [server for server in _SERVERS if apps[server] == name]
-        free = [server for server in _SERVERS if apps[server] == _FREE]
+        on = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+        free = [server for server in _SERVERS if apps[server] == _FREE and node in (None, on[server])]
         missing = max(0, replicas - len(serving))
         assert missing <= len(free), f"the stage has {len(free)} servers to spare, not {missing}: start a Deployment"
         for server in free[:missing]:

@@ -35,6 +35,12 @@ CASES = {
         {f"kube_nftlb_conntrack_entries{{{AGENT}}}": f"80{HOUR}"}
         | {f"kube_nftlb_conntrack_entries_limit{{{AGENT}}}": f"100{HOUR}"},
     ),
+    "KubeNftlbAffinityNearlyFull": Case(
+        {f"kube_nftlb_affinity_clients{{{AGENT}}}": f"60000{HOUR}"}
+        | {f"kube_nftlb_affinity_clients_limit{{{AGENT}}}": f"65535{HOUR}"},
+        {f"kube_nftlb_affinity_clients{{{AGENT}}}": f"50000{HOUR}"}
+        | {f"kube_nftlb_affinity_clients_limit{{{AGENT}}}": f"65535{HOUR}"},
+    ),
     "KubeNftlbChangesWait": constant(f"kube_nftlb_lag_seconds{{{AGENT}}}", "61+30", "30"),
     "KubeNftlbFarmsFailed": constant(f'kube_nftlb_node_farms{{state="failed", {AGENT}}}', "2", "0"),
     "KubeNftlbDrift": constant(f"kube_nftlb_drift_repaired_total{{{AGENT}}}", "0+1", "5"),

@@ -67,14 +67,14 @@ def test_a_cluster_that_cannot_be_asked_is_another_exit_status(
     cluster: Cluster, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     nowhere = kubectl.run("status", "--kubeconfig", str(tmp_path / "none"))
-    assert (nowhere.returncode, nowhere.stdout) == (2, "")
-    assert "cannot tell which cluster is meant" in nowhere.stderr
-    assert kubectl.run("status", "--context", "unknown").returncode == 2
+    assert (nowhere.returncode, nowhere.stdout) == (3, "")
+    assert "there is no kubeconfig" in nowhere.stderr
+    assert kubectl.run("--context", "unknown", "status").returncode == 3
     config = json.loads(cluster.lab.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     (tmp_path / "config").write_text(json.dumps(config))
     dead = kubectl.run("status", "--kubeconfig", str(tmp_path / "config"))
-    assert dead.returncode == 2
+    assert dead.returncode == 3
     assert len(dead.stderr.splitlines()) == 1
 
 
@@ -171,7 +171,7 @@ def test_who_sees_one_namespace_can_drain_and_ask_there(
     assert done.returncode == 0, done.stderr
     assert kubectl.run("undrain", pod, "-n", web, "--kubeconfig", developer).returncode == 0
     status = kubectl.run("status", "--kubeconfig", developer)
-    assert (status.returncode, len(status.stderr.splitlines())) == (2, 1)
+    assert (status.returncode, len(status.stderr.splitlines())) == (3, 1)
     assert "forbidden" in status.stderr
 
 
@@ -250,7 +250,7 @@ def test_top_shows_the_traffic_of_a_farm_where_it_is(cluster: Cluster, kubectl: 
 
 def test_top_says_why_no_node_reports_its_traffic(kubectl: Kubectl) -> None:
     silent = kubectl.run("top", "--node-command", "false {node}")
-    assert silent.returncode == 2
+    assert silent.returncode == 3
     assert "no node reports its traffic" in silent.stderr
 
 

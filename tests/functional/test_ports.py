@@ -8,20 +8,13 @@ from tests.builders.manifests import farm
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import Front
 
-pytestmark = pytest.mark.timeout(240)
-
-PORTS = [
-    {"containerPort": 80},
-    *({"containerPort": port, "protocol": protocol} for port in (81, 8001) for protocol in ("TCP", "UDP")),
-]
+pytestmark = pytest.mark.engines
 
 
-@pytest.fixture
-def front(cluster: Cluster, namespace: str) -> Front:
-    return Front(cluster, namespace, replicas=2, ports=PORTS)
-
-
-def test_the_port_is_kept_if_backends_have_none_else_theirs_serves_all(front: Front, client: str) -> None:
+def test_the_port_is_kept_if_backends_have_none_else_theirs_serves_all(
+    cluster: Cluster, namespace: str, client: str
+) -> None:
+    front = Front(cluster, namespace, replicas=2)
     listened = [{"ip": front.ip, "ports": "80-82,8001"}]
     front.apply(addresses=listened, backends=[front.backend(pod, port=None) for pod in front.pods])
     for port in (80, 81, 8001):
@@ -36,7 +29,7 @@ def test_the_port_is_kept_if_backends_have_none_else_theirs_serves_all(front: Fr
 def test_a_whole_address_has_every_port_over_tcp_and_udp(
     cluster: Cluster, namespace: str, client: str, family: str
 ) -> None:
-    front = Front(cluster, namespace, replicas=2, family=family, ports=PORTS)
+    front = Front(cluster, namespace, replicas=2, family=family)
     whole = {"protocol": "All", "addresses": [{"ip": front.ip}]}
     backends = [front.backend(pod, port=None) for pod in front.pods]
     front.apply(**whole, backends=backends)

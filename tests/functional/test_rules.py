@@ -8,8 +8,6 @@ from tests.builders.manifests import farm
 from tests.functional.cluster import Cluster
 from tests.unit.api.test_rules import ADDRESS_TEXTS, RANGE_TEXTS
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.once("rules of the API server")]
-
 
 @pytest.mark.parametrize(
     ("field", "rule", "texts"),

@@ -11,8 +11,6 @@ from kube_nftlb.kube.client import Kube, WatchEvent
 from kube_nftlb.kube.resources import ENDPOINT_SLICES
 from tests.functional.cluster import Cluster
 
-pytestmark = pytest.mark.once("what is read from the API server")
-
 FULL = {
     "apiVersion": "discovery.k8s.io/v1",
     "kind": "EndpointSlice",

@@ -7,7 +7,7 @@ import pytest
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import Front
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.engines
 
 
 @pytest.mark.parametrize("state", ["drain", "off", "down"])

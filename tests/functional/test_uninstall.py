@@ -1,26 +1,20 @@
 """The state left on a node: none if the DaemonSet is deleted, all of it if the agent only stops."""
 
-import contextlib
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from lab.lab import Lab
 from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
-from tests.functional.cluster import Cluster, eventually
+from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.test_modes import loopback
 
-pytestmark = pytest.mark.timeout(240)
-
 NODE = "node-1"
-OURS = {"table netdev nftlb", "table inet kube-nftlb"} | (
-    {"table inet kube-nftlb-services"} if engine.ENGINE == "nftables" else {"table ip nftlb", "table ip6 nftlb"}
-)
+OURS = {f"table {name}" for name in ("netdev nftlb", "ip nftlb", "ip6 nftlb", "inet kube-nftlb")}
+OURS |= {"table inet kube-nftlb-services"}
 FOREIGN = "table inet somebody-elses"
 
 
@@ -28,13 +22,9 @@ FOREIGN = "table inet somebody-elses"
 def alone() -> Iterator[Cluster]:
     """A cluster of one node whose agent knows its DaemonSet, and a table of somebody else's."""
     settings = {"agent": {"KUBE_NFTLB_DAEMON_SET": "kube-nftlb-agent"}, "operator": engine.OPERATOR}
-    lab = Lab.up(f"uninstall-{os.getpid()}", nodes=1, settings=settings)
-    try:
-        with contextlib.closing(Cluster(lab)) as cluster:
-            cluster.nft(NODE, "add", *FOREIGN.split())
-            yield cluster
-    finally:
-        lab.down()
+    with running("uninstall", nodes=1, settings=settings) as cluster:
+        cluster.nft(NODE, "add", *FOREIGN.split())
+        yield cluster
 
 
 @pytest.fixture
@@ -50,13 +40,15 @@ def daemon_set(alone: Cluster) -> Iterator[None]:
         alone.try_kubectl("delete", "daemonset", "kube-nftlb-agent", "-n", NAMESPACE)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(alone: Cluster) -> Iterator[str]:
-    """A namespace with Services of both families, one of them in the mode dsr, all of which work."""
+    """A namespace with Services of both engines and families, one of them in the mode dsr, all of which work."""
     dual: dict[str, Any] = {"ipFamilyPolicy": "RequireDualStack"}
     with alone.namespace() as name:
-        alone.apply(client_pod("client", name, NODE), service("web", name, **dual))
-        alone.apply(service("direct", name, {"mode": "dsr"}, selector={"app": "web"}))
+        alone.apply(client_pod("client", name, NODE))
+        alone.apply(service("web", name, {"engine": "nftlb"}, **dual))
+        alone.apply(service("other", name, {"engine": "nftables"}, selector={"app": "web"}, **dual))
+        alone.apply(service("direct", name, {"mode": "dsr", "engine": "nftlb"}, selector={"app": "web"}))
         alone.wait("pod", "client", "Ready", name)
         alone.run("web", 2, name)
         all_serve(alone, name)
@@ -65,7 +57,8 @@ def served(alone: Cluster) -> Iterator[str]:
 
 def all_serve(cluster: Cluster, namespace: str) -> None:
     pods = cluster.pods("web", namespace)
-    for name, family in (("web", "ipv4"), ("web", "ipv6"), ("direct", "ipv4")):
+    ways = [(name, family) for name in ("web", "other") for family in ("ipv4", "ipv6")]
+    for name, family in (*ways, ("direct", "ipv4")):
         cluster.reaches(f"{namespace}/client", pods, cluster.vip(name, namespace, family))
 
 
@@ -120,7 +113,8 @@ def test_an_agent_whose_daemon_set_is_deleted_takes_everything_away(alone: Clust
         alone.lab.stop("agent")
         assert look(alone, served) == {"tables": {FOREIGN}, "pods": [], "state": {"nftlb.key", "dsr.json"}}
         assert json.loads((alone.lab.kubeconfig.parent / "run" / NODE / "dsr.json").read_text()) == {}
-        assert alone.answers(f"{served}/client", alone.vip("web", served), number=2) == set()
+        for name in ("web", "other"):
+            assert alone.answers(f"{served}/client", alone.vip(name, served), number=2) == set()
         again = alone.lab.exec(NODE, "kube-nftlb", "clean")
         assert again.returncode == 0, again.stderr
         assert tables(alone) == {FOREIGN}

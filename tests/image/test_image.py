@@ -12,7 +12,7 @@ import pytest
 from tests.image import build
 
 # The first build takes minutes, of which most go into debootstrap.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 _MOST_MB = 300
 _SECRET = re.compile(

@@ -18,7 +18,7 @@ from tests.builders.manifests import client_pod, service
 from tests.functional.cluster import Cluster, eventually
 from tests.image import build
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 NODE = "node-1"
 ROOT, NOBODY = "0:0", "65532:65532"

@@ -20,7 +20,7 @@ from tests.chart.render import by_key, helm, render
 from tests.functional.cluster import eventually
 from tests.image import build
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 NAME = f"kube-nftlb-{kube_nftlb.__version__}"
 REGISTRY = """
@@ -73,7 +73,7 @@ def test_its_files_are_those_of_the_checksums(release: Path) -> None:
     told = {name: digest for digest, name in lines}
     files = {file.name: file for file in release.iterdir() if file.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()} == told
-    assert {f"{NAME}.tgz", f"{NAME}.yaml"} < files.keys()
+    assert {f"{NAME}.tgz", f"{NAME}.yaml", "kubectl-nftlb.tar.gz", "nftlb.yaml"} < files.keys()
     assert sorted(name.rpartition("-")[2] for name in files if name.startswith(f"{NAME}-linux")) in (
         ["amd64.cdx.json", "amd64.tar"],
         ["arm64.cdx.json", "arm64.tar"],

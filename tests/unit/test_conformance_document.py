@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "conformance.md").read_text()
 TESTS = {
     f"{path.stem}.{node.name}"
-    for path in (ROOT / "tests" / "functional" / "conformance").glob("test_*.py")
+    for path in (ROOT / "tests" / "functional" / "conformance").rglob("test_*.py")
     for node in ast.parse(path.read_text()).body
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
 }

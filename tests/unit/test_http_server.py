@@ -9,7 +9,7 @@ import pytest
 
 from kube_nftlb import errors, http_server
 from kube_nftlb.environment import ListenAddress
-from kube_nftlb.http_server import Answer, HttpServer, Limits, serve
+from kube_nftlb.http_server import Answer, Connections, HttpServer, Limits, serve
 
 
 def free_port() -> int:
@@ -88,7 +88,8 @@ async def test_a_client_that_says_nothing_is_dropped() -> None:
 
 async def test_of_too_many_connections_the_oldest_goes() -> None:
     few = Limits(seconds=60, connections=3)
-    servers, port, other = [HttpServer(respond, few) for _ in range(2)], free_port(), free_port()
+    shared: Connections = {}
+    servers, port, other = [HttpServer(respond, few, shared) for _ in range(2)], free_port(), free_port()
     for server, at in zip(servers, (port, other), strict=True):
         await server.listen(["127.0.0.1"], at)
     idle = [await asyncio.open_connection("127.0.0.1", at) for at in (port, port, other, other)]
@@ -101,6 +102,22 @@ async def test_of_too_many_connections_the_oldest_goes() -> None:
         server.close()
     for _, writer in idle:
         writer.close()
+
+
+async def test_who_floods_one_port_does_not_keep_the_kubelet_from_another() -> None:
+    few = Limits(seconds=60, connections=3)
+    metrics, probes, port, other = HttpServer(respond, few), HttpServer(respond, few), free_port(), free_port()
+    await metrics.listen(["127.0.0.1"], port)
+    await probes.listen(["127.0.0.1"], other)
+    reader, writer = await asyncio.open_connection("127.0.0.1", other)
+    flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    assert await asyncio.wait_for(flood[0][0].read(), 10) == b""
+    writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200 OK")
+    for _, each in [*flood, (reader, writer)]:
+        each.close()
+    for server in (metrics, probes):
+        server.close()
 
 
 async def test_all_addresses_are_those_of_both_families() -> None:

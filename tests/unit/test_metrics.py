@@ -11,6 +11,7 @@ from kube_nftlb import errors, metrics
 from kube_nftlb.commands import metrics_page
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import HttpServer, Text, serve
+from tests.functional.prometheus import alerts, dashboard_queries, dashboard_variables, series_of
 from tests.unit.test_http_server import ask, free_port
 
 
@@ -88,3 +89,25 @@ def test_the_metrics_of_the_operator_are_on_the_page_as_such() -> None:
 def test_the_checked_in_page_is_what_is_declared() -> None:
     checked_in = Path(__file__).parents[2] / "docs" / "metrics.md"
     assert checked_in.read_text() == metrics_page.page(), "run `kube-nftlb reference`"
+
+
+def test_the_variables_of_the_dashboard_ask_for_labels_that_there_are() -> None:
+    declared = {series.name: set(series.labels) for series in metrics.SERIES}
+    asked = [re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, (\w+)\)", query) for query in dashboard_variables()]
+    assert asked
+    for each in asked:
+        assert each is not None
+        assert each[2] in declared[each[1]]
+
+
+def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:
+    asked = set().union(*(series_of(query) for query in (*dashboard_queries(), *(rule["expr"] for rule in alerts()))))
+    told_otherwise = {
+        "kube_nftlb_build_info",
+        "kube_nftlb_probes_total",
+        "kube_nftlb_last_queued_timestamp_seconds",
+        "kube_nftlb_last_list_timestamp_seconds",
+        "kube_nftlb_farm_statuses_written_total",
+        "kube_nftlb_service_statuses_written_total",
+    }
+    assert {series.name for series in metrics.SERIES} - asked == told_otherwise

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kube_nftlb import errors
-from lab import build, debian
+from lab import debian, locks
 from lab import programs as lab_programs
 from lab.containers import archive
 from tests.upstream import programs
@@ -127,7 +127,7 @@ def _debian_root(report: Callable[[str], None]) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(" ".join((_SUITE, *_PACKAGES)).encode()).hexdigest()[:12]
     target = cache / f"root-{digest}.tar"
-    with build.locked(cache / "root.lock", report):
+    with locks.locked(cache / "root.lock", report):
         if target.exists():
             return target
         if lab_programs.find("debootstrap") is None:

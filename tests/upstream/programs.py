@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lab import build, debian, go, programs, versions
+from lab import build, debian, go, locks, programs, versions
+from lab.progress import Count
 
 _MODULES = Path(__file__).parent / "modules"
 # hostPort is made of its rules.
@@ -42,17 +43,16 @@ def ensure(report: Callable[[str], None]) -> Mapping[str, Path]:
     cache = programs.cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     places = {name: _folder(cache, package.module) / name for name, package in _PACKAGES.items()}
-    with build.locked(cache / "build-upstream.lock", report):
+    with locks.locked(cache / "build-upstream.lock", report) as count:
         to_build = [name for name, place in places.items() if not place.exists()]
-        toolchain = go.find(cache, report) if to_build else None
         for number, name in enumerate(to_build, 1):
-            assert toolchain
             report(f"building {name} with Go ({number} of {len(to_build)}; takes minutes, once)")
-            _build(toolchain, _PACKAGES[name], places[name], cache)
+            toolchain = go.find(_MODULES / _PACKAGES[name].module, cache, report)
+            _build(toolchain, _PACKAGES[name], places[name], cache, count)
     return places
 
 
-def _build(toolchain: Path, package: _Package, target: Path, cache: Path) -> None:
+def _build(toolchain: Path, package: _Package, target: Path, cache: Path, count: Count) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as folder:
         # Go writes beside go.mod, and this folder may be read-only.
@@ -60,7 +60,7 @@ def _build(toolchain: Path, package: _Package, target: Path, cache: Path) -> Non
         shutil.copytree(_MODULES / package.module, source)
         built = Path(folder, target.name)
         flags = build.linker_flags(versions.newest())
-        go.build(toolchain, source, built, cache, package.name, flags, package.how)
+        go.build(toolchain, source, built, cache, [package.name], flags, count, package.how)
         built.rename(target)
 
 

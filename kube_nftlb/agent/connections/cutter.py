@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.clock import Clock, rest_s
 from kube_nftlb.agent.connections.challenges import Challenge, Challenges
 from kube_nftlb.agent.connections.cuts import Cut, Cuts
 from kube_nftlb.netfilter.tcp_connections import Endpoint, Family, TcpConnection
@@ -24,9 +24,6 @@ _AT_ONCE = 50
 FOUND_MAX = 1 << 16
 """Connections cut at once; the others follow."""
 _RETRY_S = 1.0
-_REST = 4
-"""The node looks for connections for at most one part in so many of the time, however often endpoints change."""
-_REST_MIN_S, _REST_MAX_S = 0.1, 10.0
 _FORGOTTEN_AT_ONCE = 512
 _IDLE_S = 60.0
 
@@ -75,8 +72,7 @@ class Cutter:
             self._cuts.news.clear()
             if cuts := self._cuts.take(began):
                 await self.look(cuts)
-                rest_s = _REST * (self._clock.now() - began)
-                await self._clock.sleep(min(max(_REST_MIN_S, rest_s), _REST_MAX_S))
+                await self._clock.sleep(rest_s(self._clock.now() - began))
             due = self._cuts.next_due()
             wait_s = min(max(due - self._clock.now(), 0), _IDLE_S) if due is not None else _IDLE_S
             await self._clock.wait(self._cuts.news, wait_s)

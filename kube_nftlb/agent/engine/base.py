@@ -49,7 +49,7 @@ class Applied:
     """The outcome of ``Engine.apply``, by the names of farms."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Reasons that the data plane refused farms; these may have been applied in part."""
+    """Reasons that the data plane refused changes of farms; ``Engine.drift`` names them until the next change."""
     rules_refused: Mapping[str, str] = field(default_factory=dict)
     """Reasons that the kernel refused a farm's rules in the agent table, or the engine the farm; it stays as it was."""
     nothing_done: bool = False
@@ -101,17 +101,32 @@ class Engine(Protocol):
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """Program all farms at once, if clients wait for them all; ``apply`` takes them again.
+
+        ``changes`` are all that are known, and their rules are in the agent table.
+        """
+
+    async def is_missing(self) -> bool:
+        """Return True if the data plane has lost what was programmed as a whole, so that clients should wait."""
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """Program changes. No listener ever belongs to two farms; established connections survive."""
 
     async def drift(self, name: str | None = None) -> str | None:
         """Return how the kernel deviates from what was programmed, or None if it does not.
 
-        Compares one farm or, without a name, what all farms share.
+        Compares one farm or, without a name, what all farms share. A farm whose last change was refused deviates.
         """
 
     async def repair(self, name: str | None = None) -> None:
         """Rewrite the rules of one farm, or all rules."""
+
+    async def revert(self, name: str) -> bool:
+        """Serve a farm as it was when it last did not deviate, because its changes since then were refused.
+
+        Return False if the data plane cannot.
+        """
 
     async def forget_stale(self, name: str) -> None:
         """Clean up sessions and connections to endpoints that disappeared while no agent ran."""

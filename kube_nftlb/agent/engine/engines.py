@@ -132,6 +132,14 @@ class Engines:
             raise error
         self.unreachable = str(error)
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """See ``Engine``. nftlb loads its farms itself."""
+        await self._nftables.begin([each for each in changes if self._nftables in self._targets(each)])
+
+    async def is_missing(self) -> bool:
+        """See ``Engine``."""
+        return any([await engine.is_missing() for engine in self._there])
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``."""
         away = [each for each in changes if self._leaves(each, self._nftables)]
@@ -214,6 +222,11 @@ class Engines:
         for engine in self._there if name is None else self._having(name):
             if engine in self._there and await engine.drift(name) is not None:
                 await engine.repair(name)
+
+    async def revert(self, name: str) -> bool:
+        """See ``Engine``. A farm that was to move to another engine stays where it is."""
+        engines = [engine for engine in self._having(name) if engine in self._there]
+        return bool(engines) and all([await engine.revert(name) for engine in engines])
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""

@@ -12,7 +12,7 @@ from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.health.service_health import Check, PortRequest
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.http_server import ALL_ADDRESSES, Answer, HttpServer
+from kube_nftlb.http_server import ALL_ADDRESSES, Answer, Connections, HttpServer
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.reasons import AgentEvent
 
@@ -51,6 +51,8 @@ class HealthCheckPorts:
         self._requests: dict[FarmKey, PortRequest] = {}
         self._checks: dict[int, Check] = {}
         self._servers: dict[int, HttpServer] = {}
+        self._connections: Connections = {}
+        """To all of them: tenants choose how many there are."""
         self._failing: set[Subject] = set()
         self._wake = asyncio.Event()
 
@@ -115,7 +117,7 @@ class HealthCheckPorts:
         """Listen on a port; return why that failed, or None."""
         if len(self._servers) >= self._ports_max:
             return f"the limit of {self._ports_max} ports is reached, half of the limit of open files"
-        server = HttpServer(lambda _path: self._answer(port))
+        server = HttpServer(lambda _path: self._answer(port), shared=self._connections)
         try:
             await server.listen(self._hosts(), port)
         except OSError as error:

@@ -14,6 +14,8 @@ from kube_nftlb.netfilter.chains import ForeignChain, Jump
 TABLES = ("nat", "filter", "mangle")
 SERVICES = "KUBE-SERVICES"
 """The chain of the table nat that leads to those of all Services, in both modes."""
+ROOTS = (SERVICES, "KUBE-NODEPORTS")
+"""The chains of the table nat that lead from the addresses, and from the node ports, of Services to their chains."""
 _MARK, _POSTROUTING = "KUBE-MARK-MASQ", "KUBE-POSTROUTING"
 
 _ENTRIES = {
@@ -54,7 +56,12 @@ class Removal(NamedTuple):
 def is_proxys(table: str, chain: str) -> bool:
     """Return True if kube-proxy makes a chain of this name in a table of iptables."""
     named = chain in _ENTRIES[table] or chain in _MORE[table] or chain == _CANARY
-    return named or (table == "nat" and _OF_SERVICE.fullmatch(chain) is not None)
+    return named or (table == "nat" and is_of_service(chain))
+
+
+def is_of_service(chain: str) -> bool:
+    """Return True if kube-proxy makes a chain of this name for a Service."""
+    return _OF_SERVICE.fullmatch(chain) is not None
 
 
 def removal(table: str, chains: Iterable[ForeignChain], jumps: Iterable[Jump]) -> Removal:

@@ -12,6 +12,7 @@ from typing import Any
 from pyroute2 import IPVS, IPRoute, IPVSService, NetlinkError
 
 from kube_nftlb import errors
+from kube_nftlb.netfilter.destinations import PROTOCOLS, Destination
 
 INTERFACE = "kube-ipvs0"
 _NO_IPVS = (errno.ENOENT, errno.EOPNOTSUPP)
@@ -28,6 +29,18 @@ class KernelIpvs:
             return False
         return True
 
+    def served(self) -> list[Destination]:
+        """See ``Ipvs``."""
+        try:
+            with IPRoute() as ip:
+                addresses = _addresses(ip, socket.if_nametoindex(INTERFACE))
+            return [
+                Destination(str(each["addr"]), PROTOCOLS.get(each["protocol"], ""), int(each["port"]), "")
+                for each in _servers(addresses)
+            ]
+        except (NetlinkError, OSError) as error:
+            raise errors.KernelError(f"cannot read kube-proxy's IPVS: {error}") from error
+
     def remove(self) -> str:
         """See ``Ipvs``."""
         try:
@@ -38,23 +51,27 @@ class KernelIpvs:
     def _remove(self) -> str:
         with IPRoute() as ip:
             index = socket.if_nametoindex(INTERFACE)
-            addresses = {str(each.get_attr("IFA_ADDRESS")) for each in ip.get_addr(index=index)}
-            count = _remove_servers(addresses)
+            servers = _servers(_addresses(ip, index))
+            if servers:
+                with IPVS() as ipvs:
+                    for server in servers:
+                        ipvs.service("del", service=server)
             ip.link("del", index=index)
-        return f"{count} virtual servers and the interface {INTERFACE}"
+        return f"{len(servers)} virtual servers and the interface {INTERFACE}"
 
 
-def _remove_servers(addresses: Collection[str]) -> int:
+def _addresses(ip: IPRoute, index: int) -> set[str]:
+    return {str(each.get_attr("IFA_ADDRESS")) for each in ip.get_addr(index=index)}
+
+
+def _servers(addresses: Collection[str]) -> list[IPVSService]:
     try:
         with IPVS() as ipvs:
-            found = servers_at(addresses, ipvs.service("dump"))
-            for server in found:
-                ipvs.service("del", service=server)
-            return len(found)
+            return servers_at(addresses, ipvs.service("dump"))
     except NetlinkError as error:
         # Without IPVS in the kernel there are no virtual servers.
         if error.code in _NO_IPVS:
-            return 0
+            return []
         raise
 
 

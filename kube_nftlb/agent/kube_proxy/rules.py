@@ -6,17 +6,23 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kube_nftlb.agent.kube_proxy import chains as iptables
+from kube_nftlb.agent.kube_proxy.served import Served, served
+from kube_nftlb.api.base import Family
 from kube_nftlb.netfilter.chains import ChainReader, ForeignChain, Jump
+from kube_nftlb.netfilter.destinations import Destination
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
 
-FAMILIES = ("ip", "ip6")
+_FAMILIES: dict[str, Family] = {"ip": "ipv4", "ip6": "ipv6"}
+FAMILIES = tuple(_FAMILIES)
 _LEGACY = tuple(Path("/proc/net", f"{family}_tables_names") for family in FAMILIES)
 TABLE = "kube-proxy"
 """The table of kube-proxy in nftables mode, in each family."""
 _SERVICES = "services"
 """The chain of this table that leads to those of all Services (pkg/proxy/nftables/proxier.go of 1.36)."""
+_MAPS = ("service-ips", "service-nodeports")
+"""Its maps, in the same place, from addresses, and from node ports, to the chains of Services that have endpoints."""
 
 
 class Mark(NamedTuple):
@@ -32,6 +38,9 @@ class Ipvs(Protocol):
 
     def found(self) -> bool:
         """Return True if kube-proxy's interface exists."""
+
+    def served(self) -> list[Destination]:
+        """Return the virtual servers at the addresses of this interface. Raises KernelError; see ``remove``."""
 
     def remove(self) -> str:
         """Remove its virtual servers, then the interface. Return what was removed. Raises KernelError.
@@ -76,6 +85,21 @@ class ProxyRules:
             if made is not None and first is not None:
                 marks.add(Mark(table, made, first))
         return marks
+
+    async def served(self) -> list[Served]:
+        """Return what the rules send to endpoints. What has none is not among it: kube-proxy rejects that."""
+        found: list[Served] = []
+        for family, of in _FAMILIES.items():
+            for name in _MAPS:
+                found += served(of, await self._reader.mapped(family, TABLE, name))
+            for chain in iptables.ROOTS:
+                sent = await self._reader.destinations(family, "nat", chain)
+                found += served(of, [each for each in sent if iptables.is_of_service(each.chain)])
+        if self._ipvs.found():
+            servers = await asyncio.to_thread(self._ipvs.served)
+            for each in servers:
+                found += served("ipv6" if ":" in (each.ip or "") else "ipv4", [each])
+        return found
 
     async def remove(self) -> list[str]:
         """Remove all of it, each table in one transaction. Return what was removed, and what had to stay."""

@@ -1,24 +1,29 @@
-"""Take a node over from kube-proxy: once the agent's rules are there and kube-proxy is not, remove those that it left.
+"""Take a node over from kube-proxy: once the agent serves what kube-proxy's rules do, and it is gone, remove these.
 
 Both may be there for a while: each translates a connection as a whole, and the first one wins. A kube-proxy that lives
 would write its rules anew, so they are removed once in the life of an agent; if they return, the agent says so.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.kube_proxy.rules import Mark, ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import FAMILIES, Mark, ProxyRules
+from kube_nftlb.agent.kube_proxy.served import Served
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
+from kube_nftlb.prose import some_of
 
 _log = structlog.get_logger()
 
 QUIET_S = 5.0
-"""Time in seconds that kube-proxy's ports must be free: a kube-proxy that is restarted comes back."""
+"""Time in seconds that kube-proxy's ports must be free, as a kube-proxy that is restarted comes back.
+
+Also that the agent must have served what kube-proxy's rules serve: the operator writes a Service's farms one by one.
+"""
 BESIDE_S = 1.0
 ALONE_S = 10.0
 """Intervals in seconds between looks while there is something of kube-proxy, and while there is not."""
@@ -49,23 +54,29 @@ class Takeover:
         *,
         ports: Ports,
         legacy_nat: Callable[[], bool],
+        unserved: Callable[[Collection[Served]], list[Served]],
         cleanup: bool,
         on_change: Callable[[], None],
         on_removed: Callable[[str], None],
     ) -> None:
         """With ``cleanup`` off, rules are only reported. ``on_removed`` gets a sentence about what was removed.
 
-        ``legacy_nat`` returns True where there may be rules that cannot be read.
+        ``legacy_nat`` returns True where there may be rules that cannot be read. ``unserved`` returns what the agent
+        does not serve of what the rules do.
         """
         self._rules = rules
         self._progress = progress
         self._clock = clock
         self._ports = ports
         self._legacy_nat = legacy_nat
+        self._unserved = unserved
         self._cleanup = cleanup
         self._on_change = on_change
         self._on_removed = on_removed
         self._free_since: float | None = None
+        self._served_since: float | None = None
+        self._read: tuple[set[Mark], list[Served]] | None = None
+        """What the rules serve, and their marks as it was read: there may be tens of thousands."""
         self._left: set[str] | None = None
         """The rules that were there before the agent, or beside a kube-proxy: who writes others lives."""
         self._removed = False
@@ -100,6 +111,8 @@ class Takeover:
         there = ", ".join(found)
         if self._left is None or held or not found:
             self._left = set(found)
+        if held or not found:
+            self._read = self._served_since = None
         if held:
             self._free_since = None
             listens = f"another process listens on port {' and '.join(map(str, held))}, as kube-proxy does"
@@ -114,16 +127,41 @@ class Takeover:
         if self._removed or not self._left.issuperset(found):
             told = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
             return KubeProxy("KubeProxyRulesReturned", told, rules=True)
+        return await self._look_at_left(found, now, self._free_since)
+
+    async def _look_at_left(self, found: Sequence[str], now: float, free_since: float) -> KubeProxy:
+        """Remove the rules that a kube-proxy has left, if they can be."""
+        there = ", ".join(found)
         if not self._cleanup:
             told = f"kube-proxy left rules: {there}; kubeProxy.cleanup of the chart is off"
             return KubeProxy("KubeProxyRulesLeft", told, rules=True)
         if self._waits:
-            told = f"kube-proxy left rules: {there}; they are removed once all farms are programmed"
-            return KubeProxy("KubeProxyRulesPending", told, rules=True)
-        if now - self._free_since < QUIET_S:
-            told = f"kube-proxy left rules: {there}; they are removed if it does not come back within {QUIET_S:.0f} s"
-            return KubeProxy("KubeProxyRulesPending", told, rules=True)
+            return self._pending(there, "once all farms are programmed")
+        if missing := self._unserved(await self._served(fresh=False)):
+            self._served_since = None
+            return self._pending(
+                there, f"once farms serve what they do: there is none for {some_of([*map(str, missing)])}"
+            )
+        self._served_since = now if self._served_since is None else self._served_since
+        if now - max(free_since, self._served_since) < QUIET_S:
+            return self._pending(there, f"if kube-proxy does not come back within {QUIET_S:.0f} s")
+        if self._unserved(await self._served(fresh=True)):
+            self._served_since = None
+            return self._pending(there, "once farms serve what they do")
         return await self._remove(found)
+
+    @staticmethod
+    def _pending(there: str, when: str) -> KubeProxy:
+        return KubeProxy(
+            "KubeProxyRulesPending", f"kube-proxy left rules: {there}; they are removed {when}", rules=True
+        )
+
+    async def _served(self, *, fresh: bool) -> list[Served]:
+        """Return what the rules serve, read again if they are others, or with ``fresh``."""
+        marks = {mark for family in FAMILIES for mark in await self._rules.marks(family)}
+        if fresh or self._read is None or self._read[0] != marks:
+            self._read = marks, await self._rules.served()
+        return self._read[1]
 
     @property
     def _waits(self) -> bool:

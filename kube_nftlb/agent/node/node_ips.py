@@ -8,8 +8,8 @@ from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import NODES, JsonObject
 
 
-async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str]], None]) -> None:
-    """Call ``tell`` with the addresses of all nodes, first and whenever they change, until cancelled."""
+async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str], int], None]) -> None:
+    """Call ``tell`` with the addresses of all nodes, and their number, first and on each change, until cancelled."""
     known: dict[str, tuple[str, ...]] = {}
 
     def put(raw: JsonObject) -> None:
@@ -20,11 +20,11 @@ async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str]], None]) -> 
             report()
 
     def remove(raw: JsonObject) -> None:
-        if known.pop(raw["metadata"]["name"], ()):
+        if known.pop(raw["metadata"]["name"], None) is not None:
             report()
 
     def report() -> None:
-        tell(frozenset(ip for ips in known.values() for ip in ips))
+        tell(frozenset(ip for ips in known.values() for ip in ips), len(known))
 
     def replace(listing: Listing) -> None:
         known.clear()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ipaddress
+from collections.abc import Callable
 
 import structlog
 from pyroute2 import IPRoute
@@ -28,11 +29,20 @@ _log = structlog.get_logger()
 class NodeWatch:
     """Passes facts about the node and the cluster to the reconciler, once all are known."""
 
-    def __init__(self, kube: Kube, inputs: Inputs, own_node: OwnNode, settings: AgentSettings) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        inputs: Inputs,
+        own_node: OwnNode,
+        settings: AgentSettings,
+        count: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``count`` gets the number of nodes in the cluster whenever it may have changed."""
         self._kube = kube
         self._inputs = inputs
         self._settings = settings
         self._own_node = own_node
+        self._count = count
         self._local_ips: tuple[str, ...] = ()
         self._service_cidrs: dict[str, tuple[str, ...]] | None = None
         own_node.subscribe(self._tell)
@@ -41,7 +51,7 @@ class NodeWatch:
         """Watch everything until cancelled."""
         await asyncio.gather(
             watch_own_node(self._kube, self._own_node),
-            watch_node_ips(self._kube, self._inputs.set_node_ips),
+            watch_node_ips(self._kube, self._set_nodes),
             self._watch_service_cidrs(),
             self._watch_addresses(),
         )
@@ -49,6 +59,10 @@ class NodeWatch:
     def health_check_hosts(self) -> tuple[str, ...]:
         """Return the addresses for healthCheckNodePorts: those of node ports, or all while none is known."""
         return self._facts().all_port_ips or (ALL_ADDRESSES,)
+
+    def _set_nodes(self, ips: frozenset[str], number: int) -> None:
+        self._inputs.set_node_ips(ips)
+        self._count(number)
 
     def _tell(self) -> None:
         if not self._own_node.known or self._service_cidrs is None:

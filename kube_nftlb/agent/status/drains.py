@@ -10,6 +10,7 @@ import structlog
 
 from kube_nftlb import errors
 from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.api.conflicts import farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.node import DRAINING_SHOWN_MAX, DrainingBackend, NodeDraining
 from kube_nftlb.netfilter.connection_count import Address
@@ -60,11 +61,19 @@ class Drains:
         """Count once."""
         # What is programmed by now may get no new connections while they are counted.
         watermark = self._progress.watermark
-        backends = draining(self._farms())
+        farms = list(self._farms())
+        if any(self._is_refused(farm) for farm in farms if draining([farm])):
+            # The kernel may still send it new connections.
+            watermark = min(watermark, int(self._progress.draining.watermark or 0))
+        backends = draining(farms)
         counted = await self._counter.count(backends) if backends else Counter[Address]()
         before, self._progress.draining = self._progress.draining, summary(len(backends), counted, watermark)
         if self._progress.draining != before:
             self._on_change()
+
+    def _is_refused(self, farm: Farm) -> bool:
+        problem = self._progress.problems.get(farm_key(farm))
+        return problem is not None and problem.reason == "Refused"
 
 
 def draining(farms: Iterable[Farm]) -> set[Address]:

@@ -1,11 +1,13 @@
-"""Write the status of the NftlbNode if it changed, once a second at most, and less often what follows endpoints."""
+"""Write what changed of the NftlbNode's status: soon after a quiet time, then at intervals that fit the cluster."""
 
 import asyncio
+import contextlib
 import platform
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from operator import gt
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -14,20 +16,21 @@ from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.status.node_status import node_status
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import Node, NodeStatus, NodeVersions
+from kube_nftlb.api.reports import INTERVAL_S, report_interval_s, report_spread_s
 from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.rate import Rate
 from kube_nftlb.kube.resources import NFTLB_NODES, NODES, JsonObject
 
 _log = structlog.get_logger()
 
-INTERVAL_S = 1.0
-"""The minimum time between two writes."""
-SETTLE_S = 0.2
-"""The delay between a change and its write, so that traffic comes first."""
-ENDPOINTS_EVERY_S = 3.0
-"""The minimum time between two writes if only endpoints changed, which may go on for ever."""
-_WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
+SETTLE_S = 0.05
+"""The delay between a change and its report: changes come in bursts, and the next one may be programmed by then."""
+PENDING_S = 2.0
+"""Time in seconds for which changes must be pending for that alone to be reported."""
+RETRY_S = 1.0
 HEARTBEAT_S = 30.0
 """Interval in seconds between writes of a status if only a watermark moved: statuses of farms move it as well."""
+_WATERMARKS = ("watermark", "slice_watermark", "policy_watermark")
 
 
 class State(Protocol):
@@ -43,38 +46,62 @@ class State(Protocol):
 
 
 class NodeReporter:
-    """Keeps the NftlbNode of this node up to date."""
+    """Keeps the NftlbNode of this node up to date.
 
-    def __init__(self, kube: Kube, node_name: str) -> None:
+    ``interval_s`` is the minimum time between two reports in a cluster of one node. ``chance`` returns numbers from 0
+    to 1.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        node_name: str,
+        interval_s: float = INTERVAL_S,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._nodes = 1
         self._kube = kube
         self._name = node_name
+        self._interval_s = interval_s
+        self._chance = chance
         self._versions = NodeVersions(agent=__version__, kernel=platform.release())
+        self._state: State | None = None
         self._written: NodeStatus | None = None
         self._changed = asyncio.Event()
+        self._changes = Rate()
+        self._slices_at = 0
+        self._pending_since: float | None = None
+
+    def set_nodes(self, number: int) -> None:
+        """Take the number of nodes in the cluster."""
+        self._nodes = number
 
     def changed(self) -> None:
         """Note that the status may have changed."""
+        if self._state is not None and (at := self._state.progress.slices_changed_at) != self._slices_at:
+            self._slices_at = at
+            self._changes.note(asyncio.get_running_loop().time())
         self._changed.set()
 
     async def run(self, state: State) -> None:
         """Write until cancelled; failures are logged and retried."""
+        self._state = state
         loop = asyncio.get_running_loop()
-        written_at = 0.0
+        written_at = float("-inf")
         again: asyncio.TimerHandle | None = None
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
-            except TimeoutError:
-                written_at = 0.0
-            await asyncio.sleep(SETTLE_S)
+            rest_s = written_at + self._between_s(loop.time()) - loop.time()
+            await asyncio.sleep(max(rest_s, SETTLE_S + self._chance() * report_spread_s(self._nodes)))
             self._changed.clear()
+            if again is not None:
+                again.cancel()
             status = node_status(state.progress, state.programmed, self._versions, self._written, datetime.now(tz=UTC))
-            wait_s = self._due_in_s(status, state.progress, loop.time() - written_at)
+            wait_s = self._due_in_s(status, state.progress, loop.time(), written_at)
             if wait_s is None:
                 continue
             if wait_s > 0:
-                if again is not None:
-                    again.cancel()
                 again = loop.call_later(wait_s, self._changed.set)
                 continue
             try:
@@ -84,39 +111,40 @@ class NodeReporter:
                 _log.warning("cannot write NftlbNode status, retrying", error=str(error))
                 self._written = None
                 self._changed.set()
-            await asyncio.sleep(INTERVAL_S)
+                await asyncio.sleep(RETRY_S)
 
-    def _due_in_s(self, status: NodeStatus, progress: Progress, age_s: float) -> float | None:
-        """Return in how many seconds a status is due, 0 or less for now; None if it is not worth a write.
+    def _between_s(self, now: float) -> float:
+        return report_interval_s(self._nodes, self._changes.per_s(now), self._interval_s)
 
-        ``age_s`` is the time since the last write.
-        """
+    def _due_in_s(self, status: NodeStatus, progress: Progress, now: float, written_at: float) -> float | None:
+        """Return in how many seconds a status is due, 0 or less for now; None if it is not worth a write."""
+        if not progress.pending:
+            self._pending_since = None
+        elif self._pending_since is None:
+            self._pending_since = now
         before = self._written
         if status == before:
             return None
-        if before is None or age_s >= HEARTBEAT_S:
+        if before is None or now - written_at >= HEARTBEAT_S:
             return 0
         changed = (progress.changed_at, progress.slices_changed_at, progress.policy_changed_at)
         reached = (int(getattr(before, name) or 0) for name in _WATERMARKS)
-        farms, slices, policies = map(gt, changed, reached)
-        if (
-            farms
-            or policies
-            or _counted_anew(status, before, progress)
-            or _without_endpoints(status) != _without_endpoints(before)
-        ):
+        if any(map(gt, changed, reached)) and _moved(status, before):
             return 0
-        follows = slices or status.backends != before.backends or status.conditions != before.conditions
-        return ENDPOINTS_EVERY_S - age_s if follows else None
+        if _counted_anew(status, before, progress) or _without_watermarks(status) != _without_watermarks(before):
+            return 0
+        if status.conditions == before.conditions:
+            return None
+        return 0 if self._pending_since is None else self._pending_since + PENDING_S - now
 
     async def _write(self, status: NodeStatus) -> None:
         if self._written is None:
             self._written = await self._ensure_object()
-        body: JsonObject = {
-            "metadata": {"name": self._name},
-            "status": status.model_dump(by_alias=True, mode="json"),
-        }
-        await self._kube.apply(NFTLB_NODES, body, field_manager=names.FIELD_MANAGER_AGENT, subresource="status")
+        before, after = _dump(self._written), _dump(status)
+        body: JsonObject = {"status": {name: value for name, value in after.items() if before.get(name) != value}}
+        await self._kube.patch(
+            NFTLB_NODES, self._name, body, field_manager=names.FIELD_MANAGER_AGENT, subresource="status"
+        )
         self._written = status
 
     async def _ensure_object(self) -> NodeStatus:
@@ -128,15 +156,22 @@ class NodeReporter:
         return Node.model_validate(answer).status
 
 
+def _dump(status: NodeStatus) -> dict[str, Any]:
+    return status.model_dump(by_alias=True, mode="json")
+
+
+def _moved(status: NodeStatus, before: NodeStatus) -> bool:
+    return any(getattr(status, name) != getattr(before, name) for name in _WATERMARKS)
+
+
 def _counted_anew(status: NodeStatus, before: NodeStatus, progress: Progress) -> bool:
     """Return True if connections were counted for the first time since farms changed: a drain waits for that."""
     then, now = (int(each.draining.watermark or 0) for each in (before, status))
     return then < progress.changed_at <= now
 
 
-def _without_endpoints(status: NodeStatus) -> NodeStatus:
-    """Return a status without what changes of endpoints may change: while they are programmed, a node is not InSync."""
+def _without_watermarks(status: NodeStatus) -> NodeStatus:
+    """Return a status without what moves all the time: while changes are programmed, a node is not InSync."""
     draining = status.draining.model_copy(update={"watermark": ""})
     stays = tuple(condition for condition in status.conditions if condition.type != "InSync")
-    changing = {**dict.fromkeys(_WATERMARKS, ""), "backends": 0, "draining": draining, "conditions": stays}
-    return status.model_copy(update=changing)
+    return status.model_copy(update={**dict.fromkeys(_WATERMARKS, ""), "draining": draining, "conditions": stays})

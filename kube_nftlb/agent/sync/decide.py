@@ -41,6 +41,8 @@ class Facts(NamedTuple):
     """Reason it does not fit the limits for elements in nftables."""
     rules_refused: str | None = None
     """Reason the kernel refused its rules in the agent table."""
+    refused: str | None = None
+    """Reason it stays as it was, as a message: the engine or the kernel refused its last change a short while ago."""
     backing_off: bool = False
     """True if it failed a short while ago and is not retried yet."""
     missing_feature: str | None = None
@@ -116,9 +118,8 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
         return Withdraw(lost)
     if facts.too_large is not None:
         return Withdraw(_problem(farm, "TooManyElements", facts.too_large))
-    if facts.rules_refused is not None:
-        message = f"the kernel refused rules of this farm: {facts.rules_refused}; it stays as it was"
-        return Keep(_problem(farm, "Refused", message))
+    if (refusal := _refusal(facts)) is not None:
+        return Keep(_problem(farm, "Refused", refusal))
     if facts.backing_off:
         return Withdraw()
     if facts.missing_feature is not None:
@@ -130,6 +131,12 @@ def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
     if not blocker.refuse_clients:
         return Keep(problem, blocker.retry_after_s)
     return Serve(replace(served, endpoints=(), direct=None, suspended=True), problem)
+
+
+def _refusal(facts: Facts) -> str | None:
+    if facts.rules_refused is not None:
+        return f"the kernel refused rules of this farm: {facts.rules_refused}; it stays as it was"
+    return facts.refused
 
 
 def _blocker(farm: NodeFarm, links: Links, unsupported: Unsupported) -> Blocker | None:

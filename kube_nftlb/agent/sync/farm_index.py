@@ -1,6 +1,7 @@
 """The facts about farms: specs, conflicts, failures. Decisions are made in ``decide``."""
 
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from kube_nftlb import names
@@ -10,6 +11,7 @@ from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
 from kube_nftlb.agent.sync.resolved_farms import ResolvedFarms
+from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table.element_count import elements
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.policies import Policies
@@ -46,6 +48,10 @@ class FarmIndex:
         self._unreadable: dict[FarmKey, References | None] = {}
         """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
         self._rules_refused: dict[FarmKey, str] = {}
+        self._refused: dict[FarmKey, str] = {}
+        """Farms that stay as they were because the engine or the kernel refused a change, and why."""
+        self._refusals: Counter[FarmKey] = Counter()
+        """How often changes of a farm were refused in a row."""
         self._backing_off_until: dict[FarmKey, float] = {}
         self._look_again_at: dict[FarmKey, float] = {}
         self.unprobed: set[FarmKey] = set()
@@ -97,6 +103,7 @@ class FarmIndex:
     def remove(self, key: FarmKey) -> set[FarmKey]:
         """Remove a farm; its name stays known until it is withdrawn (``forget``)."""
         self._rules_refused.pop(key, None)
+        self._refused.pop(key, None)
         self._look_again_at.pop(key, None)
         self.unprobed.discard(key)
         known = key in self._unreadable
@@ -109,8 +116,14 @@ class FarmIndex:
             return turned
         return {key, *self._conflicts.remove(key), *turned}
 
+    def is_removed(self, key: FarmKey) -> bool:
+        """Return True if the watch has reported that a farm is gone."""
+        return key not in self._farms and key not in self._unreadable
+
     def forget(self, key: FarmKey) -> None:
-        """Forget a removed farm as it is being withdrawn."""
+        """Forget a removed farm that was withdrawn."""
+        self._refusals.pop(key, None)
+        self._backing_off_until.pop(key, None)
         self._keys.pop(names.node_farm_name(*key), None)
         self._policies.refer(key, None)
 
@@ -170,6 +183,11 @@ class FarmIndex:
     def _slices_of(self, key: FarmKey, spec: FarmSpec) -> Iterable[Slice]:
         return self.slices.of(ServiceKey(key.namespace, spec.backends_from.service)) if spec.backends_from else ()
 
+    def of_service(self, service: ServiceKey) -> list[Farm]:
+        """Return the farms that the operator has made of a Service."""
+        farms = [self._farms[key] for key in self._referring.get(service)]
+        return [farm for farm in farms if (of := farm.metadata.service) is not None and of.name == service.name]
+
     def all(self) -> set[FarmKey]:
         """Return all farms, also those that have never been valid."""
         return self._farms.keys() | self._unreadable.keys()
@@ -211,6 +229,7 @@ class FarmIndex:
             self._conflicts.get(key),
             self._too_large(key),
             self._rules_refused.get(key),
+            self._refused.get(key),
             self._backing_off_until.get(key, now) > now,
             self._features.missing(farm.spec) if farm is not None else None,
             self.node,
@@ -233,6 +252,22 @@ class FarmIndex:
         """Note that the kernel refused a farm's rules in the agent table."""
         self._rules_refused[key] = why
 
+    def refuse_change(self, key: FarmKey, why_kept: str | None, now: float, timing: Timing) -> None:
+        """Note that the engine or the kernel refused a change, and retry it after a while: longer each time.
+
+        Until then the farm stays as it was, for the reason ``why_kept``; with None it is withdrawn.
+        """
+        delay = min(timing.back_off_first_s * 2.0 ** self._refusals[key], timing.back_off_s)
+        self._refusals[key] += 1
+        self._refused.pop(key, None)
+        if why_kept is not None:
+            self._refused[key] = why_kept
+        self.back_off(key, now + delay)
+
+    def accept_change(self, key: FarmKey) -> None:
+        """Note that the engine and the kernel have taken a farm as it is."""
+        self._refusals.pop(key, None)
+
     def back_off(self, key: FarmKey, until: float) -> None:
         """Do not retry a farm before ``until``, unless it changes."""
         self._backing_off_until[key] = until
@@ -247,6 +282,7 @@ class FarmIndex:
         for key in due:
             del self._backing_off_until[key]
             self._rules_refused.pop(key, None)
+            self._refused.pop(key, None)
         again = [key for key, at in self._look_again_at.items() if at <= now]
         for key in again:
             del self._look_again_at[key]
@@ -256,6 +292,7 @@ class FarmIndex:
         """Forget what was found out about a farm before it changed."""
         self._resolved.forget(key)
         self._rules_refused.pop(key, None)
+        self._refused.pop(key, None)
         self._backing_off_until.pop(key, None)
         self._look_again_at.pop(key, None)
 

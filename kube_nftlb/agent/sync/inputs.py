@@ -11,6 +11,7 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.cuts import Cuts
 from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
 from kube_nftlb.agent.sync.problems import Problems, log_fields
@@ -154,6 +155,16 @@ class Inputs:
             farm = self.index.get(key)
             if farm is not None and may_drain(farm.spec):
                 yield self.resolved(farm)
+
+    def unserved(self, served: Collection[Served]) -> list[Served]:
+        """Return what no engine serves yet of what kube-proxy's rules do; all before the farms are known."""
+        if not self.complete:
+            return list(served)
+        index, engine = self.index, self._engine
+        ours = Ours(
+            lambda listener: bool(engine.owners([listener])), index.node.port_ips, index.slices.of, index.of_service
+        )
+        return unserved(served, ours)
 
     def slices_seen(self, version: int) -> None:
         """Record how far the watch of EndpointSlices has come."""

@@ -59,6 +59,8 @@ class Programmer:
         self.links_read_at = float("-inf")
         self.changed: set[str] = set()
         """Names of farms that the engine has changed, until that is logged."""
+        self._orphans: set[str] = set()
+        """Farms of an earlier agent that the engine did not let go."""
         table.fallback = self._closed
 
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
@@ -84,8 +86,12 @@ class Programmer:
         now = self._clock.now()
         for each in changes:
             # Before a farm is programmed without an endpoint, its clients would only come back to that.
-            if not (each.keep or each.name in applied.refused):
-                self._inputs.cuts.changed(each.name, each.farm, now)
+            if each.keep or each.name in applied.refused:
+                continue
+            self._inputs.cuts.changed(each.name, each.farm, now)
+            key = self._index.key(each.name)
+            if each.farm is None and key is not None and self._index.is_removed(key):
+                self._index.forget(key)
 
     async def update_policies(self) -> None:
         """Write changed policies to the kernel."""
@@ -109,19 +115,34 @@ class Programmer:
         await self.read_links(self._index.stateless())
         orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.
-        await self.withdraw(orphans)
+        self._orphans = set((await self.withdraw(orphans)).refused)
         await self.policies.take()
         await self._index.probe()
         # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
-        keys = self._index.all() | {
-            key for name in self._engine.programmed if (key := self._index.key(name)) is not None
-        }
+        keys = self._known()
         self._index.measure(keys)
         changes = self._changes_of(keys, forget=False)
         rules = self._left_open(orphans, changes) | self._engine.rules(changes)
         self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
         _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
         return lost
+
+    async def begin(self) -> None:
+        """Have the engine serve all farms, once the agent table has the rules that keep clients out."""
+        await self._engine.begin(self._changes_of(self._known(), forget=False))
+        await self._table.refuse()
+
+    def _known(self) -> set[FarmKey]:
+        """Return all farms, also those that are gone and not withdrawn."""
+        programmed = {key for name in self._engine.programmed if (key := self._index.key(name)) is not None}
+        return self._index.all() | programmed
+
+    async def withdraw_orphans(self) -> None:
+        """Withdraw the farms of an earlier agent that could not be withdrawn before."""
+        if orphans := [name for name in self._orphans if self._index.key(name) is None]:
+            refused = (await self.withdraw(orphans)).refused
+            _log.warning("withdrew farms of an earlier agent", farms=orphans, refused=dict(refused))
+            self._orphans = set(refused)
 
     def _left_open(self, orphans: Iterable[str], changes: Iterable[FarmChange]) -> dict[str, Contents]:
         """Return what refuses clients of orphans that an absent engine still has, where nobody else is served."""
@@ -238,8 +259,7 @@ class Programmer:
     def _change(self, name: str, key: FarmKey | None, *, forget: bool) -> FarmChange:
         decision = self.decide(key) if key is not None else Withdraw()
         facts = self._facts(key) if key is not None else Facts(None)
-        if forget and key is not None and facts.farm is None and facts.readable:
-            self._index.forget(key)
+        if forget and key is not None and self._index.is_removed(key):
             key = None
         return self._changes.make(
             key,

@@ -154,6 +154,7 @@ class Reconciler:
     async def _adopt(self) -> None:
         lost = await self._programmer.adopt()
         await self._repair.adopt_table()
+        await self._programmer.begin()
         self._inputs.policies.done()
         self._inputs.add(self._inputs.index, 0 if lost else self._inputs.seen_version)
         self._repair.adopted()
@@ -192,4 +193,5 @@ class Reconciler:
             return
         self.progress.upkeep_error = await self._engine.maintain(busy=bool(self._inputs.queue)) or ""
         await self._programmer.maintain_links(now)
+        await self._programmer.withdraw_orphans()
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)

@@ -13,9 +13,9 @@ from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.problems import log_fields
 from kube_nftlb.agent.sync.programmer import Programmer
 from kube_nftlb.agent.sync.timing import Timing
-from kube_nftlb.agent.table import verify
 from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.netfilter.readback import TableReader, confirmed
+from kube_nftlb.agent.table.verify import TableVerifier
+from kube_nftlb.netfilter.readback import TableReader
 
 _log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Repair:
         self._programmer = programmer
         self._engine = engine
         self._table = agent_table
-        self._reader = reader
+        self._verifier = TableVerifier(agent_table, reader)
         self._clock = clock
         self._detector = DriftDetector(watch)
         self._timing = timing
@@ -81,6 +81,8 @@ class Repair:
             # It may have loaded an older state.
             return False
         await self.keep_table(now)
+        if self._detector.suspected:
+            await self._bring_back()
         if self._detector.suspected and self._is_comparable(now) and await self.base():
             self._detector.compared()
             self._audit.begin(now)
@@ -106,17 +108,26 @@ class Repair:
     async def adopt_table(self) -> None:
         """Recreate the agent table if it deviates; for a new agent that is no drift."""
         self._is_table_known = True
-        if await self._table_drift() is not None:
-            await self._programmer.create_table()
+        if await self._verifier.drift() is not None:
+            await self._create_table()
 
     async def table(self) -> None:
         """Compare the agent table, and recreate it if it was changed."""
-        if (drift := await self._table_drift()) is not None:
+        if (drift := await self._verifier.drift()) is not None:
             self._log_repair(drift)
-            await self._programmer.create_table()
+            await self._create_table()
 
-    async def _table_drift(self) -> str | None:
-        return await confirmed(self._reader, lambda: verify.drift(self._reader, self._table.state), self._clock.sleep)
+    async def _create_table(self) -> None:
+        """Recreate the agent table. While an engine serves nothing, clients wait until it does."""
+        self._table.lets_wait = await self._engine.is_missing()
+        await self._programmer.create_table()
+
+    async def _bring_back(self) -> None:
+        """Have an engine serve again that has lost all, as after ``flush ruleset``: at once, whatever else waits."""
+        if await self._engine.is_missing():
+            self._log_repair("an engine has lost all that was programmed")
+            await self._engine.repair()
+        await self._table.refuse()
 
     async def base(self) -> bool:
         """Compare what all farms share, and repair it. Return False if work came before all was compared."""

@@ -27,5 +27,7 @@ class Timing:
     """The delay before a retry if the engine does not answer."""
     unexpected_s: float = 1
     """The delay after an unexpected error."""
+    back_off_first_s: float = 1
+    """The delay before a change that the engine or the kernel refused is retried; it doubles with each refusal."""
     back_off_s: float = 60
-    """The delay before a refused farm is retried, unless it changes."""
+    """The maximum of that delay, and the delay before any other failed farm is retried, unless it changes."""

@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 
 
 class Verification:
-    """Compares applied farms with the kernel, and withdraws those that it refuses."""
+    """Compares applied farms with the kernel; what it refuses is left as it was, or withdrawn."""
 
     def __init__(
         self,
@@ -55,19 +55,24 @@ class Verification:
             queue.verified(key)
 
     async def _verify(self, key: FarmKey, refused: str | None) -> None:
-        """Compare a farm with the kernel; withdraw one that fails twice, so that it cannot affect others."""
+        """Compare a farm with the kernel. One that is ``refused``, or fails twice, is left as it was or withdrawn."""
         name, farm = names.node_farm_name(*key), self._inputs.index.get(key)
         decision = self._programmer.decide(key)
-        if isinstance(decision, Withdraw) or (isinstance(decision, Keep) and name not in self._engine.programmed):
+        if isinstance(decision, Withdraw):
+            self._verify_withdrawn(key, name, refused)
+            return
+        if isinstance(decision, Keep) and name not in self._engine.programmed:
             self._latency.dropped(key)
-            if name in self._programmer.changed and name not in self._engine.programmed:
-                self._programmer.changed.discard(name)
-                _log.info("farm removed", **log_fields(key, farm))
+            self._note_removed(key, name)
             return
         if (drift := refused or await self._engine.drift(name)) is None:
             self._succeed(key, name, decision)
             return
         _log.warning("farm is not in the kernel as planned", **log_fields(key, farm), drift=drift)
+        if refused is not None:
+            # The engine has tried it alone already.
+            await self._leave(key, name, refused)
+            return
         await self._engine.load()
         outcome = await self._programmer.program([key])
         # It may have begun to wait, or ceased to, since it was decided.
@@ -75,24 +80,44 @@ class Verification:
         if isinstance(decision, Withdraw):
             self._latency.dropped(key)
             return
-        if name in self._engine.programmed and await self._engine.drift(name) is not None:
+        if name in self._engine.programmed and name not in outcome.refused and await self._engine.drift(name):
             await self._engine.repair(name)
-        if (drift := await self._engine.drift(name)) is None:
+        if (drift := outcome.refused.get(name) or await self._engine.drift(name)) is None:
             self._succeed(key, name, decision)
             return
-        await self._take_out(key, name, outcome.refused.get(name, drift))
+        await self._leave(key, name, drift)
 
-    async def _take_out(self, key: FarmKey, name: str, why: str) -> None:
-        await self._programmer.withdraw([name])
-        self._inputs.index.back_off(key, self._clock.now() + self._timing.back_off_s)
+    def _verify_withdrawn(self, key: FarmKey, name: str, refused: str | None) -> None:
         self._latency.dropped(key)
-        if (farm := self._inputs.index.get(key)) is not None:
-            message = (
-                f"{farm.spec.engine} or the kernel refused it: {why}; it is retried in a minute, and the logs of the "
-                "agent's pod on this node have more"
-            )
+        if name not in self._engine.programmed:
+            self._note_removed(key, name)
+        elif refused is not None:
+            _log.warning("farm cannot be withdrawn", **log_fields(key, self._inputs.index.get(key)), refused=refused)
+            self._inputs.index.refuse_change(key, None, self._clock.now(), self._timing)
+
+    def _note_removed(self, key: FarmKey, name: str) -> None:
+        if name in self._programmer.changed:
+            self._programmer.changed.discard(name)
+            _log.info("farm removed", **log_fields(key, self._inputs.index.get(key)))
+
+    async def _leave(self, key: FarmKey, name: str, why: str) -> None:
+        """Leave a farm as it was, or withdraw it if it cannot be served so either; then retry it after a while."""
+        farm, index = self._inputs.index.get(key), self._inputs.index
+        is_served = name in self._engine.programmed and await self._engine.revert(name)
+        if name in self._engine.programmed and not is_served:
+            await self._programmer.withdraw([name])
+            # It may have spoilt what all share.
+            await self._repair.base()
+        self._latency.dropped(key)
+        what = "its last change" if is_served else "it"
+        stays = "it stays as it was" if is_served else "it is not served"
+        message = (
+            f"{farm.spec.engine if farm is not None else self._engine.name} or the kernel refused {what}: {why}; "
+            f"{stays}, and is tried again after a while; the logs of the agent's pod on this node have more"
+        )
+        index.refuse_change(key, message if is_served else None, self._clock.now(), self._timing)
+        if farm is not None:
             self._inputs.problems.report(key, Problem("Refused", message, farm.metadata.generation), farm)
-        await self._repair.base()
 
     def _succeed(self, key: FarmKey, name: str, decision: Decision) -> None:
         farm = self._inputs.index.get(key)
@@ -101,6 +126,7 @@ class Verification:
             self._latency.dropped(key)
             return
         self._latency.programmed(key)
+        self._inputs.index.accept_change(key)
         problems = self._inputs.problems
         if decision.problem is not None:
             problems.current[key] = decision.problem

@@ -47,7 +47,11 @@ _VERDICT_MAPS = (
     LEAVING,
     MASQUERADE,
 )
-_UNSERVED = tuple(f"{family} daddr @{SERVICE_RANGES}-{family} goto refuse" for family in _ADDRESS_TYPE)
+
+
+def _unserved(verdict: str) -> tuple[str, ...]:
+    """Return the rules for packets to an address of the Service ranges that nobody has translated."""
+    return tuple(f"{family} daddr @{SERVICE_RANGES}-{family} {verdict}" for family in _ADDRESS_TYPE)
 
 
 _PORTS = "meta l4proto { tcp, udp, sctp }"
@@ -113,17 +117,17 @@ _CHAINS = (
     Chain("keep-nat", (), "type nat hook prerouting priority 100; policy accept;"),
 )
 
-_UNSERVED_CHAINS = tuple(
-    Chain(f"unserved-nat-{hook}", _UNSERVED, f"type nat hook {hook} priority -90; policy accept;")
-    for hook in ("prerouting", "output")
-)
-"""Packets that no engine or other proxy has translated by now go to a port or an address without a Service.
 
-A chain of the type nat is for first packets alone.
-"""
+def _unserved_by_nobody(unserved: tuple[str, ...]) -> Iterator[Chain]:
+    """Yield the chains for packets that no engine or other proxy has translated by now.
+
+    They go to a port or an address without a Service. A chain of the type nat is for first packets alone.
+    """
+    for hook in ("prerouting", "output"):
+        yield Chain(f"unserved-nat-{hook}", unserved, f"type nat hook {hook} priority -90; policy accept;")
 
 
-def _unserved_by_daemon(used: frozenset[str]) -> Iterator[Chain]:
+def _unserved_by_daemon(used: frozenset[str], unserved: tuple[str, ...]) -> Iterator[Chain]:
     """Yield the chains for packets that nobody has translated by now, while nftlb serves farms.
 
     It may be making its rules anew. A packet that passed in that moment would be refused by who knows no Service, or
@@ -133,9 +137,9 @@ def _unserved_by_daemon(used: frozenset[str]) -> Iterator[Chain]:
     # What the node sends to itself is decided on as it leaves.
     arriving = _untranslated(used, 'iif "lo" return', *_at(ANSWERED_HERE, "return", used))
     leaving = _untranslated(used, *_at(NOT_FROM_NODE, "return", used))
-    yield Chain("unserved", (*_untranslated(used), *_UNSERVED), hooks.filter_hook("forward", -5))
+    yield Chain("unserved", (*_untranslated(used), *unserved), hooks.filter_hook("forward", -5))
     yield Chain("unserved-input", arriving, hooks.filter_hook("input", -5))
-    yield Chain("unserved-output", (*leaving, *_UNSERVED), hooks.filter_hook("output", -90))
+    yield Chain("unserved-output", (*leaving, *unserved), hooks.filter_hook("output", -90))
 
 
 _LISTENER_SETS = frozenset(f"{LISTENERS}{scope}-{family}" for scope in ("", "-all") for family in _ADDRESS_TYPE)
@@ -145,9 +149,14 @@ SET_NAMES = frozenset(named.name for named in _SETS)
 
 
 @functools.lru_cache
-def base(used: frozenset[str]) -> Contents:
-    """Return what all farms share if these of SET_NAMES have elements."""
-    unserved = tuple(_unserved_by_daemon(used)) if used & _LISTENER_SETS else _UNSERVED_CHAINS
+def base(used: frozenset[str], lets_wait: bool = False) -> Contents:
+    """Return what all farms share if these of SET_NAMES have elements.
+
+    With ``lets_wait`` packets that nobody translates are dropped, because an engine is about to: who is refused by TCP
+    does not try again.
+    """
+    verdict = _unserved("drop" if lets_wait else "goto refuse")
+    unserved = _unserved_by_daemon(used, verdict) if used & _LISTENER_SETS else _unserved_by_nobody(verdict)
     chains = (
         *_CHAINS,
         *unserved,

@@ -6,9 +6,13 @@ from math import gcd
 from kube_nftlb.api.farm import FarmSpec
 from kube_nftlb.api.values import expand_ports
 
-_OF_EACH_LISTENER = 8
+_OF_EACH_LISTENER = 10
 """In the agent table, and in those of either engine, if the farm uses every option that does not count by itself."""
 _OF_NFTLB = 4
+_OF_CHAIN = 16
+"""A chain that chooses among endpoints, if no other farm has it, by its memory: about 1.5 kB; an element has 0.1 kB."""
+_OF_MEMORY = 64
+"""The two chains and the map that remember clients, if no other farm has them."""
 
 
 def elements(spec: FarmSpec, node_addresses: int) -> int:
@@ -24,7 +28,15 @@ def elements(spec: FarmSpec, node_addresses: int) -> int:
         of_backends += _scheduled(spec)
     else:
         of_backends += _OF_NFTLB
-    return listeners * (of_each + of_backends) + len(spec.backends)
+    return listeners * (of_each + of_backends) + len(spec.backends) + _chains(spec)
+
+
+def _chains(spec: FarmSpec) -> int:
+    """Return how much the chains count that the farm has in the worst case, when it shares none with others."""
+    if spec.engine != "nftables":
+        return 0
+    choosing = _OF_CHAIN if spec.traffic_policy == "Cluster" else 2 * _OF_CHAIN
+    return choosing + (_OF_MEMORY if spec.persistence != "none" else 0)
 
 
 def _scheduled(spec: FarmSpec) -> int:

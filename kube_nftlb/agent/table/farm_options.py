@@ -130,7 +130,7 @@ class _Options:
         # A client in the set keeps the rate that it was added with: another rate needs another set.
         limit = f"limit rate over {rate} burst {burst} packets"
         declaration = f"{self._clients_declaration()} timeout {forget_s}s;"
-        clients = NamedSet(self._set_name(kind, declaration + limit), declaration, dynamic=True)
+        clients = NamedSet(self._set_name(kind, declaration + limit), declaration)
         return self._limit(kind, f"update @{clients.name} {{ {self._family} saddr {limit} }}", prefix, clients)
 
     def _established(self) -> _Limit | None:
@@ -139,7 +139,7 @@ class _Options:
             return None
         limit = f"ct count over {limits.established}"
         declaration = self._clients_declaration()
-        clients = NamedSet(self._set_name("est-connlimit", declaration + limit), declaration, dynamic=True)
+        clients = NamedSet(self._set_name("est-connlimit", declaration + limit), declaration)
         rule = f"add @{clients.name} {{ {self._family} saddr {limit} }}"
         return self._limit("est-connlimit", rule, limits.established_log_prefix, clients)
 

@@ -72,10 +72,7 @@ def _set(key: PolicyKey, family: Family, ranges: Iterable[AddressRange]) -> Name
         str(nft.address(first)) if first == last else f"{nft.address(first)}-{nft.address(last)}"
         for _, first, last in merged
     )
-    # The kernel has an element for the beginning and the end of each interval, but none for the end of all addresses.
-    # Before the first interval there is an end, unless it begins with the first address.
-    held = 2 * len(merged) + (merged[0].first > 0) - (merged[-1].last == nft.last) if merged else 0
-    return NamedSet(set_name(key, family), f"type {nft.key_type}; flags interval;", elements, held=held)
+    return NamedSet(set_name(key, family), f"type {nft.key_type}; flags interval;", elements)
 
 
 def _merged(ranges: Iterable[AddressRange]) -> Iterator[AddressRange]:

@@ -8,9 +8,14 @@ from kube_nftlb import errors
 from kube_nftlb.agent.table.base import SET_NAMES, base, environment
 from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
 from kube_nftlb.netfilter.libnftables import Nftables
+from kube_nftlb.netfilter.nftables.blueprint import Blueprint
+from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
+from kube_nftlb.netfilter.nftables.reading import ContentsReader
 from kube_nftlb.netfilter.transaction import Chain, Contents, State, changes, combined, creation
 
 _NOTHING = Contents()
+_WAITING = 0x5A5A5A5A5A5A5A5A
+"""What tells the digest of a table that lets clients wait from that of one that refuses them."""
 
 
 class AgentTable:
@@ -26,12 +31,15 @@ class AgentTable:
         self._digest = 0
         self._present: dict[tuple[str, str], dict[str, str]] = {}
         self._elements: Counter[str] = Counter()
+        self.lets_wait = False
+        """True while packets for Services that nobody translates are dropped, so that clients repeat them; else they
+        are refused. Takes effect with ``create``."""
         self.expect({})
 
     @property
     def digest(self) -> int:
         """A digest of the desired state."""
-        return self._digest
+        return self._digest ^ (_WAITING if self.lets_wait else 0)
 
     @property
     def state(self) -> State:
@@ -42,10 +50,31 @@ class AgentTable:
         return combined([self._base(), self._always, *self._owners.values(), self._seal()])
 
     def _base(self) -> Contents:
-        return base(frozenset(self._elements))
+        return base(frozenset(self._elements), self.lets_wait)
+
+    @property
+    def seal(self) -> str:
+        """The name of the chain by which the state is known."""
+        return f"state-{self.digest:016x}"
 
     def _seal(self) -> Contents:
-        return Contents(chains=(Chain(f"state-{self._digest:016x}", ("return",)),))
+        return Contents(chains=(Chain(self.seal, ("return",)),))
+
+    async def blueprint(self, reader: ContentsReader, with_elements: Callable[[SetContents], bool]) -> TableContents:
+        """Return what the kernel makes of the desired state. Raises KernelError."""
+        blueprint = Blueprint(self._nft, reader, TABLE)
+        return await blueprint.read(creation(blueprint.table, self.state, dormant=True), with_elements)
+
+    async def refuse(self) -> None:
+        """Have packets refused that nobody translates, if clients wait so far."""
+        if self.lets_wait:
+            before = self._part((), ())
+            self.lets_wait = False
+            try:
+                await self._nft.run(changes(TABLE, before, self._part((), ())))
+            except errors.KernelError:
+                # Somebody has changed the table: the difference cannot be applied, the whole can.
+                await self.create()
 
     def owned(self, owner: str) -> Contents:
         """Return the contents of an owner."""
@@ -120,7 +149,7 @@ class AgentTable:
         contents = [contents for owner, contents in self._owners.items() if not _is_farm(owner)]
         contents.extend(self._owners[owner] for owner in farms if owner in self._owners)
         used = frozenset(entry.set for each in contents for entry in each.elements)
-        return await self._nft.check(creation(TABLE, combined([base(used), self._always, *contents])))
+        return await self._nft.check(creation(TABLE, combined([base(used, self.lets_wait), self._always, *contents])))
 
     def _part(self, keys: Iterable[tuple[str, str]], owners: Iterable[str]) -> State:
         """Return the state of these keys and owners, and of what all share; other owners cost nothing."""

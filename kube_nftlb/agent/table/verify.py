@@ -1,26 +1,55 @@
 """Compare the agent table in the kernel with the desired state."""
 
-from collections import Counter
+import structlog
 
+from kube_nftlb import errors
 from kube_nftlb.agent.table.layout import TABLE
-from kube_nftlb.netfilter.readback import TableReader
-from kube_nftlb.netfilter.transaction import State
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents, difference
+from kube_nftlb.netfilter.readback import TableReader, confirmed
+
+_log = structlog.get_logger()
 
 
-async def drift(reader: TableReader, wanted: State) -> str | None:
-    """Return how the kernel deviates, or None. Rules and elements are counted, not compared."""
-    rules = {chain.name: len(chain.rules) for chain in wanted.chains.values() if chain.rules}
-    if (found := await reader.rule_counts(TABLE)) != rules:
-        different = sorted(name for name in found.keys() | rules.keys() if found[name] != rules.get(name, 0))
-        return f"the chain {different[0]} of the table inet {TABLE} was changed"
-    elements = Counter(name for name, _ in wanted.elements)
-    for name, named in wanted.sets.items():
-        found_elements = await reader.element_count(TABLE, name)
-        if named.held is not None or not named.elements:
-            right = found_elements == (elements[name] if named.held is None else named.held)
-        else:
-            # The kernel may have merged adjacent intervals: only an empty set is certainly wrong.
-            right = found_elements > 0
-        if not (right or named.dynamic):
-            return f"the {named.kind} {name} of the table inet {TABLE} was changed"
-    return None
+class TableVerifier:
+    """Compares rules, sets and elements by content, in the kernel's own form."""
+
+    def __init__(self, table: AgentTable, reader: TableReader) -> None:
+        self._table = table
+        self._reader = reader
+        self._wanted: tuple[int, TableContents] | None = None
+        """What the kernel makes of the desired state, and the digest of that."""
+
+    async def drift(self) -> str | None:
+        """Return how the kernel deviates, or None. Elements that packets add do not count."""
+        # First, as clients wait for a table that is gone.
+        if self._table.seal not in (await self._reader.contents(TABLE, _no_set)).chains:
+            return f"the table inet {TABLE} was deleted, or is of another state"
+        try:
+            wanted = await self._expected()
+        except errors.KernelError as error:
+            # Such as for lack of memory.
+            _log.warning("cannot compare the agent table", error=str(error))
+            return None
+        return await confirmed(self._reader, lambda: self._compare(wanted))
+
+    async def _compare(self, wanted: TableContents) -> str | None:
+        if not (found := await self._reader.contents(TABLE, _all_sets)):
+            return f"the table inet {TABLE} was deleted"
+        drift = difference(wanted, found.condensed())
+        return f"{drift} in the table inet {TABLE}" if drift is not None else None
+
+    async def _expected(self) -> TableContents:
+        digest = self._table.digest
+        if self._wanted is None or self._wanted[0] != digest:
+            contents = await self._table.blueprint(self._reader, _all_sets)
+            self._wanted = digest, contents.condensed()
+        return self._wanted[1]
+
+
+def _all_sets(_: SetContents) -> bool:
+    return True
+
+
+def _no_set(_: SetContents) -> bool:
+    return False

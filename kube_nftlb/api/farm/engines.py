@@ -1,9 +1,10 @@
 """The engines that can serve a farm, and what the engine of nftables maps cannot. No I/O."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 Engine = Literal["nftlb", "nftables"]
+ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 
 _MODES: Final = ("snat", "dnat")
 _PERSISTENCE: Final = ("none", "srcip")

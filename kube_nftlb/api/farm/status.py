@@ -41,8 +41,8 @@ class FarmStatus(Model):
     backends: Annotated[
         tuple[BackendStatus, ...],
         Field(
-            description=f"With spec.backendsFrom: the first {BACKENDS_SHOWN_MAX} backends, by name. They follow the "
-            "endpoints after a few seconds.",
+            description=f"With spec.backendsFrom: the first {BACKENDS_SHOWN_MAX} backends, by name. Absent while "
+            "endpoints change all the time: the numbers follow them, and EndpointSlices list them.",
             max_length=BACKENDS_SHOWN_MAX,
         ),
     ] = ()
@@ -57,7 +57,7 @@ class FarmStatus(Model):
             description="Accepted: the spec is valid, and other farms do not own all of its listeners; the message "
             "names those that they own, and external IPs that are refused. Programmed: every "
             "node has programmed this generation. EndpointsProgrammed: every node has programmed the backends that "
-            "this status shows.",
+            "this status counts. Conditions and numbers are always of the same state.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

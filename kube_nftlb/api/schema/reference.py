@@ -112,9 +112,9 @@ def suggestions(asked: str, among: Iterable[Row]) -> list[str]:
         known.update(dict.fromkeys(text for text in (last, row.path, row.nftlb, row.short_annotation) if text))
     folded = {text.lower(): text for text in known}
     wanted = asked.strip().removeprefix(names.ANNOTATION_PREFIX).lower()
-    close = difflib.get_close_matches(wanted, folded, n=_SUGGESTIONS_MAX, cutoff=0.5)
+    close = difflib.get_close_matches(wanted, folded, n=_SUGGESTIONS_MAX, cutoff=0.7)
     # In a path with a mistake, the last word matters most.
-    close += difflib.get_close_matches(wanted.rpartition(".")[2], folded, n=_SUGGESTIONS_MAX, cutoff=0.6)
+    close += difflib.get_close_matches(wanted.rpartition(".")[2], folded, n=_SUGGESTIONS_MAX, cutoff=0.7)
     return [folded[text] for text in dict.fromkeys(close)][:_SUGGESTIONS_MAX]
 
 

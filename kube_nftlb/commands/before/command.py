@@ -17,11 +17,11 @@ async def before(target: Target, output: Format, engine: DefaultEngine) -> bool:
         seen = await survey(kube)
     findings = judge(seen, engine)
     safe = is_safe(findings)
-    if output is Format.JSON:
+    if output is not Format.TEXT:
         listed = [
             {**each._asdict(), "objects": each.objects[:_OBJECTS_MAX], "count": len(each.objects)} for each in findings
         ]
-        terminal.show_json({"safe": safe, "findings": listed})
+        terminal.show_data({"safe": safe, "findings": listed}, output)
         return safe
     terminal.show(*(terminal.plain(text(each)) for each in findings))
     blocking = names_of(dict.fromkeys(each.reason for each in findings if each.severity == "blocks"))

@@ -17,7 +17,7 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
     "EndpointsPending": "if it lasts, see whether the agents of these nodes run, and their logs",
     "NoReadyBackends": "check the readiness of the Pods, and the annotation state of Service and Pods",
     "KernelFeatureMissing": "load the kernel module that the message names, or remove the field",
-    "Refused": "it is retried every minute; if it lasts, report it with `kubectl nftlb sysdump`",
+    "Refused": "it is retried, at least every minute; if it lasts, report it with `kubectl nftlb sysdump`",
     "Unsupported": "change the fields that the message names, or the engine",
     "NftlbDefect": "use the alternative that the message names",
     "NftlbUnreachable": "check the container nftlb of the agent's pod on that node, and its log",

@@ -8,13 +8,15 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.options import CANNOT_ASK, UNHEALTHY, By, Format, Hide
+from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
+from kube_nftlb.commands.exits import WRONG, statuses
+from kube_nftlb.commands.words import duration
 
 _T = TypeVar("_T")
 
-_DRAIN_EXITS = "Exit status: 0 once no connection is open, 1 if some are when the time is up, 2 if it cannot be done."
-_TOP_EXITS = "Exit status: 0, or 2 if the cluster cannot be asked, or no node reports its traffic."
-_PANEL = "In a cluster, also as kubectl nftlb"
+_WRONG_EXITS = statuses("something is wrong.", "all is well.")
+_DRAIN_EXITS = statuses("connections are open when the time is up.", "no connection is open.")
+_DONE_EXITS = statuses()
 
 Kubeconfig = Annotated[
     Path | None, typer.Option(help="Kubeconfig to use. Default: $KUBECONFIG, ~/.kube/config or the pod's account.")
@@ -28,47 +30,63 @@ NodeCommand = Annotated[
         help="How to run a command on a node, such as: ssh root@{node}. Default: kubectl exec in the agent's pod.",
     ),
 ]
-Output = Annotated[Format, typer.Option("--output", "-o", help="text or json.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="text, json or yaml.")]
+Wide = Annotated[WideFormat, typer.Option("--output", "-o", help="text, wide, json or yaml.")]
+OneNamespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Only what is in this namespace. Default: all.")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces, as without --namespace.")]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    exits = "Exit status: 0 if all is well, 1 if something is wrong, 2 if the cluster cannot be asked."
-    app.command(rich_help_panel=_PANEL, epilog=exits)(status)
-    app.command(rich_help_panel=_PANEL, epilog=exits)(why)
-    app.command(rich_help_panel=_PANEL)(get)
-    app.command(rich_help_panel=_PANEL, epilog=_TOP_EXITS)(top)
-    app.command(rich_help_panel=_PANEL, epilog=_DRAIN_EXITS)(drain)
-    app.command(rich_help_panel=_PANEL)(undrain)
-    app.command(rich_help_panel=_PANEL)(sysdump)
+    app.command(epilog=_WRONG_EXITS)(status)
+    app.command(epilog=_WRONG_EXITS)(why)
+    app.command(epilog=_DONE_EXITS)(get)
+    app.command(epilog=_DONE_EXITS)(top)
+    app.command(epilog=_DRAIN_EXITS)(drain)
+    app.command(epilog=_DONE_EXITS)(undrain)
+    app.command(epilog=_DONE_EXITS)(sysdump)
+    app.command(epilog=_DONE_EXITS)(version)
 
 
 def ask(question: Coroutine[Any, Any, _T]) -> _T:
-    """Run what asks the API server. If it cannot be asked, say why and exit with 2."""
-    try:
-        return asyncio.run(question)
-    except errors.NotFoundError as error:
-        sentence = f"{error.message.strip() or error}; is kube-nftlb installed there?"
-        typer.echo(f"kube-nftlb: {sentence}", err=True)
-    except (errors.KubeError, errors.KubeUnreachableError, errors.UsageError) as error:
-        typer.echo(f"kube-nftlb: {error}", err=True)
-    raise typer.Exit(CANNOT_ASK)
+    """Run what asks the API server."""
+    return asyncio.run(question)
 
 
-def status(output: Output = Format.TEXT, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
+def _one_or_all(namespace: str | None, all_namespaces: bool, name: str | None = None) -> str | None:
+    """Return the namespace that is meant, None for all. Raises UsageError if the options exclude each other."""
+    if all_namespaces and (namespace or name):
+        raise errors.UsageError(f"--all-namespaces excludes {'--namespace' if namespace else 'a name'}")
+    return namespace
+
+
+def status(
+    namespace: OneNamespace = None,
+    all_namespaces: AllNamespaces = False,
+    output: Wide = WideFormat.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Show nodes, engines, farms, what is wrong and since when, on one screen."""
     from kube_nftlb.commands.cluster import inspecting
     from kube_nftlb.commands.cluster.asking import Target
 
-    if ask(inspecting.status(Target(kubeconfig, context), output)):
-        raise typer.Exit(UNHEALTHY)
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces))
+    if ask(inspecting.status(target, output)):
+        raise typer.Exit(WRONG)
 
 
 def why(
     farm: Annotated[
         str | None, typer.Argument(help="A farm or a Service, with or without its namespace. Default: all farms.")
     ] = None,
-    namespace: Namespace = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Namespace. Default: with a name that of the context, without one all."),
+    ] = None,
+    all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -77,8 +95,9 @@ def why(
     from kube_nftlb.commands.cluster import inspecting
     from kube_nftlb.commands.cluster.asking import Target
 
-    if ask(inspecting.why(Target(kubeconfig, context, namespace), farm, output)):
-        raise typer.Exit(UNHEALTHY)
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces, farm))
+    if ask(inspecting.why(target, farm, output)):
+        raise typer.Exit(WRONG)
 
 
 def get(
@@ -103,9 +122,8 @@ def top(
     backends: Annotated[bool, typer.Option("--backends", help="Also show the backends of each farm.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Show it once. Default on a terminal: until Ctrl-C.")] = False,
     node_command: NodeCommand = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Only farms of this one. Default: all.")
-    ] = None,
+    namespace: OneNamespace = None,
+    all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -116,7 +134,7 @@ def top(
 
     options = command.TopOptions(tuple(node or ()), by, backends, once, output, node_command)
     try:
-        ask(command.top(Target(kubeconfig, context, namespace), options))
+        ask(command.top(Target(kubeconfig, context, _one_or_all(namespace, all_namespaces)), options))
     except KeyboardInterrupt:
         # This is how it ends on a terminal.
         raise typer.Exit from None
@@ -129,7 +147,10 @@ def drain(
     ],
     force: Annotated[bool, typer.Option("--force", help="Also drain the last backend of a farm.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait until no connection is open.")] = True,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most. Default: no limit.")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(parser=duration, metavar="DURATION", help="How long to wait, such as 60s. Default: no limit."),
+    ] = None,
     namespace: Namespace = None,
     output: Output = Format.TEXT,
     context: Context = None,
@@ -144,7 +165,7 @@ def drain(
 
     options = draining.DrainOptions(force, wait, timeout, output)
     if ask(draining.drain(Target(kubeconfig, context, namespace), name, options)):
-        raise typer.Exit(UNHEALTHY)
+        raise typer.Exit(WRONG)
 
 
 def undrain(
@@ -172,9 +193,8 @@ def sysdump(
         list[str] | None, typer.Option(help="Node whose nftables to include. Default: ten, those with problems first.")
     ] = None,
     node_command: NodeCommand = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Only farms, Services and so on of this one. Default: all.")
-    ] = None,
+    namespace: OneNamespace = None,
+    all_namespaces: AllNamespaces = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -183,7 +203,21 @@ def sysdump(
     from kube_nftlb.commands.cluster.asking import Target
 
     options = command.SysdumpOptions(file, tuple(hide or ()), tuple(node or ()), node_command)
-    path, missing = ask(command.sysdump(Target(kubeconfig, context, namespace), options))
+    target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces))
+    path, missing = ask(command.sysdump(target, options))
     for each in missing:
         typer.echo(f"missing: {each}", err=True)
     typer.echo(path)
+
+
+def version(
+    client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
+    output: Output = Format.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show the versions of this program and, in the cluster, of operator, agents and nftlb."""
+    from kube_nftlb.commands.cluster import versions
+    from kube_nftlb.commands.cluster.asking import Target
+
+    ask(versions.version(Target(kubeconfig, context), output, client=client))

@@ -1,16 +1,14 @@
 """Connect as kubectl would, and read what several commands need."""
 
 import asyncio
-import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kubernetes.aio import config as kube_config
-
 from kube_nftlb import errors
 from kube_nftlb.commands.agent_nodes import AGENTS
+from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
 from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
 
@@ -44,27 +42,15 @@ class Overview(NamedTuple):
 
 
 @asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[Kube]:
-    """Connect; KubeError with a sentence for users if kube-nftlb is not installed."""
-    with warnings.catch_warnings():
-        # The library warns before it fails, which says the same.
-        warnings.simplefilter("ignore")
-        kube = await Kube.connect(target.kubeconfig, _USER_AGENT, context=target.context)
-    async with kube:
+async def connected(target: Target, user_agent: str = _USER_AGENT) -> AsyncIterator[Kube]:
+    """Connect to the cluster that is meant. Raises UnavailableError if none is known."""
+    async with await Kube.connect(target.kubeconfig, user_agent, context=target.context) as kube:
         yield kube
 
 
 def namespace_of(target: Target) -> str:
     """Return the namespace that is meant: that of the option, of the context, or ``default``."""
-    if target.namespace:
-        return target.namespace
-    file = str(target.kubeconfig) if target.kubeconfig is not None else None
-    try:
-        contexts, active = kube_config.list_kube_config_contexts(file)
-    except kube_config.ConfigException:
-        return "default"
-    chosen = next((each for each in contexts if each["name"] == target.context), active)
-    return str(chosen["context"].get("namespace") or "default")
+    return target.namespace or kubeconfig.namespace(target.kubeconfig, target.context)
 
 
 async def farms_and_reports(kube: Kube, namespace: str | None) -> Overview:

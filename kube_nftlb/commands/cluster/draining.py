@@ -78,9 +78,9 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
     if left is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
-    if options.output is Format.JSON:
+    if options.output is not Format.TEXT:
         told = {"silentNodes": list(left.silent), "untoldNodes": list(left.untold)}
-        terminal.show_json({"connections": left.total, "byNode": dict(left.by_node), **told})
+        terminal.show_data({"connections": left.total, "byNode": dict(left.by_node), **told}, options.output)
     return not left.done
 
 
@@ -177,7 +177,7 @@ async def _apply(kube: Kube, edit: drain_plan.FarmEdit, entry: JsonObject | None
 async def _taken_over(kube: Kube, plan: Plan) -> int:
     """Wait until farms say that the backends drain; return the resourceVersion since which they do.
 
-    Raises UsageError if the operator does not take the annotations over.
+    Raises UnavailableError if the operator does not take the annotations over.
     """
     deadline = time.monotonic() + _TAKEN_OVER_S
     wanted = {(each.farm, each.entry) for each in plan.members}
@@ -186,7 +186,7 @@ async def _taken_over(kube: Kube, plan: Plan) -> int:
         if all(drain_plan.says_drain(farms.get(farm), entry) for farm, entry in wanted):
             return max((_version(farms[farm]) for farm, _ in wanted if farm in farms), default=0)
         if time.monotonic() > deadline:
-            raise errors.UsageError("the operator does not take the annotation over: see kubectl nftlb status")
+            raise errors.UnavailableError("the operator does not take the annotation over: see kubectl nftlb status")
         await asyncio.sleep(_LOOK_EVERY_S)
 
 

@@ -24,7 +24,7 @@ from kube_nftlb.commands.cluster.asking import (
 )
 from kube_nftlb.commands.cluster.findings import failures
 from kube_nftlb.commands.cluster.losses import may_take
-from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.commands.cluster.options import Format, WideFormat
 from kube_nftlb.commands.cluster.service_tree import tree
 from kube_nftlb.commands.cluster.views import ServiceView
 from kube_nftlb.endpointslices.slices import parse_slice
@@ -32,16 +32,16 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
 
 
-async def status(target: Target, output: Format) -> bool:
+async def status(target: Target, output: WideFormat) -> bool:
     """Print the status. Return True if something is wrong."""
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        seen = await overview(kube, None)
+        seen = await overview(kube, target.namespace)
     now = datetime.now(UTC)
     told = pages.status_json(seen, now)
-    if output is Format.JSON:
-        terminal.show_json(told)
+    if output in (WideFormat.JSON, WideFormat.YAML):
+        terminal.show_data(told, output)
     else:
-        terminal.show(*pages.status_text(seen, now))
+        terminal.show(*pages.status_text(seen, now, wide=output is WideFormat.WIDE))
     return not told["healthy"]
 
 
@@ -60,8 +60,8 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
         raise errors.UsageError(f"no farm {name!r} in the namespace {wanted}, and no Service of that name has farms")
     now = datetime.now(UTC)
     found = pages.why(seen, farms, now)
-    if output is Format.JSON:
-        terminal.show_json([pages.as_json(each) for each in found])
+    if output is not Format.TEXT:
+        terminal.show_data([pages.as_json(each) for each in found], output)
     elif found:
         terminal.show(*(pages.line(each, now) for each in found))
     elif name is None:
@@ -77,8 +77,8 @@ async def get(target: Target, name: str, output: Format) -> None:
     namespace = namespace or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
         viewed = await _view(kube, namespace, plain)
-    if output is Format.JSON:
-        terminal.show_json(asdict(viewed))
+    if output is not Format.TEXT:
+        terminal.show_data(asdict(viewed), output)
     else:
         terminal.show(tree(viewed))
 

@@ -1,10 +1,6 @@
-"""Values of options and exit statuses that the commands share."""
+"""Values of options that the commands share."""
 
 from enum import StrEnum
-from typing import Final
-
-UNHEALTHY: Final = 1
-CANNOT_ASK: Final = 2
 
 
 class Format(StrEnum):
@@ -12,6 +8,16 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
+
+
+class WideFormat(StrEnum):
+    """The output of a command that has more columns than fit everywhere."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
 
 
 class By(StrEnum):

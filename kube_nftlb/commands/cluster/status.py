@@ -13,6 +13,8 @@ from kube_nftlb.commands.cluster.asking import Overview
 from kube_nftlb.commands.cluster.findings import Finding, condition, failures, find, is_pending, of_farm
 from kube_nftlb.kube.resources import JsonObject
 
+_COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
+_WIDE = {"NFTLB VERSION": "nftlbVersion", "KERNEL": "kernel", "FAILED": "failed"}
 _SHOWN_MAX = 20
 _NODES_SHOWN_MAX = 20
 
@@ -29,11 +31,11 @@ def status_json(seen: Overview, now: datetime) -> dict[str, Any]:
     }
 
 
-def status_text(seen: Overview, now: datetime) -> list[RenderableType]:
-    """Return the status for people."""
+def status_text(seen: Overview, now: datetime, *, wide: bool = False) -> list[RenderableType]:
+    """Return the status for people; ``wide`` adds nftlb's version, the kernel and the failed farms of each node."""
     found = find(seen, now)
     farms = _counted(seen, now)
-    nodes = terminal.columns("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
+    nodes = terminal.columns(*_COLUMNS, *(_WIDE if wide else ()))
     reports = [_node(report) for report in _sorted(seen.reports)]
     shown = sorted(reports, key=lambda each: each["ready"] and each["inSync"])[:_NODES_SHOWN_MAX]
     for each in sorted(shown, key=lambda each: str(each["name"])):
@@ -43,6 +45,7 @@ def status_text(seen: Overview, now: datetime) -> list[RenderableType]:
             terminal.good_or_bad("yes" if each["inSync"] else "no", good=each["inSync"]),
             *(str(each[key]) for key in ("farms", "nftlb", "nftables", "backends")),
             each["version"],
+            *(str(each[key]) for key in _WIDE.values() if wide),
         )
     more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
     counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")
@@ -141,6 +144,7 @@ def _node(report: JsonObject) -> dict[str, Any]:
         "backends": status.get("backends", 0),
         "failed": status.get("failed", 0),
         "version": versions.get("agent", ""),
+        "nftlbVersion": versions.get("nftlb", ""),
         "kernel": versions.get("kernel", ""),
     }
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Any
 
+import yaml
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -34,9 +35,11 @@ def show(*parts: RenderableType) -> None:
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
-def show_json(value: Any) -> None:
-    """Print a value for programs."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+def show_data(value: Any, output: str) -> None:
+    """Print a value for programs, as ``json`` or ``yaml``."""
+    as_json = json.dumps(value, indent=2) + "\n"
+    # Of the JSON, which has no types of Python.
+    sys.stdout.write(as_json if output == "json" else yaml.safe_dump(json.loads(as_json), sort_keys=False, width=120))
 
 
 def note(sentence: str) -> None:

@@ -46,7 +46,7 @@ class TopOptions(NamedTuple):
 async def top(target: Target, options: TopOptions) -> None:
     """Show the traffic until interrupted; once if asked so, for programs and without a terminal.
 
-    Raises UsageError if there is no such node, or if none reports its traffic.
+    Raises UsageError if there is no such node, and UnavailableError if none reports its traffic.
     """
     async with connected(target) as kube:
         async with terminal.progress("asking the API server"):
@@ -58,7 +58,7 @@ async def top(target: Target, options: TopOptions) -> None:
         on_nodes = ByCommand(options.node_command) if options.node_command else InPods(target, pods)
         seen = NodeReports(on_nodes)
         async with _following(seen, names):
-            if options.once or options.output is Format.JSON or not sys.stdout.isatty():
+            if options.once or options.output is not Format.TEXT or not sys.stdout.isatty():
                 await _once(seen, names, farms, target.namespace, options)
             else:
                 await _live(kube, seen, farms, target.namespace, options)
@@ -107,10 +107,10 @@ async def _once(
     problems = {**late, **seen.problems}
     if not seen.reports:
         told = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
-        raise errors.UsageError(f"no node reports its traffic: {told}")
+        raise errors.UnavailableError(f"no node reports its traffic: {told}")
     rows = top_farms.rows(seen.reports, farms, namespace, options.by)
-    if options.output is Format.JSON:
-        terminal.show_json(top_farms.document(rows, seen.reports, problems))
+    if options.output is not Format.TEXT:
+        terminal.show_data(top_farms.document(rows, seen.reports, problems), options.output)
         return
     terminal.show(_page(rows, seen, options, sys.maxsize))
     sys.stdout.flush()

@@ -2,14 +2,19 @@
 
 import asyncio
 import contextlib
+import io
 import ipaddress
+import json
 import os
 import re
 import sys
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from kube_nftlb import errors
 from kube_nftlb.api.values import Protocol
+from kube_nftlb.commands.cluster import terminal
+from kube_nftlb.commands.cluster.asking import Target, connected, namespace_of
+from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.trace import forecast, objects, on_node, output, probe
 from kube_nftlb.kube import exec as remote
 from kube_nftlb.kube.client import Kube
@@ -20,6 +25,7 @@ _DESTINATION = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<v4>[0-9.]+)):(?P<p
 _PORT_MAX: Final = 65535
 _AGENTS: Final = "app.kubernetes.io/component=agent,app.kubernetes.io/name=kube-nftlb"
 _CONTAINER: Final = "agent"
+_USER_AGENT: Final = "kube-nftlb-trace"
 _UNREAD_S: Final = 5
 """Maximum time in seconds for the API server to name things: a trace does not need it."""
 
@@ -35,9 +41,10 @@ class Question(NamedTuple):
     local: bool = False
     dry_run: bool = False
     seconds: float = 30
-    format: Literal["text", "json"] = "text"
+    format: Format = Format.TEXT
     until_closed: bool = False
     """End when standard input is closed, as when the connection to this container breaks."""
+    target: Target = Target()
 
 
 def run(question: Question) -> int:
@@ -49,8 +56,8 @@ async def _run(question: Question) -> int:
     ip, port = destination(question.destination)
     if question.local and _is_address(question.client):
         return await _here(question, Flow(_address(question.client), ip, question.protocol, port), question.node)
-    async with objects.connected() as kube:
-        client = await objects.client(kube, _client(question.client), ipaddress.ip_address(ip).version)
+    async with connected(question.target, _USER_AGENT) as kube:
+        client = await objects.client(kube, _client(question), ipaddress.ip_address(ip).version)
         flow = Flow(client.ip, ip, question.protocol, port)
         if question.local:
             return await _here(question, flow, question.node or client.node)
@@ -84,7 +91,7 @@ async def _here(question: Question, flow: Flow, node: str) -> int:
         return 1
     traced = await tracing
     with contextlib.suppress(errors.KubeNftlbError, TimeoutError):
-        async with asyncio.timeout(_UNREAD_S), objects.connected() as kube:
+        async with asyncio.timeout(_UNREAD_S), connected(question.target, _USER_AGENT) as kube:
             await objects.name(kube, traced.passage, flow)
     return _print(question, traced, node)
 
@@ -94,20 +101,31 @@ async def _there(kube: Kube, question: Question, flow: Flow, node: str) -> int:
         await kube.list(PODS, label_selector=_AGENTS, field_selector=f"spec.nodeName={node},status.phase=Running")
     ).items
     if not pods:
-        raise errors.UsageError(
+        raise errors.UnavailableError(
             f"the node {node} has no pod of an agent to trace in; on the node itself, as root, use --local"
         )
     metadata = pods[0]["metadata"]
     command = ["kube-nftlb", "trace", flow.client, question.destination, "--local", "--node", node, "--until-closed"]
-    command += ["--protocol", flow.protocol, "--seconds", str(question.seconds), "--output", question.format]
+    # Programs of other versions know these names, and no output but text and json.
+    as_text = Format.TEXT if question.format is Format.TEXT else Format.JSON
+    command += ["--protocol", flow.protocol, "--seconds", str(question.seconds), "--output", as_text]
     command += ["--send"] if question.send else []
+
+    answer = io.BytesIO()
 
     def show(data: bytes, to_error: bool) -> None:
         stream = sys.stderr if to_error else sys.stdout
+        if question.format is Format.YAML and not to_error:
+            answer.write(data)
+            return
         stream.buffer.write(data)
         stream.flush()
 
-    return await remote.run(kube.configuration, (metadata["namespace"], metadata["name"]), _CONTAINER, command, show)
+    pod = (metadata["namespace"], metadata["name"])
+    status = await remote.run(kube.configuration, pod, _CONTAINER, command, show)
+    if answer.getvalue():
+        terminal.show_data(json.loads(answer.getvalue()), question.format)
+    return status
 
 
 async def _closed() -> None:
@@ -127,8 +145,10 @@ async def _closed() -> None:
 
 def _print(question: Question, traced: on_node.Traced, node: str) -> int:
     made = traced.passage
-    as_json = question.format == "json"
-    print(output.document(made, node, traced.events, traced.rules) if as_json else output.text(made, node))
+    if question.format is Format.TEXT:
+        print(output.text(made, node))
+    else:
+        terminal.show_data(json.loads(output.document(made, node, traced.events, traced.rules)), question.format)
     return int(made.outcome is None or made.outcome.verdict == "Unseen")
 
 
@@ -140,11 +160,12 @@ def destination(text: str) -> tuple[str, int]:
     return _address(found["v4"] or found["v6"]), int(found["port"])
 
 
-def _client(text: str) -> str:
-    """Return an address in its usual form, or NAMESPACE/POD. Raises UsageError."""
-    if "/" not in text and not _is_address(text):
-        raise errors.UsageError(f"{text!r} is neither an address nor a pod given as NAMESPACE/POD")
-    return text if "/" in text else _address(text)
+def _client(question: Question) -> str:
+    """Return an address in its usual form, or NAMESPACE/POD; a pod alone is in the namespace that is meant."""
+    text = question.client
+    if _is_address(text):
+        return _address(text)
+    return text if "/" in text else f"{namespace_of(question.target)}/{text}"
 
 
 def _is_address(text: str) -> bool:

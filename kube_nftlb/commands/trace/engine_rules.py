@@ -5,7 +5,9 @@ from typing import Final
 
 from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.engine.nftables import scheduling
-from kube_nftlb.agent.engine.nftables.scheduling import Affinity, Choice, Remember, Schedule
+from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
+from kube_nftlb.agent.engine.nftables.choice import Choice
+from kube_nftlb.agent.engine.nftables.scheduling import Schedule
 from kube_nftlb.commands.trace import outcomes
 from kube_nftlb.commands.trace.passage import Passage
 from kube_nftlb.netfilter.tracing.events import Event
@@ -68,7 +70,7 @@ class NftablesReader:
         self._passage = passage
         self._rules = rules
         self._farm = farm
-        self._known = ""
+        self._remembers = False
 
     def read(self, event: Event) -> None:
         """Add what an event tells."""
@@ -76,7 +78,7 @@ class NftablesReader:
             return
         first = event.chain in ("prerouting", "output")
         chooses = first or event.chain.startswith(nftables_layout.BY_CLIENT)
-        if chooses and (event.verdict in ("goto", "drop")):
+        if chooses and (event.verdict in ("goto", "jump", "drop")):
             self._passage.serve(self._farm, "nftables")
             self._passage.engine = "nftables"
             if event.verdict == "drop":
@@ -92,25 +94,30 @@ class NftablesReader:
             chain = scheduling.parse(event.chain)
         except ValueError:
             return
-        if isinstance(chain, Schedule) and event.verdict == "accept":
+        if (isinstance(chain, Schedule) and event.verdict == "accept") or isinstance(chain, Pick):
             self._passage.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
-        elif isinstance(chain, Affinity):
-            self._sticky(event, chain)
-        elif isinstance(chain, Remember) and event.verdict == "accept":
-            text = f"the choice is remembered for the client, for {chain.ttl_s} s"
-            self._passage.step("session", text, event.chain)
+        elif isinstance(chain, Known):
+            self._known(event, chain)
+        elif isinstance(chain, Memory):
+            self._memory(event, chain)
 
-    def _sticky(self, event: Event, chain: Affinity) -> None:
+    def _known(self, event: Event, chain: Known) -> None:
+        if event.verdict != "accept":
+            return
         rule = self._rules.get((chain_of(event), event.rule), _NONE)
-        for known in (nftables_layout.SESSIONS, nftables_layout.AFFINITY):
-            if rule.looks_up(f"{known}-{chain.family}"):
-                self._known = known
-        if event.verdict == "accept":
-            fixed = self._known == nftables_layout.SESSIONS
-            text = "the client has a fixed session" if fixed else "the client's session: the backend that it had"
-            self._passage.step("choice", text, event.chain)
-        elif event.verdict == "goto":
-            self._passage.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
+        fixed = rule.looks_up(f"{nftables_layout.SESSIONS}-{chain.family}")
+        text = "the client has a fixed session" if fixed else "the client's session: the backend that it had"
+        self._passage.step("choice", text, event.chain)
+
+    def _memory(self, event: Event, chain: Memory) -> None:
+        rule = self._rules.get((chain_of(event), event.rule), _NONE)
+        self._remembers |= rule.looks_up(nftables_layout.affinity_map(chain.family, chain.namespace))
+        if event.verdict != "accept":
+            return
+        text = f"the choice is remembered for the client, for {chain.ttl_s} s"
+        if not self._remembers:
+            text = f"the choice is not remembered: the namespace {chain.namespace} remembers as many clients as it may"
+        self._passage.step("session", text, event.chain)
 
 
 def _words(choice: Choice) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kube_nftlb import addresses
+from kube_nftlb.agent.engine.nftables import timeouts
 from kube_nftlb.agent.informers import parse, parsed_slice
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts, gather
@@ -165,7 +166,8 @@ def _endpoints(made: Passage, served: NodeFarm, listener: Listener, flow: Flow, 
     if inside and spec.traffic_policy == "Local" and _is_outside(served, listener):
         scheduled = list(served.candidates.cluster)
     if spec.persistence != "none":
-        made.step("session", f"a client keeps its backend for {spec.persist_ttl} s (persistence {spec.persistence})")
+        ttl_s = timeouts.rounded(spec.persist_ttl) if spec.engine == "nftables" else spec.persist_ttl
+        made.step("session", f"a client keeps its backend for {ttl_s} s (persistence {spec.persistence})")
     if spec.mode == "local":
         return outcomes.NODE_ITSELF
     made.step("choice", f"the scheduler: {spec.scheduler}, among {len(scheduled)}")

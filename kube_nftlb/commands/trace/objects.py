@@ -1,11 +1,8 @@
 """The facts that a trace needs from the API server: the client's address, the node, the names of farms and backends."""
 
 import ipaddress
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from typing import Final, NamedTuple
-
-from kubernetes.aio.config import ConfigException
 
 from kube_nftlb import addresses, errors, names
 from kube_nftlb.agent.informers import parse, parsed_slice
@@ -36,17 +33,6 @@ class Client(NamedTuple):
 
     ip: str
     node: str = ""
-
-
-@asynccontextmanager
-async def connected() -> AsyncIterator[Kube]:
-    """Connect to the API server. Raises UsageError if nothing says where it is."""
-    try:
-        kube = await Kube.connect(user_agent="kube-nftlb-trace")
-    except ConfigException as error:
-        raise errors.UsageError(f"no API server is known: set KUBECONFIG ({error})") from None
-    async with kube:
-        yield kube
 
 
 async def client(kube: Kube, text: str, version: int) -> Client:

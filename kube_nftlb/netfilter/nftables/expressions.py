@@ -27,7 +27,7 @@ _TCP_FLAGS_OFFSET = 13
 _INCREMENTAL, _RANDOM = 0, 1
 _JENKINS, _SYMMETRIC = 0, 1
 _DESTINATION = 1
-_EQUAL = 0
+_EQUAL, _NOT_EQUAL = 0, 1
 
 
 class Family(IntEnum):
@@ -41,6 +41,8 @@ class Verdict(IntEnum):
     """The verdict on a packet."""
 
     DROP = 0
+    JUMP = -3
+    """Continue in another chain, and come back at its end."""
     GOTO = -4
 
 
@@ -118,6 +120,19 @@ def priority(to: int) -> bytes:
     return _meta(to, _META_PRIORITY)
 
 
+def masked_priority(to: int, mask: int) -> bytes:
+    """Load these bits of the priority of the packet."""
+    bits = (attribute(_VALUE, _HOST_NUMBER.pack(mask)), attribute(_VALUE, _HOST_NUMBER.pack(0)))
+    return priority(to) + _expression("bitwise", _register(to), _register(to), _number(_HOST_NUMBER.size), *bits)
+
+
+def priority_has(mask: int, *, any_bit: bool) -> bytes:
+    """Match if any of these bits of the packet's priority is set, or if none is; uses register 0."""
+    comparison = _number(_NOT_EQUAL if any_bit else _EQUAL)
+    compare = _expression("cmp", _register(0), comparison, attribute(_VALUE, _HOST_NUMBER.pack(0)))
+    return masked_priority(0, mask) + compare
+
+
 def _meta(to: int, key: int) -> bytes:
     return _expression("meta", _register(to), _number(key))
 
@@ -130,11 +145,6 @@ def set_priority(source: int) -> bytes:
 def payload(to: int, header: Header, offset: int, length: int) -> bytes:
     """Load bytes of a header."""
     return _expression("payload", _register(to), _number(header), _number(offset), _number(length))
-
-
-def constant(to: int, number: int) -> bytes:
-    """Load a number."""
-    return _expression("immediate", _register(to), attribute(_VALUE, _HOST_NUMBER.pack(number)))
 
 
 def counted(to: int, modulus: int, first: int) -> bytes:
@@ -165,11 +175,6 @@ def symmetrically_hashed(to: int, modulus: int, first: int) -> bytes:
 def found(name: str, key: int, to: int) -> bytes:
     """Load what a map has for the key in these registers; no match if it has none."""
     return _expression("lookup", _name(name), _register(key), _register(to))
-
-
-def verdict_of(name: str, key: int) -> bytes:
-    """Do what a map has for the key in these registers; go on if it has none."""
-    return _expression("lookup", _name(name), _register(key), _number(_VERDICT_REGISTER))
 
 
 def change(name: str, operation: Operation, key: int, data: int, timeout_s: int | None = None) -> bytes:

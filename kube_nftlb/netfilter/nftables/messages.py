@@ -2,19 +2,27 @@
 
 import functools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from kube_nftlb.netfilter.netlink import attribute, text
 from kube_nftlb.netfilter.nftables.expressions import Verdict, verdict_data
 
 _NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _DELETE_CHAIN, _NEW_RULE, _DELETE_RULE = 0, 2, 3, 5, 6, 8
+_NEW_SET, _DELETE_SET = 9, 11
 _NEW_ELEMENTS, _DELETE_ELEMENTS = 12, 14
 _CREATE, _APPEND = 0x400, 0x800
 _TABLE_NAME, _TABLE_FLAGS, _OWNED = 1, 2, 2
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_TYPE = 1, 3, 4, 7
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 1, 2, 3, 4
+_SET_TABLE, _SET_NAME, _SET_FLAGS, _SET_KEY_TYPE, _SET_KEY_LENGTH = 1, 2, 3, 4, 5
+_SET_DATA_TYPE, _SET_DATA_LENGTH, _SET_ID, _SET_USERDATA = 6, 7, 10, 13
+_MAP, _TIMEOUT, _EVALUATED = 0x8, 0x10, 0x20
+_BYTE_ORDERS = bytes((0, 4, 0, 0, 0, 0, 1, 4, 1, 0, 0, 0))
+"""For nft(8), which lists the map by it: parts of a key have their own order, and the data is of the host's."""
+_TYPE_BITS = 6
 _ELEMENTS_TABLE, _ELEMENTS_SET, _ELEMENTS_LIST = 1, 2, 3
 _LIST_ELEMENT = 1
 _VALUE = 1
@@ -23,6 +31,14 @@ _COMMENT = 0
 _COMMENT_MAX = 126
 _LIST_BYTES = 48 << 10
 """The list of elements in a message is one attribute, of at most 64 KiB."""
+
+
+class DataType(IntEnum):
+    """A data type of nft(8) (its datatype.h): the kernel only keeps it."""
+
+    IPV4_ADDR = 7
+    IPV6_ADDR = 8
+    CLASSID = 23
 
 
 class Message(NamedTuple):
@@ -38,6 +54,11 @@ class Hook(NamedTuple):
 
     number: int
     priority: int
+
+
+def new_table(table: str) -> Message:
+    """Return what adds a table, if there is none."""
+    return Message(_NEW_TABLE, _CREATE, text(_TABLE_NAME, table))
 
 
 def new_owned_table(table: str) -> Message:
@@ -60,10 +81,54 @@ def new_chain(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message
     yield from _rules(table, name, rules)
 
 
+def declared_chain(table: str, name: str, declaration: bytes) -> Message:
+    """Return what adds a chain with a hook, type and policy as the kernel tells them, or without any."""
+    return Message(_NEW_CHAIN, _CREATE, chain_names(table, name) + declaration)
+
+
+def new_rule(table: str, chain: str, expressions: bytes, userdata: bytes) -> Message:
+    """Return what adds a rule with a list of expressions and user data, as attributes, to the end of a chain."""
+    attributes = _rule_names(table, chain) + attribute(_RULE_EXPRESSIONS, expressions) + userdata
+    return Message(_NEW_RULE, _CREATE | _APPEND, attributes)
+
+
+def new_set(table: str, name: str, declaration: bytes) -> Message:
+    """Return what adds a set or map with a declaration as the kernel tells it."""
+    return Message(_NEW_SET, _CREATE, _set_names(table, name) + declaration)
+
+
 def _rules(table: str, name: str, rules: Iterable[bytes]) -> Iterator[Message]:
-    for rule in rules:
-        attributes = _rule_names(table, name) + attribute(_RULE_EXPRESSIONS, rule)
-        yield Message(_NEW_RULE, _CREATE | _APPEND, attributes)
+    return (new_rule(table, name, rule, b"") for rule in rules)
+
+
+def new_dynamic_map(table: str, name: str, key: Sequence[tuple[DataType, int]], data: tuple[DataType, int]) -> Message:
+    """Return what adds a map that packets fill, with timeouts; each part of its key has a type and a length in bytes.
+
+    Without a size it takes 65,535 elements, and grows as they come.
+    """
+    type_ = 0
+    for part, _ in key:
+        type_ = type_ << _TYPE_BITS | part
+    numbers = (
+        (_SET_FLAGS, _MAP | _TIMEOUT | _EVALUATED),
+        (_SET_KEY_TYPE, type_),
+        (_SET_KEY_LENGTH, sum(length for _, length in key)),
+        (_SET_DATA_TYPE, data[0]),
+        (_SET_DATA_LENGTH, data[1]),
+        # By which messages of one transaction could name it; ours do by its name.
+        (_SET_ID, 1),
+    )
+    attributes = b"".join(attribute(kind, struct.pack(">I", number)) for kind, number in numbers)
+    return Message(_NEW_SET, _CREATE, _set_names(table, name) + attributes + attribute(_SET_USERDATA, _BYTE_ORDERS))
+
+
+def delete_set(table: str, name: str) -> Message:
+    """Return what deletes a set or map with its elements."""
+    return Message(_DELETE_SET, 0, _set_names(table, name))
+
+
+def _set_names(table: str, name: str) -> bytes:
+    return text(_SET_TABLE, table) + text(_SET_NAME, name)
 
 
 def delete_table(table: str) -> Message:
@@ -109,9 +174,13 @@ def _around(length: int) -> tuple[bytes, bytes]:
     return whole[: len(whole) - length - padding], bytes(padding)
 
 
-def leads_to(chain: str, comment: str = "") -> bytes:
-    """Return the data of an element that leads to a chain, or drops packets if there is none; with a comment."""
-    data = verdict_data(Verdict.GOTO, chain) if chain else verdict_data(Verdict.DROP)
+def leads_to(chain: str, comment: str = "", *, and_back: bool = False) -> bytes:
+    """Return the data of an element that leads to a chain, or drops packets if there is none; with a comment.
+
+    With ``and_back`` packets come back at the chain's end.
+    """
+    there = Verdict.JUMP if and_back else Verdict.GOTO
+    data = verdict_data(there, chain) if chain else verdict_data(Verdict.DROP)
     return attribute(_DATA, data) + (_comment(comment) if comment else b"")
 
 
@@ -125,9 +194,19 @@ def new_elements(table: str, name: str, elements: Iterable[tuple[bytes, bytes]])
     return _elements(_NEW_ELEMENTS, table, name, (element(key, data) for key, data in elements))
 
 
+def new_listed_elements(table: str, name: str, elements: Iterable[bytes], of: bytes) -> Message:
+    """Return what adds elements, given as attributes of a list, to a set or map; ``of`` are more attributes of it."""
+    return Message(_NEW_ELEMENTS, _CREATE, element_list(table, name, elements) + of)
+
+
 def delete_elements(table: str, name: str, keys: Iterable[bytes]) -> Iterator[Message]:
     """Yield what deletes elements from a set or map."""
     return _elements(_DELETE_ELEMENTS, table, name, (element(key) for key in keys))
+
+
+def flush_set(table: str, name: str) -> Message:
+    """Return what deletes all elements of a set or map."""
+    return Message(_DELETE_ELEMENTS, 0, text(_ELEMENTS_TABLE, table) + text(_ELEMENTS_SET, name))
 
 
 def element(key: bytes, data: bytes = b"") -> bytes:

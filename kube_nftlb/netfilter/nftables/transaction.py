@@ -6,11 +6,13 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, Self
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.nftables.messages import Message
+from kube_nftlb.netfilter.notifications import take_own_name
 
 _NFTABLES = 10
 _BEGIN, _END = 0x10, 0x11
@@ -24,8 +26,6 @@ _READ_BYTES = 1 << 17
 _SEND_BYTES = 64 << 20
 _SO_SNDBUFFORCE = 32
 """See socket(7); the module ``socket`` lacks it."""
-_IN_THREAD_BYTES = 64 << 10
-"""The kernel works on a transaction while it is sent: a large one must not keep the event loop."""
 _TIMEOUT_S = 30
 _ATTEMPTS = 5
 _RETRY_S = 0.01
@@ -44,7 +44,11 @@ class Transactions(Protocol):
     """Commits transactions on tables of one family, by default inet."""
 
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
-        """Commit all messages in one transaction. Raises KernelError if the kernel refuses any; nothing changes."""
+        """Commit all messages in one transaction.
+
+        Raises KernelError if the kernel refuses any: nothing changes then. Raises UnansweredError if it does not
+        acknowledge the transaction.
+        """
 
 
 class NftSocket:
@@ -53,6 +57,9 @@ class NftSocket:
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._lock = asyncio.Lock()
+        # The kernel works on a transaction while it is sent, and waits for those of other programs, which may take
+        # seconds. With a single thread none overtakes another, also if nobody waits for its end any more.
+        self._thread = ThreadPoolExecutor(1, "nftables")
         self._sequence = 0
         self._room = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
@@ -71,13 +78,19 @@ class NftSocket:
 
     def close(self) -> None:
         """Close the socket."""
+        self._thread.shutdown(wait=False)
         self._socket.close()
 
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
         """See ``Transactions``. One that is larger than the socket's buffer is divided."""
         async with self._lock:
-            for part in self._parts(messages):
-                await self._commit(part, netlink.FAMILIES[family])
+            for number, part in enumerate(self._parts(messages)):
+                try:
+                    await self._commit(part, netlink.FAMILIES[family])
+                except errors.KernelError as error:
+                    if number:
+                        raise errors.UnansweredError(f"{error}, after a part of it was carried out") from error
+                    raise
 
     def _parts(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         part: list[Message] = []
@@ -98,7 +111,8 @@ class NftSocket:
                 return
             if not left or refusal.code not in _TRANSIENT:
                 where = f"message {refusal.position} of {len(messages)}" if refusal.position else "all of it"
-                raise errors.KernelError(f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}")
+                message = f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}"
+                raise errors.KernelError(message, refusal.code)
             await asyncio.sleep(_RETRY_S)
 
     async def _try(self, messages: Sequence[Message], family: int) -> _Refusal | None:
@@ -106,11 +120,11 @@ class NftSocket:
         data = b"".join(self._encoded(messages, family))
         last = self._sequence - 1
         try:
-            if len(data) > _IN_THREAD_BYTES:
-                return await asyncio.to_thread(self._send, data, first, last)
-            return self._send(data, first, last)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._send_in_thread, data, first, last
+            )
         except OSError as error:
-            raise errors.KernelError(f"nftables does not answer: {error!r}") from error
+            raise errors.UnansweredError(f"nftables does not answer: {error!r}") from error
 
     def _encoded(self, messages: Sequence[Message], family: int) -> Iterator[bytes]:
         yield self._head(_HEADER_BYTES, _BEGIN, _REQUEST, 0, _NFTABLES)
@@ -123,6 +137,10 @@ class NftSocket:
     def _head(self, length: int, kind: int, flags: int, family: int, resource: int) -> bytes:
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         return _HEADER.pack(length, kind, flags, self._sequence, 0, family, 0) + _RESOURCE.pack(resource)
+
+    def _send_in_thread(self, data: bytes, first: int, last: int) -> _Refusal | None:
+        take_own_name()
+        return self._send(data, first, last)
 
     def _send(self, data: bytes, first: int, last: int) -> _Refusal | None:
         """Send a transaction. Return the first error in the kernel's answer, or None."""

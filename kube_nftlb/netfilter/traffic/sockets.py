@@ -2,15 +2,12 @@
 
 import ctypes
 import errno
-import os
 import socket
 import struct
 from collections.abc import Iterator
 from typing import Final, Self
 
-from kube_nftlb import errors
-from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.traffic.entries import messages
+from kube_nftlb.netfilter import dump, netlink
 from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS, TRANSLATED
 
 _GROUPS: Final = (1, 3)
@@ -19,13 +16,10 @@ _SOL_NETLINK, _ADD_MEMBERSHIP, _DROP_MEMBERSHIP = 270, 1, 2
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
 _BUFFER: Final = 8 << 20
 _DATAGRAM: Final = 1 << 16
-_READ_BYTES: Final = 1 << 17
 _HEADERS: Final = 20
 """Of a netlink message, and of the nfnetlink message in it."""
 _FIND_ATTRIBUTE: Final = 0xFFFFF000 + 12
 """SKF_AD_OFF + SKF_AD_NLATTR (linux/filter.h)."""
-_ERROR, _DONE = 2, 3
-_TIMEOUT_S: Final = 10
 
 # Classic BPF: keep events of connections with a translated destination. Others may be many more.
 _FILTER: Final = (
@@ -92,21 +86,4 @@ class Events:
 
 def table() -> Iterator[bytes]:
     """Yield the table of translated connections, both families, in datagrams. Raises KernelError."""
-    try:
-        with socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER
-        ) as opened:
-            opened.settimeout(_TIMEOUT_S)
-            opened.bind((0, 0))
-            opened.sendall(netlink.dump_request(netlink.GET_CONNECTIONS, TRANSLATED))
-            while True:
-                data = opened.recv(_READ_BYTES)
-                yield data
-                for kind, start, _ in messages(data):
-                    if kind == _DONE:
-                        return
-                    if kind == _ERROR:
-                        code = -struct.unpack_from("=i", data, start - 4)[0]
-                        raise errors.KernelError(f"netfilter refused to tell its connections: {os.strerror(code)}")
-    except OSError as error:
-        raise errors.KernelError(f"netfilter does not tell its connections: {error!r}") from error
+    return dump.datagrams("all", TRANSLATED)

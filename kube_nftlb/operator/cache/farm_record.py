@@ -21,6 +21,7 @@ from kube_nftlb.operator.farms.spec import count_backends, digest
 Json = dict[str, Any]
 
 _INVALID_SHOWN_MAX = 500
+_DIGEST_SIZE = 8
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
 """The metadata that the rank among farms follows from."""
 
@@ -31,8 +32,7 @@ class SeenStatus(NamedTuple):
     observed_generation: int
     resource_version: int
     digest: bytes
-    urgent_digest: bytes
-    """Of the part that does not follow from endpoints (``urgent``)."""
+    """As ``status_digest`` makes it; empty without a status."""
     transitions: tuple[tuple[str, str, str], ...]
     """Type, status and lastTransitionTime of each condition."""
     ready: int
@@ -112,21 +112,22 @@ class FarmRecord(NamedTuple):
         return self.port is None and self.owner is not None and self.owner.is_service
 
 
-def urgent(status: FarmStatus) -> FarmStatus:
-    """Return the part of a status that does not follow from endpoints, and is written sooner."""
-    return FarmStatus(
-        observed_generation=status.observed_generation,
-        resource_version=status.resource_version,
-        programmed_nodes=status.programmed_nodes,
-        total_nodes=status.total_nodes,
-        conditions=tuple(each for each in status.conditions if each.type != "EndpointsProgrammed"),
+def status_digest(status: FarmStatus) -> bytes:
+    """Return a digest of a status: eight bytes for each field."""
+    dumped = status.model_dump(mode="json")
+    return b"".join(
+        hashlib.blake2b(json.dumps(dumped[name], sort_keys=True).encode(), digest_size=_DIGEST_SIZE).digest()
+        for name in FarmStatus.model_fields
     )
 
 
-def status_digest(status: FarmStatus) -> bytes:
-    """Return a digest, equal for equal statuses."""
-    dumped = json.dumps(status.model_dump(mode="json", by_alias=True), sort_keys=True)
-    return hashlib.blake2b(dumped.encode(), digest_size=16).digest()
+def changed_fields(before: bytes, after: bytes) -> tuple[str, ...]:
+    """Return the fields in which two statuses differ, by their digests; all if there was none before."""
+    return tuple(
+        name
+        for number, name in enumerate(FarmStatus.model_fields)
+        if before[(at := number * _DIGEST_SIZE) : at + _DIGEST_SIZE] != after[at : at + _DIGEST_SIZE]
+    )
 
 
 def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | None]:
@@ -241,7 +242,6 @@ def _seen_status(raw: Json | None) -> SeenStatus:
         status.observed_generation,
         int(version) if version.isdecimal() else 0,
         status_digest(status) if raw else b"",
-        status_digest(urgent(status)) if raw else b"",
         tuple((c.type, c.status, c.last_transition_time) for c in status.conditions),
         status.ready_backends,
         status.total_backends,

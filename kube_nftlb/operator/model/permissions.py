@@ -3,6 +3,7 @@
 import ipaddress
 from typing import Final, NamedTuple
 
+from kube_nftlb.api.farm.engines import ENGINES
 from kube_nftlb.api.values import HELPERS
 from kube_nftlb.environment import IpNetwork, NumberRanges
 from kube_nftlb.operator.model.annotation_options import Fields
@@ -19,6 +20,7 @@ class Permissions(NamedTuple):
     marks: NumberRanges = _NOTHING
     queues: NumberRanges = _NOTHING
     helpers: frozenset[str] = frozenset(HELPERS)
+    engines: frozenset[str] = frozenset(ENGINES)
 
     def objection(self, fields: Fields) -> str | None:
         """Return why fields of a farm or a backend are forbidden, or None; it names the value and what is allowed."""
@@ -36,4 +38,8 @@ class Permissions(NamedTuple):
         if helper != "none" and helper not in self.helpers:
             allowed = ", ".join(sorted(self.helpers)) or "none"
             return f"the helper {helper} is not allowed; the administrator allows {allowed}"
+        engine = fields.get("engine")
+        if engine is not None and engine not in self.engines:
+            allowed = ", ".join(sorted(self.engines)) or "none"
+            return f"the engine {engine} is not allowed; the administrator allows {allowed}"
         return None

@@ -1,11 +1,13 @@
 """Write farms to the API server, and its answers into the cache."""
 
+from collections.abc import Collection
 from enum import Enum
 
 import structlog
 
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
 from kube_nftlb.operator.cache.cache import Dirty
@@ -24,6 +26,8 @@ class Outcome(Enum):
     DONE = "done"
     RETRY = "retry"
     """It failed for now: the API server is unreachable, overloaded, or has a newer state."""
+    CONFLICT = "conflict"
+    """The API server has a newer state, which a watch is about to deliver."""
     OBSOLETE = "obsolete"
     """There is nothing left to write to: the namespace is terminating, or the CustomResourceDefinition is deleted."""
 
@@ -95,18 +99,27 @@ class FarmWriter:
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
         return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
 
-    async def write_status(self, farm: FarmRecord, status: JsonObject) -> tuple[Outcome, Dirty]:
-        """Write a farm's status. Raises FarmRefusedError."""
-        metadata = {"namespace": farm.key.namespace, "name": farm.key.name, "uid": farm.uid}
+    async def write_status(
+        self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
+    ) -> tuple[Outcome, Dirty]:
+        """Write these fields of a farm's status; the others are as they were written. Raises FarmRefusedError."""
+        dumped = status.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(fields))
+        # An empty list is not stored.
+        changes = {name: value if value != [] else None for name, value in dumped.items()}
+        metadata = {"uid": farm.uid, "resourceVersion": str(farm.resource_version)}
         try:
-            answer = await self._kube.apply(
+            answer = await self._kube.patch(
                 FARMS,
-                {"metadata": metadata, "status": status},
-                field_manager=names.FIELD_MANAGER_STATUS,
+                farm.key.name,
+                {"metadata": metadata, "status": changes},
+                farm.key.namespace,
                 subresource="status",
+                field_manager=names.FIELD_MANAGER_STATUS,
             )
         except errors.NotFoundError:
             return Outcome.OBSOLETE, Dirty()
+        except errors.ConflictError:
+            return Outcome.CONFLICT, Dirty()
         except (errors.KubeError, errors.KubeUnreachableError) as error:
             return classify(error), Dirty()
         metrics.FARM_STATUSES_WRITTEN.inc()

@@ -13,6 +13,7 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
@@ -21,7 +22,7 @@ from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import FARMS, SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
 from kube_nftlb.operator.cache.cache import Dirty
-from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, status_digest
+from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner, changed_fields, status_digest
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.farms.external_addresses import Objection, external_ips
@@ -35,15 +36,21 @@ from kube_nftlb.operator.sync.diff import Apply, Delete, Writes, diff
 from kube_nftlb.operator.sync.farm_events import FarmEvents
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
-from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
+from kube_nftlb.operator.sync.status_budget import StatusBudget
+from kube_nftlb.operator.sync.status_pacing import LIST, StatusPacing, StatusTiming
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 15.0
 _REFUSED_RETRY_S = 60.0
 _OWNER_RETRY_S = 1.0
 _NOT_PROGRAMMED_S = 30.0
-_STATUS_PATIENCE_S = 1.0
+_STATUS_DELAY_S = 0.05
+"""The delay of each status: the slices of a Service change one after the other, and nodes report one by one."""
+_STATUS_PATIENCE_S = 0.1
 """Maximum time in seconds that a status waits for Services to be reconciled first."""
+_CONFLICT_RETRY_S = 0.1
+STATUSES_PER_S = 500
+"""The default of the highest rate at which statuses are written."""
 
 _LARGE_PORTS = 32
 """Farms of more ports take more than some milliseconds to build."""
@@ -90,6 +97,7 @@ class Reconciler:
         profile: Profile = Profile(),  # noqa: B008 - immutable
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timing: StatusTiming = StatusTiming(),  # noqa: B008 - immutable
+        budget: StatusBudget | None = None,
         lateness: Lateness | None = None,
         on_policies: Callable[[Collection[PolicyKey]], None] = lambda _: None,
         conditions: ServiceConditions | None = None,
@@ -113,6 +121,7 @@ class Reconciler:
         self._now = now
         self._failures: dict[ServiceKey | FarmKey, int] = {}
         self._pacing = StatusPacing(timing)
+        self.budget = budget or StatusBudget(STATUSES_PER_S)
         self._lateness = lateness or Lateness(_NOT_PROGRAMMED_S)
         self._refused: dict[ServiceKey, set[PortKey | None]] = {}
         """The ports of Services in the middle of their turns whose farms the API server refused."""
@@ -135,8 +144,7 @@ class Reconciler:
     def _mark_statuses(self, dirty: Dirty) -> None:
         for key in dirty.farms:
             farm = self.cache.farms.get(key)
-            delay_s = self._pacing.delay_s(self.statuses.waiting(key.namespace))
-            self.statuses.add(key, 0 if farm is not None and farm.is_forged else delay_s)
+            self.statuses.add(key, 0 if farm is not None and farm.is_forged else _STATUS_DELAY_S)
 
     async def work_on_services(self) -> None:
         """Reconcile Services until cancelled."""
@@ -155,7 +163,13 @@ class Reconciler:
 
     async def work_on_statuses(self) -> None:
         """Write statuses of farms until cancelled; Services come first, for a while."""
-        await self.statuses.work(self._report_in_any_case)
+        await self.statuses.work(self._report_in_any_case, self._until_budget)
+
+    async def _until_budget(self) -> None:
+        """Wait until a status may be written: until then farms wait in the queue, where namespaces take turns."""
+        self.budget.set_nodes(len(self.cache.nodes.keys()))
+        if (wait_s := self.budget.wait_s(self._clock())) > 0:
+            await asyncio.sleep(wait_s)
 
     async def _report_in_any_case(self, key: FarmKey) -> float | None:
         with contextlib.suppress(TimeoutError):
@@ -302,6 +316,9 @@ class Reconciler:
         nodes = list(self.cache.settled_nodes)
         service = ServiceKey(farm.port.namespace, farm.port.service) if farm.port else None
         refused_ips = self.cache.refused_ips.get(service, ()) if service is not None else ()
+        if (restless_s := self._pacing.restless_s(key, endpoints.changed_at, self._clock())) > 0:
+            endpoints = endpoints._replace(shown=())
+            self.statuses.remind(key, restless_s)
         status = decide(farm, endpoints, loss, nodes, timestamps.seconds(self._now()), refused_ips, refused)
         accepted = not (farm.invalid or refused) and (loss is None or not loss.everything)
         late = self._late_nodes(farm, endpoints, accepted=accepted)
@@ -317,22 +334,34 @@ class Reconciler:
             unfinished_since=farm.since if unfinished else None,
             endpoints_since=endpoints.changed_at if behind else None,
         )
-        if status_digest(status) == farm.status.digest:
+        fields = changed_fields(farm.status.digest, status_digest(status))
+        if not fields:
             self._pacing.unchanged(key)
             return None
-        if (wait_s := self._pacing.wait_s(farm, status, self._clock())) > 0:
-            return wait_s
-        self._pacing.written(key, self._clock())
+        reached = min((node.slice_watermark for node in nodes), default=0)
+        now = self._clock()
+        wait_s = self._pacing.wait_s(key, status, fields, reached, now, scarce=self.budget.is_scarce(now))
+        return wait_s if wait_s > 0 else await self._write_status(farm, status, fields)
+
+    async def _write_status(self, farm: FarmRecord, status: FarmStatus, fields: tuple[str, ...]) -> float | None:
+        """Write these fields of a status; return the seconds until a retry, or None if all is done."""
+        key, began = farm.key, self._clock()
+        self.budget.take(began)
         try:
-            outcome, dirty = await self._farm_writer.write_status(
-                farm, status.model_dump(mode="json", by_alias=True, exclude_none=True)
-            )
+            outcome, dirty = await self._farm_writer.write_status(farm, status, fields)
         except FarmRefusedError as error:
             _log.warning("API server rejects status", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
+        now = self._clock()
+        self.budget.done(now - began, now, overloaded=outcome is Outcome.RETRY)
         self.services.add_all(dirty.services)
+        if outcome is Outcome.CONFLICT:
+            return _CONFLICT_RETRY_S
         if outcome is Outcome.RETRY:
             return self._backoff(key)
+        outdated_s = self._pacing.written(key, now)
+        if not LIST.issuperset(fields):
+            metrics.FARM_STATUS_SECONDS.observe(outdated_s)
         self._failures.pop(key, None)
         return None
 

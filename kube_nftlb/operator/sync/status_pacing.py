@@ -1,127 +1,119 @@
-"""Decide when the status of a farm is written: late enough that one write is enough. No I/O."""
+"""Decide when a farm has a status worth writing: one that shows a state at rest, or one that lasts. No I/O.
 
+A farm's own history never delays it: how many statuses are written is for ``StatusBudget`` to say.
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
-from kube_nftlb.operator.cache.farm_record import FarmRecord, status_digest, urgent
+from kube_nftlb.kube.rate import Rate
+
+LIST = frozenset({"backends", "omitted_backends"})
+"""The fields of a status that list its backends."""
+_WORDS = LIST | {"conditions", "reason"}
+_AWAITED_REASONS = frozenset({"Pending", "EndpointsPending"})
+_SCARCE_FACTOR = 10
+"""How much longer statuses that nodes have not confirmed wait while others need the budget."""
+_LIST_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True)
 class StatusTiming:
-    """Times in seconds. To the API server a status costs as much as the farm itself."""
+    """Times in seconds."""
 
-    delay_s: float = 0.2
-    """The delay of each status: they are for people, and nodes come first."""
-    delay_each_s: float = 0.01
-    """Added for each waiting status of the namespace, since thousands of farms are not programmed at once."""
-    delay_max_s: float = 10.0
-    interval_s: float = 1.0
-    """The minimum time between two writes of one status."""
-    nodes_s: float = 2.0
-    """Time in seconds that the status of a changed farm waits for its nodes, which report within 1.4 s."""
-    nodes_each_s: float = 0.03
-    """Added for each waiting farm: when thousands change, nodes need some 30 ms for each."""
-    nodes_max_s: float = 60.0
+    patience_s: float = 0.6
+    """The time that a status waits for the nodes to confirm what it shows; then it says which ones it waits for."""
+    late_s: float = 5.0
+    """The same if it would show nothing else: backends that were replaced by as many."""
     quiet_s: float = 1.0
-    """Time in seconds that the endpoints of a farm must be unchanged for its status to follow them."""
-    endpoints_s: float = 4.0
-    """Maximum time in seconds until a status follows endpoints, however often they change or nodes are behind."""
-    endpoints_per_s: float = 20.0
-    """The maximum rate of such writes for all farms: a rolling update changes the endpoints of thousands."""
-    endpoints_burst: int = 4
-    """The number of such writes of one farm in a row. After them there is one for each ``refill_s``: to the API server
-    a status costs three times as much as the change of the EndpointSlice that it follows, and all nodes get it.
+    """The time for which the endpoints of a farm must rest for its backends to be listed.
+
+    It is that many times as long as endpoints of all farms change in a second: where they never rest, only the numbers
+    of backends follow.
     """
-    refill_s: float = 180.0
-    settled_s: float = 30.0
-    """Time in seconds without a change after which the status of a farm that has had its writes follows anyway."""
+    quiet_max_s: float = 30.0
 
 
-@dataclass(slots=True)
-class _Pending:
-    """Endpoints that a status does not show yet: which, since when, when they last changed, and when they may."""
+class _Endpoints(NamedTuple):
+    """The resourceVersion of a farm's endpoints, since when it has them, and until when they do not rest."""
 
-    shown: bytes
-    since: float
-    changed_at: float
-    turn: float | None = None
+    version: int
+    at: float
+    restless_until: float
+
+
+class _Oldest(NamedTuple):
+    """The oldest change of a farm's endpoints that some node has not programmed, and since when."""
+
+    version: int
+    at: float
 
 
 class StatusPacing:
-    """Remembers when statuses were written, and which farms wait for their nodes. Times are seconds of any clock."""
+    """Remembers what each farm waits for. Times are seconds of any clock."""
 
     def __init__(self, timing: StatusTiming) -> None:
         self._timing = timing
-        self._written: dict[FarmKey, float] = {}
-        self._awaited: dict[FarmKey, tuple[int, float]] = {}
-        self._endpoints: dict[FarmKey, _Pending] = {}
-        self._next_turn = 0.0
-        self._free_at: dict[FarmKey, float] = {}
-        """The time at which a farm that follows its endpoints has its whole burst again."""
+        self._changes = Rate()
+        self._endpoints: dict[FarmKey, _Endpoints] = {}
+        self._outdated: dict[FarmKey, float] = {}
+        """Since when the written statuses differ from the state that they show."""
+        self._oldest: dict[FarmKey, _Oldest] = {}
 
-    def delay_s(self, waiting: int) -> float:
-        """Return the delay of a status that is queued while so many others of its namespace wait."""
-        return min(self._timing.delay_s + waiting * self._timing.delay_each_s, self._timing.delay_max_s)
+    def restless_s(self, key: FarmKey, version: int, now: float) -> float:
+        """Return for how many seconds the backends of a farm are not listed; 0 or less if they are.
 
-    def wait_s(self, farm: FarmRecord, status: FarmStatus, now: float) -> float:
-        """Return the seconds until a status may be written; 0 or less for now."""
-        if (wait_s := self._wait_for_nodes_s(farm, status, now)) > 0:
-            return wait_s
-        written_at = self._written.get(farm.key, float("-inf"))
-        if _is_urgent(farm, status):
-            return written_at + self._timing.interval_s - now
-        return self._wait_for_endpoints_s(farm, status, now)
+        ``version`` is the resourceVersion of its endpoints.
+        """
+        known = self._endpoints.get(key)
+        if known is None:
+            known = self._endpoints[key] = _Endpoints(version, float("-inf"), float("-inf"))
+        elif known.version != version:
+            self._changes.note(now)
+            timing = self._timing
+            quiet_s = min(max(self._changes.per_s(now), 1.0) * timing.quiet_s, timing.quiet_max_s)
+            until = now + quiet_s if now - known.at < quiet_s else now
+            known = self._endpoints[key] = _Endpoints(version, now, until)
+        return known.restless_until - now
 
-    def written(self, key: FarmKey, now: float) -> None:
-        """Note that a status is being written."""
-        if key in self._endpoints:
-            self._free_at[key] = max(self._free_at.get(key, now), now) + self._timing.refill_s
-        self._written[key] = now
-        self._awaited.pop(key, None)
-        self._endpoints.pop(key, None)
+    def wait_s(
+        self, key: FarmKey, status: FarmStatus, fields: Collection[str], reached: int, now: float, *, scarce: bool
+    ) -> float:
+        """Return the seconds until a status may be written; 0 or less for now.
+
+        ``fields`` are those that differ from what is written, ``reached`` the resourceVersion up to which all nodes
+        have programmed endpoints. ``scarce`` says that others need the budget.
+        """
+        timing, outdated = self._timing, self._outdated.setdefault(key, now)
+        oldest = self._oldest.get(key)
+        if oldest is None or oldest.version <= reached:
+            endpoints = self._endpoints.get(key)
+            oldest = self._oldest[key] = _Oldest(endpoints.version if endpoints is not None else 0, now)
+        if not any(condition.reason in _AWAITED_REASONS for condition in status.conditions):
+            return _LIST_AGAIN_S if scarce and LIST.issuperset(fields) else 0
+        due = outdated + timing.patience_s * (_SCARCE_FACTOR if scarce else 1)
+        if _WORDS.issuperset(fields) and not _is_pending(status):
+            due = max(due, oldest.at + timing.late_s)
+        return due - now
+
+    def written(self, key: FarmKey, now: float) -> float:
+        """Note that a status is being written. Return for how many seconds the one before was out of date."""
+        return now - self._outdated.pop(key, now)
 
     def unchanged(self, key: FarmKey) -> None:
-        """Note that a status is as it was written: the next change of endpoints waits anew."""
-        self._endpoints.pop(key, None)
+        """Note that a status is as it was written."""
+        self._outdated.pop(key, None)
+        self._oldest.pop(key, None)
 
     def forget(self, key: FarmKey) -> None:
         """Forget a deleted farm."""
-        self._free_at.pop(key, None)
-        self._written.pop(key, None)
-        self._awaited.pop(key, None)
+        self.unchanged(key)
         self._endpoints.pop(key, None)
 
-    def _wait_for_endpoints_s(self, farm: FarmRecord, status: FarmStatus, now: float) -> float:
-        """Return how long to wait for quiet, for the nodes to have the endpoints, and for the turn of the farm."""
-        timing, written_at = self._timing, self._written.get(farm.key, float("-inf"))
-        shown = status_digest(status.model_copy(update={"conditions": (), "reason": ""}))
-        pending = self._endpoints.setdefault(farm.key, _Pending(shown, now, now))
-        if pending.shown != shown:
-            pending.shown, pending.changed_at = shown, now
-        latest = max(pending.since, written_at) + timing.endpoints_s
-        everywhere = all(condition.reason != "EndpointsPending" for condition in status.conditions)
-        due = min(latest, pending.changed_at + timing.quiet_s) if everywhere else latest
-        spent_until = self._free_at.get(farm.key, now) - (timing.endpoints_burst - 1) * timing.refill_s
-        due = max(due, written_at + timing.interval_s, min(spent_until, pending.changed_at + timing.settled_s))
-        if due <= now and pending.turn is None:
-            # Each waits for a turn of its own: if all waited for the next one, all would be looked at for each write.
-            pending.turn = max(now, self._next_turn)
-            self._next_turn = pending.turn + 1 / timing.endpoints_per_s
-        return max(due, pending.turn or due) - now
 
-    def _wait_for_nodes_s(self, farm: FarmRecord, status: FarmStatus, now: float) -> float:
-        pending = any(condition.reason == "Pending" for condition in status.conditions)
-        if not pending or farm.status.observed_generation == farm.generation:
-            self._awaited.pop(farm.key, None)
-            return 0
-        if self._awaited.get(farm.key, (0, 0.0))[0] != farm.generation:
-            self._awaited[farm.key] = farm.generation, now
-        _, since = self._awaited[farm.key]
-        timing = self._timing
-        return since + min(timing.nodes_s + len(self._awaited) * timing.nodes_each_s, timing.nodes_max_s) - now
-
-
-def _is_urgent(farm: FarmRecord, status: FarmStatus) -> bool:
-    """Return True if more changes than what follows from endpoints."""
-    return status_digest(urgent(status)) != farm.status.urgent_digest
+def _is_pending(status: FarmStatus) -> bool:
+    """Return True if nodes have not programmed the farm itself."""
+    return any(condition.reason == "Pending" for condition in status.conditions)

@@ -1,4 +1,7 @@
-"""A lab for all conformance tests: the proxy is KUBE_NFTLB_TEST_PROXY, its engine KUBE_NFTLB_TEST_ENGINE."""
+"""The lab of the conformance tests; the proxy is KUBE_NFTLB_TEST_PROXY. Each test runs with each engine of kube-nftlb.
+
+The tests of the folder ``disturbing`` restart and break what others use, and have a lab of their own.
+"""
 
 import contextlib
 import os
@@ -8,9 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from lab.lab import Lab
-from tests import engine
+from tests import engine, labs
 from tests.functional.cluster import eventually
 from tests.functional.conformance.testbed import (
+    CLIENT,
     NAMESPACE,
     PROXIES,
     SETTINGS,
@@ -20,7 +24,6 @@ from tests.functional.conformance.testbed import (
     server_ports,
 )
 
-NAME = f"conformance-{os.getpid()}"
 PROXY = os.environ.get("KUBE_NFTLB_TEST_PROXY") or "kube-nftlb"
 HOST_PORT = 8080
 
@@ -45,32 +48,51 @@ class Pods(NamedTuple):
     hosts: list[Pod]  # on their node's network; they listen on HOST_PORT
 
 
-@pytest.fixture(scope="session")
-def bed() -> Iterator[Testbed]:
-    assert PROXY in PROXIES, f"KUBE_NFTLB_TEST_PROXY is one of {', '.join(PROXIES)}"
-    settings = {**SETTINGS, "operator": {**SETTINGS["operator"], "KUBE_NFTLB_DEFAULT_ENGINE": engine.ENGINE}}
-    lab = Lab.up(NAME, nodes=3, zones=["a", "a", "b"], proxy=PROXY, settings=settings)
-    try:
-        bed = Testbed(lab)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if PROXY == "kube-nftlb":
+        metafunc.parametrize("_engine", engine.BOTH, indirect=True)
+
+
+def _prepare(lab: Lab) -> None:
+    """Start the pods that all tests share."""
+    with contextlib.closing(Testbed(lab)) as bed:
         for node in bed.nodes:
             # By default a host sends no more than one message a second to one peer that a port is unreachable.
             bed.run_in(node, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
         bed.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         eventually(lambda: bed.get("serviceaccount", "default") is not None, "there is a service account")
-        yield bed
-        bed.close()
-    finally:
-        lab.down()
+        host_ports = [{"containerPort": HOST_PORT, "protocol": protocol} for protocol in ("TCP", "UDP")]
+        for number, node in enumerate(bed.nodes, 1):
+            bed.start_pod(f"server-{number}", node, ports=server_ports())
+            bed.start_pod(f"client-{number}", node)
+            bed.start_pod(f"host-{number}", node, ports=host_ports, hostNetwork=True)
+        bed.start_pod("server-1b", bed.nodes[0], ports=server_ports())
+        # The host outside can answer pods, as a router beside the nodes would.
+        for pod_range, node_ip in (("10.244.0.0/16", "ipv4"), ("fd00:244::/32", "ipv6")):
+            bed.run_in(CLIENT, "ip", "route", "replace", pod_range, "via", bed.node_ip(bed.nodes[0], node_ip))
 
 
 @pytest.fixture(scope="session")
+def _beds() -> Iterator[dict[str, Testbed]]:
+    beds: dict[str, Testbed] = {}
+    yield beds
+    for bed in beds.values():
+        bed.close()
+
+
+@pytest.fixture
+def bed(request: pytest.FixtureRequest, _beds: dict[str, Testbed]) -> Testbed:
+    assert PROXY in PROXIES, f"KUBE_NFTLB_TEST_PROXY is one of {', '.join(PROXIES)}"
+    kind = "conformance-disturbed" if request.path.parent.name == "disturbing" else "conformance"
+    if kind not in _beds:
+        settings = {**SETTINGS, "operator": {**SETTINGS["operator"], **engine.OPERATOR}}
+        lab = labs.shared(kind, _prepare, nodes=3, zones=["a", "a", "b"], proxy=PROXY, settings=settings)
+        _beds[kind] = Testbed(lab)
+    return _beds[kind]
+
+
+@pytest.fixture
 def pods(bed: Testbed) -> Pods:
-    host_ports = [{"containerPort": HOST_PORT, "protocol": protocol} for protocol in ("TCP", "UDP")]
-    for number, node in enumerate(bed.nodes, 1):
-        bed.start_pod(f"server-{number}", node, labels={"role": "server"}, ports=server_ports())
-        bed.start_pod(f"client-{number}", node)
-        bed.start_pod(f"host-{number}", node, labels={"role": "host"}, ports=host_ports, hostNetwork=True)
-    bed.start_pod("server-1b", bed.nodes[0], ports=server_ports())
     numbers = range(1, len(bed.nodes) + 1)
     return Pods(
         [bed.pod(f"server-{number}") for number in numbers],

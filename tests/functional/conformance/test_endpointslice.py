@@ -164,9 +164,7 @@ def test_endpoints_outside_the_cluster(bed: Testbed, pods: Pods, service: Make) 
     web = service(ipFamilyPolicy="SingleStack")
     ip = bed.new_ips()["ipv4"]
     with bed.outside_server(ip, 8080, via=bed.nodes[0]):
-        bed.run_in("client", "ip", "route", "replace", "10.244.0.0/16", "via", bed.node_ip(bed.nodes[0]))
         bed.put_slice(web.name, f"{web.name}-out", "ipv4", [{"addresses": [ip]}], [with_port(HTTP, port=8080)])
         bed.put_slice(web.name, f"{web.name}-in", "ipv4", [unready(pods.servers[0]).body("ipv4")], [HTTP])
         outside = pods.servers[0]._replace(name="outside")
         bed.reach(pods.clients[0].where, [outside], web.ip(), keeps_address=True)
-        bed.run_in("client", "ip", "route", "del", "10.244.0.0/16")

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from tests import engine
 from tests.functional.cluster import eventually
 from tests.functional.conformance.conftest import HOST_PORT, Pods
 from tests.functional.conformance.testbed import (
@@ -171,21 +172,6 @@ def test_connections_of_a_terminating_pod(bed: Testbed, pods: Pods, service: Mak
     bed.reach(pods.clients[1].where, [leaving], leaving.ips[family])
 
 
-@pytest.mark.usefixtures("undamaged")
-def test_rules_are_recreated(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
-    """should recreate its iptables rules if they are deleted (A49: the tables are deleted altogether)"""
-    web, node = service(), bed.nodes[0]
-    web.endpoints(*pods.servers)
-    bed.reach(pods.clients[0].where, pods.servers, web.ip(family))
-    tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
-    assert tables
-    # All at once: between two commands the first would be repaired, and with it the second made anew.
-    bed.nft(node, "; ".join(f"delete table {kind} {table}" for kind, table in tables))
-    if bed.proxy != "kube-nftlb":
-        service()  # kube-proxy notices when it has to write the next time
-    bed.reach(pods.clients[0].where, pods.servers, web.ip(family), seconds=40)
-
-
 def test_latency_of_endpoints(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """service_latency.go: endpoints latency should not be very high"""
     taken = []
@@ -200,25 +186,27 @@ def test_latency_of_endpoints(bed: Testbed, pods: Pods, service: Make, family: s
 
 def test_second_service_cidr(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
     """service_cidrs.go: should create Services and serve on different Service CIDRs"""
-    cidr = {"ipv4": "10.97.0.0/24", "ipv6": "fd00:97::/112"}[family]
-    ip = {"ipv4": "10.97.0.10", "ipv6": "fd00:97::10"}[family]
+    number = 97 + engine.BOTH.index(engine.current())
+    cidr = {"ipv4": f"10.{number}.0.0/24", "ipv6": f"fd00:{number}::/112"}[family]
+    ip = {"ipv4": f"10.{number}.0.10", "ipv6": f"fd00:{number}::10"}[family]
+    name = f"second-{family}-{number}"
     bed.create(
         {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "ServiceCIDR",
-            "metadata": {"name": f"second-{family}"},
+            "metadata": {"name": name},
             "spec": {"cidrs": [cidr]},
         }
     )
     try:
-        eventually(lambda: is_ready(bed, f"second-{family}"), "the range can be used")
+        eventually(lambda: is_ready(bed, name), "the range can be used")
         web = service(clusterIP=ip, ipFamilies=["IPv4" if family == "ipv4" else "IPv6"], ipFamilyPolicy="SingleStack")
         web.endpoints(*pods.servers)
         bed.reach(pods.clients[0].where, pods.servers, web.ip(family))
         bed.refuse(pods.clients[0].where, web.ip(family), 4321)
     finally:
         bed.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/services?labelSelector=none=none")
-        bed.delete("servicecidr", f"second-{family}")
+        bed.delete("servicecidr", name)
 
 
 def is_ready(bed: Testbed, cidr: str) -> bool:

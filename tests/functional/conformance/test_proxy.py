@@ -1,7 +1,6 @@
 """The proxy itself: its health, the health check ports of Services, and its rules while it is away."""
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,6 @@ from tests.functional.cluster import eventually
 from tests.functional.conformance.conftest import Pods
 from tests.functional.conformance.testbed import (
     CLIENT,
-    COMPONENTS,
     FAMILIES,
     Endpoint,
     OutsideServer,
@@ -31,7 +29,6 @@ HTTP, HTTP2 = ports("http", "http2")
 HEALTHZ_PORT = 10256
 STATUS_PORT = 10249
 BALANCED = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
-BEING_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
 
 
 # The proxy's own health
@@ -59,24 +56,6 @@ def test_mode_of_the_proxy(bed: Testbed) -> None:
     status, _, body = bed.http(bed.nodes[0], "127.0.0.1", STATUS_PORT, "/proxyMode")
     assert status == 200
     assert body == ("nftables" if bed.proxy == "kube-nftlb" else bed.proxy.rpartition("-")[2])
-
-
-def test_health_on_a_node_that_will_be_deleted(bed: Testbed) -> None:
-    """A44, A45: load balancers shall leave such a node, but nobody shall restart the proxy for it."""
-    node = bed.nodes[2]
-
-    def answer(path: str) -> int | str:
-        return bed.status_of(CLIENT, bed.node_ip(node), HEALTHZ_PORT, path)
-
-    bed.patch("node", node, {"spec": {"taints": [BEING_DELETED]}})
-    try:
-        eventually(lambda: answer("/healthz") == 503, "the node is not eligible any more")
-        assert answer("/livez") == 200
-        assert bed.http(CLIENT, bed.node_ip(node), HEALTHZ_PORT, "/healthz")[2]["nodeEligible"] is False
-        assert bed.status_of(CLIENT, bed.node_ip(bed.nodes[0]), HEALTHZ_PORT, "/healthz") == 200
-    finally:
-        bed.patch("node", node, {"spec": {"taints": None}})
-    eventually(lambda: answer("/healthz") == 200, "the node is eligible again")
 
 
 # healthCheckNodePort
@@ -174,7 +153,7 @@ def test_health_check_addresses(bed: Testbed, pods: Pods, service: Make) -> None
 
 def test_health_check_port_is_taken(bed: Testbed, pods: Pods, service: Make) -> None:
     """A43: the node says so in an Event, and the rest goes on."""
-    node, port = bed.nodes[0], 32_111
+    node, port = bed.nodes[0], 32_111 + bed.number
     with bed.lab.inside(node, lambda: socket.create_server(("0.0.0.0", port))):
         web = service(**BALANCED, healthCheckNodePort=port)
         web.endpoints(*pods.servers)
@@ -210,11 +189,11 @@ def more_address(bed: Testbed, node: str, ip: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("node", "ip", "captured"),
     [
-        (0, "172.31.7.1", False),
-        (0, "fd00:31:7::1", False),
-        (2, "172.31.7.3", True),
-        (2, "198.51.100.3", False),
-        (2, "fd00:31:7::3", True),
+        (0, "172.31.{}.1", False),
+        (0, "fd00:31:{}::1", False),
+        (2, "172.31.{}.3", True),
+        (2, "198.51.{}.3", False),
+        (2, "fd00:31:{}::3", True),
     ],
     ids=["primary-ipv4", "primary-ipv6", "in-range", "out-of-range", "family-without-range"],
 )
@@ -226,6 +205,7 @@ def test_node_port_addresses(bed: Testbed, pods: Pods, service: Make, node: int,
     # On the node itself: what leaves it may be given the further address, to which others know no way.
     web.endpoints(pods.servers[node])
     bed.reach(CLIENT, [pods.servers[node]], bed.node_ip(bed.nodes[node]), web.node_port())
+    ip = ip.format(101 + bed.number)
     with more_address(bed, bed.nodes[node], ip):
         if bed.proxy != "kube-nftlb":
             bed.restart_proxy(bed.nodes[node])  # kube-proxy looks for addresses once an hour
@@ -329,49 +309,6 @@ def test_close_wait_timeout(bed: Testbed, pods: Pods, service: Make) -> None:
 
 
 # Without the proxy
-
-
-def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> None:
-    """A49, A48: while it is down all goes on as it was; what changed meanwhile is made up for, with no gap."""
-    stays, goes = service(), service()
-    client = pods.clients[0].where
-    for each in (stays, goes):
-        each.endpoints(*pods.servers)
-        bed.reach(client, pods.servers, each.ip())
-    node = bed.nodes[0]
-    components = [name for name in COMPONENTS.get(bed.proxy, ("kube-proxy",)) if name != "operator"]
-    with bed.steady(client, stays.ip()) as failures:
-        for name in components:
-            bed.lab.stop(name, node)
-        try:
-            stays.endpoints(*pods.servers[:2])
-            goes.delete()
-            new = service()
-            new.endpoints(*pods.servers)
-            time.sleep(0.3)
-            bed.reach(client, pods.servers, stays.ip())
-            bed.reach(client, pods.servers, goes.ip())
-        finally:
-            for name in components:
-                bed.lab.start(name, node)
-        bed.reach(client, pods.servers, new.ip(), seconds=20)
-        bed.reach(client, pods.servers[:2], stays.ip())
-        bed.fail(client, goes.ip())
-    assert failures == []
-
-
-@pytest.mark.only("kube-nftlb", "kube-proxy looks at all of its rules once an hour")
-@pytest.mark.usefixtures("undamaged")
-def test_damage_to_a_chain_is_repaired(bed: Testbed, pods: Pods, service: Make) -> None:
-    """A49: somebody flushes all chains of one table, and leaves the table."""
-    web, node = service(), bed.nodes[0]
-    web.endpoints(*pods.servers)
-    client = pods.clients[0].where
-    bed.reach(client, pods.servers, web.ip())
-    tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
-    for kind, table in tables:
-        bed.nft(node, "flush", "table", kind, table)
-    bed.reach(client, pods.servers, web.ip(), seconds=40)
 
 
 def test_an_endpoint_said_to_be_on_a_node(bed: Testbed, pods: Pods, service: Make) -> None:

@@ -1,16 +1,12 @@
 """The requirements of Kubernetes' test/e2e/network/service.go; each docstring has the upstream name."""
 
-import contextlib
 import json
-import os
-import signal
 import ssl
 import time
 import urllib.request
 from collections.abc import Callable
 from functools import partial
 
-import httpx
 import pytest
 
 from lab import versions
@@ -190,42 +186,6 @@ def test_recreated_service(bed: Testbed, pods: Pods, service: Make) -> None:
     second.endpoints(*pods.servers)
     for ip in second.ips:
         bed.reach(pods.clients[0].where, pods.servers, ip)
-
-
-def test_proxy_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
-    """should work after restarting kube-proxy"""
-    before, client = service(), pods.clients[0].where
-    before.endpoints(*pods.servers)
-    bed.reach(client, pods.servers, before.ip())
-    with bed.steady(client, before.ip()) as failures:
-        bed.restart_proxy()
-        after = service()
-        after.endpoints(*pods.servers[:2])
-        bed.reach(client, pods.servers[:2], after.ip(), seconds=20)
-        bed.reach(client, pods.servers, before.ip())
-    assert failures == [], "the rules survive the daemon"
-
-
-def test_api_server_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
-    """should work after restarting apiserver"""
-    before, client = service(), pods.clients[0].where
-    before.endpoints(*pods.servers)
-    bed.reach(client, pods.servers, before.ip())
-    with bed.steady(client, before.ip()) as failures:
-        os.kill(bed.lab.pid("apiserver"), signal.SIGKILL)
-
-        made: list[Service] = []
-
-        def is_back() -> bool:
-            with contextlib.suppress(httpx.TransportError, AssertionError):
-                made.append(service())
-            return bool(made)
-
-        eventually(is_back, "the API server takes a Service again", 30)
-        (after,) = made
-        after.endpoints(*pods.servers[:2])
-        bed.reach(client, pods.servers[:2], after.ip(), seconds=30)
-    assert failures == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -732,14 +692,15 @@ def test_named_target_ports_of_different_numbers(bed: Testbed, pods: Pods, servi
 
 def test_many_services_are_deleted_at_once(bed: Testbed, pods: Pods, service: Make) -> None:
     """should delete a collection of services"""
-    doomed = [service(labels={"doomed": "yes"}) for _ in range(4)]
+    mark = bed.new_name("doomed")
+    doomed = [service(labels={"doomed": mark}) for _ in range(4)]
     stays = service()
     for each in (*doomed, stays):
         each.endpoints(*pods.servers)
     for each in (*doomed, stays):
         bed.reach(pods.clients[0].where, pods.servers, each.ip())
     with bed.steady(pods.clients[0].where, stays.ip()) as failures:
-        bed.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/services?labelSelector=doomed=yes")
+        bed.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/services?labelSelector=doomed={mark}")
         for each in doomed:
             bed.fail(pods.clients[0].where, each.ip())
     assert failures == []

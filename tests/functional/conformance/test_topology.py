@@ -127,18 +127,3 @@ def test_hints_and_policies(bed: Testbed, pods: Pods, service: Make) -> None:
     bed.reach(CLIENT, pods.servers[2:], bed.node_ip(bed.nodes[0]), number)
     web.edit(externalTrafficPolicy="Local")
     bed.reach(CLIENT, pods.servers[:1], bed.node_ip(bed.nodes[0]), number)
-
-
-def test_node_changes_its_zone(bed: Testbed, pods: Pods, service: Make) -> None:
-    """A25: the label of the node is followed."""
-    web, node = service(), bed.nodes[1]
-    web.endpoints(*at_home(pods, 0, 2))
-    bed.reach(pods.clients[1].where, pods.servers[:1], web.ip())
-    try:
-        bed.patch("node", node, {"metadata": {"labels": {"topology.kubernetes.io/zone": "b"}}})
-        bed.reach(pods.clients[1].where, pods.servers[2:], web.ip())
-        bed.patch("node", node, {"metadata": {"labels": {"topology.kubernetes.io/zone": None}}})
-        bed.reach(pods.clients[1].where, [pods.servers[0], pods.servers[2]], web.ip())
-    finally:
-        bed.patch("node", node, {"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}})
-    bed.reach(pods.clients[1].where, pods.servers[:1], web.ip())

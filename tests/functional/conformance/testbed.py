@@ -9,19 +9,22 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from kube_nftlb import names
 from lab.lab import Lab
 from lab.traffic.ask import Target, ask_tcp, ask_udp, kind_of, open_udp
 from lab.traffic.http import Answer
+from tests import engine
 from tests.functional import api
 from tests.functional.api import Object
 from tests.functional.cluster import Cluster, eventually
@@ -133,7 +136,7 @@ class Service:
 
     def edit(self, **spec: Any) -> None:
         """Change fields of its spec; lists are replaced as a whole."""
-        self.body = self.bed.patch("service", self.name, {"spec": spec})
+        self.body = self.bed.patch("service", self.name, {"spec": self.bed.selecting(spec)})
 
     def label(self, **labels: str | None) -> None:
         """Set labels, or remove those that are None; keys with dots are given with ``**``."""
@@ -163,6 +166,8 @@ class Testbed(Cluster):
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab)
+        self.number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        """Of this process: others use the lab at the same time."""
         self.sockets: list[socket.socket] = []
         """Closed after each test."""
         self._numbers = itertools.count(1)
@@ -221,12 +226,16 @@ class Testbed(Cluster):
     # making things
 
     def new_name(self, prefix: str = "svc") -> str:
-        return f"{prefix}-{next(self._numbers)}"
+        return f"{prefix}-{self.number}-{next(self._numbers)}"
 
     def new_ips(self) -> dict[str, str]:
-        """Addresses that nobody has, such as a load balancer gives out."""
+        """Addresses that nobody has, such as a load balancer gives out: of the range for benchmarks (RFC 2544)."""
         number = next(self._addresses)
-        return {"ipv4": f"192.0.2.{number}", "ipv6": f"2001:db8::{number:x}"}
+        return {"ipv4": f"198.18.{self.number}.{number}", "ipv6": f"2001:db8::{self.number:x}:{number:x}"}
+
+    def own(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """The labels, for pods and their selectors, with values that no other process uses."""
+        return {key: f"{value}-{self.number}" for key, value in labels.items()}
 
     def add_service(self, name: str | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Service:
         """A Service with the port http, 80, and no selector, of both families, unless ``spec`` says otherwise."""
@@ -234,12 +243,21 @@ class Testbed(Cluster):
         body: Object = {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels or {}},
-            "spec": {"ports": [{"name": "http", "port": 80}], **DUAL, **spec},
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": labels or {},
+                "annotations": {names.ANNOTATION_PREFIX + key: value for key, value in engine.annotation().items()},
+            },
+            "spec": {"ports": [{"name": "http", "port": 80}], **DUAL, **self.selecting(spec)},
         }
         if spec.get("type") == "ExternalName":
             del body["spec"]["ipFamilyPolicy"], body["spec"]["ports"]
         return Service(self, name, self.create(body))
+
+    def selecting(self, spec: Object) -> Object:
+        """The spec, with a selector of the pods that this process starts."""
+        return {**spec, "selector": self.own(spec["selector"])} if spec.get("selector") else spec
 
     def start_pod(self, name: str, node: str | None, *, labels: dict[str, str] | None = None, **spec: Any) -> None:
         """Create a pod; ``pod`` waits for it."""
@@ -248,7 +266,7 @@ class Testbed(Cluster):
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels or {}},
+                "metadata": {"name": name, "namespace": NAMESPACE, "labels": self.own(labels or {})},
                 "spec": {
                     **({"nodeName": node} if node else {}),
                     "terminationGracePeriodSeconds": 0,

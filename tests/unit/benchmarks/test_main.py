@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import machine
 from benchmarks.__main__ import _blocker
+from benchmarks.publish import PUBLISHED
 from benchmarks.scope import Scope
 
 
@@ -29,6 +30,10 @@ def test_only_sizes_of_a_scenario_can_be_selected(
     tmp_path: Path, scenario: str, scope: Scope, expected: str | None
 ) -> None:
     assert _blocker(tmp_path, [scenario], scope) == expected
+
+
+def test_published_records_are_not_written_by_a_measurement() -> None:
+    assert "benchmarks.publish" in (_blocker(PUBLISHED, ["latency"], of()) or "")
 
 
 @pytest.mark.parametrize(

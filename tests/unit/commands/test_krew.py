@@ -14,12 +14,14 @@ from kube_nftlb import __version__, errors
 from kube_nftlb.commands import krew
 
 ROOT = Path(__file__).parents[3]
+WHEEL = f"kube_nftlb-{__version__}-py3-none-any.whl"
 URL = "https://example.com/kubectl-nftlb.tar.gz"
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    krew.write(tmp_path / "dist", URL, ROOT / "LICENSE")
+    (tmp_path / WHEEL).write_bytes(b"package")
+    krew.write(tmp_path / "dist", URL, tmp_path / WHEEL, ROOT / "LICENSE")
     return tmp_path / "dist"
 
 
@@ -36,7 +38,7 @@ def test_the_manifest_is_about_the_archive(plugin: Path) -> None:
 
 
 def test_the_archive_is_the_same_each_time() -> None:
-    assert krew.archive(b"license") == krew.archive(b"license")
+    assert krew.archive(WHEEL, b"package", b"license") == krew.archive(WHEEL, b"package", b"license")
 
 
 def test_the_launcher_runs_the_installed_program(plugin: Path, tmp_path: Path) -> None:
@@ -47,20 +49,32 @@ def test_the_launcher_runs_the_installed_program(plugin: Path, tmp_path: Path) -
     installed.write_text('#!/bin/sh\necho "$@"\n')
     installed.chmod(0o755)
 
+    # As krew installs it.
+    link = tmp_path / "links" / "kubectl-nftlb"
+    link.parent.mkdir()
+    link.symlink_to("../kubectl-nftlb")
+
     def run(path: str) -> subprocess.CompletedProcess[str]:
-        launcher = ["/bin/sh", str(tmp_path / "kubectl-nftlb"), "status", "-n", "a b"]
+        launcher = ["/bin/sh", str(link), "status", "-n", "a b"]
         return subprocess.run(launcher, env={"PATH": path}, capture_output=True, text=True, check=False)
 
     assert run(str(installed.parent)).stdout == "status -n a b\n"
-    alone = run(str(tmp_path / "nothing"))
-    assert alone.returncode == 2
-    assert __version__ in alone.stderr
+    readlink = tmp_path / "nothing"
+    readlink.mkdir()
+    (readlink / "readlink").symlink_to("/usr/bin/readlink")
+    alone = run(str(readlink))
+    assert alone.returncode == 3
+    assert alone.stderr.endswith(f"such as: pip install {link.parent}/../{WHEEL}\n")
+    (readlink / "uvx").write_text('#!/bin/sh\necho uvx "$@"\n')
+    (readlink / "uvx").chmod(0o755)
+    by_uv = run(str(readlink))
+    assert by_uv.stdout == f"uvx --quiet --from {link.parent}/../{WHEEL} kubectl-nftlb status -n a b\n"
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.UsageError, match="cannot write the plugin"):
-        krew.write(tmp_path / "file", URL, ROOT / "LICENSE")
+        krew.write(tmp_path / "file", URL, tmp_path / "file", ROOT / "LICENSE")
 
 
 def test_kubectl_finds_the_programs_that_are_installed() -> None:

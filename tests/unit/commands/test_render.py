@@ -144,7 +144,9 @@ def test_an_invalid_service_is_reported(spec: str) -> None:
 
 
 def test_a_service_without_slices_is_noted() -> None:
-    assert any("no EndpointSlice in the manifests" in note for note in rendered(SHOP.partition("---")[0]).notes)
+    assert any(
+        "no EndpointSlice or workload in the manifests" in note for note in rendered(SHOP.partition("---")[0]).notes
+    )
 
 
 def test_a_farm_of_a_port_that_is_gone_would_be_deleted() -> None:
@@ -162,13 +164,13 @@ def test_two_services_that_would_give_one_name_get_two() -> None:
     assert names[0] == "a--b--c"
 
 
-@pytest.mark.parametrize(("text", "status"), [(SHOP, 0), (SHOP + "---" + THIEF, 3)])
+@pytest.mark.parametrize(("text", "status"), [(SHOP, 0), (SHOP + "---" + THIEF, 1)])
 def test_the_exit_status_says_whether_anything_was_refused(text: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(text)
     result = CliRunner().invoke(app, ["render", "-f", str(tmp_path / "shop.yaml"), "-o", "nftlb"])
     assert result.exit_code == status
     assert json.loads(result.stdout)["farms"][-1]["name"] == "web--http"
-    assert ("rejected: NftlbFarm default/thief" in result.stderr) == (status == 3)
+    assert ("rejected: NftlbFarm default/thief" in result.stderr) == (status == 1)
 
 
 def test_manifests_come_from_standard_input_too() -> None:

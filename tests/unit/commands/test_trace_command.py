@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from kube_nftlb import errors
 from kube_nftlb.cli import app
+from kube_nftlb.commands.cluster.asking import Target
+from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.trace import command, objects, output
 from kube_nftlb.commands.trace.passage import Outcome, Passage, Reason, object_name
 from kube_nftlb.kube.client import Listing
@@ -94,7 +96,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
 
     @asynccontextmanager
-    async def connected() -> AsyncIterator[Cluster]:
+    async def connected(*_: object) -> AsyncIterator[Cluster]:
         yield cluster
 
     async def run(
@@ -109,7 +111,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         show(b"Served\n", False)
         return 0
 
-    monkeypatch.setattr("kube_nftlb.commands.trace.objects.connected", connected)
+    monkeypatch.setattr("kube_nftlb.commands.trace.command.connected", connected)
     monkeypatch.setattr("kube_nftlb.kube.exec.run", run)
     return cluster
 
@@ -121,7 +123,7 @@ def ask(client: str, **more: Any) -> int:
 def test_a_trace_runs_in_the_agents_pod_of_the_clients_node(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask("shop/checkout", send=True, format="json", seconds=9) == 0
+    assert ask("shop/checkout", send=True, format=Format.JSON, seconds=9) == 0
     assert cluster.asked == [
         "app.kubernetes.io/component=agent,app.kubernetes.io/name=kube-nftlb",
         "spec.nodeName=n1,status.phase=Running",
@@ -152,10 +154,15 @@ def test_the_node_of_a_client_is_found_by_its_address(cluster: Cluster) -> None:
         ("198.51.100.7", {}, "say with --node where it connects"),
         ("198.51.100.7", {"node": "n3"}, "there is no node n3; there are n1, n2"),
         ("shop/nobody", {}, "there is no pod nobody in the namespace shop"),
-        ("nobody", {}, "neither an address nor a pod given as NAMESPACE/POD"),
+        ("nobody", {"target": Target(namespace="shop")}, "there is no pod nobody in the namespace shop"),
+        ("fd00::1", {"local": True}, "are of different families"),
+        ("198.51.100.7", {"local": True, "send": True}, "cannot send from 198.51.100.7: it is neither an address"),
     ],
 )
-def test_what_cannot_be_asked(cluster: Cluster, client: str, more: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_asked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, client: str, more: dict[str, Any], sentence: str
+) -> None:
+    monkeypatch.setattr("kube_nftlb.netfilter.namespaces.other_networks", dict)
     with pytest.raises(errors.UsageError, match=re.escape(sentence)):
         ask(client, **more)
     assert cluster.run == []
@@ -163,7 +170,7 @@ def test_what_cannot_be_asked(cluster: Cluster, client: str, more: dict[str, Any
 
 def test_a_node_without_an_agent(cluster: Cluster) -> None:
     cluster.agents = []
-    with pytest.raises(errors.UsageError, match="n1 has no pod of an agent to trace in"):
+    with pytest.raises(errors.UnavailableError, match="n1 has no pod of an agent to trace in"):
         ask("shop/checkout")
 
 

@@ -11,6 +11,7 @@ from kube_nftlb.netfilter.tracing.table import Flow
 from tests.builders import raw_farm, raw_nftlb_node, raw_node, raw_policy, raw_slice
 from tests.builders.farms import raw_backend, raw_service_farm
 from tests.builders.slices import endpoint
+from tests.unit.commands.test_trace_words import EXPECTED
 
 NODE = raw_node("n1", addresses={"InternalIP": "172.31.0.11"}, podCIDRs=["10.244.1.0/24"])
 POD, FAR, OUTSIDE, SELF = "10.244.1.9", "10.244.2.9", "192.0.2.7", "172.31.0.11"
@@ -62,6 +63,50 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     (POD, {"mode": "local", "backends": []}, "Served", "NodeItself"),
 ]
 POLICIES = (raw_policy("deny-pods"), raw_policy("allow-pods", type="allow"))
+
+DIRECT = {"mode": "dnat", "masquerade": "AsNeeded"}
+OF_BOTH_ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{scheduler: (POD, {"scheduler": scheduler}) for scheduler in ("rr", "weight", "hash", "symhash")},
+    **{session: (POD, {"persistence": "srcip"}) for session in ("session-begins", "session")},
+    "fixed-session": (POD, {"persistence": "srcip", "sessions": [{"client": POD, "backend": "pod-a"}]}),
+    "not-masqueraded": (POD, DIRECT),
+    "hairpin": (HERE["ip"], {**DIRECT, "backends": [HERE]}),
+    "no-backends": (POD, {"backends": []}),
+    "local-inside": (POD, LOCAL),
+    "local-client": (POD, {**LOCAL, "addresses": at("LoadBalancer")}),
+    "local-outside": (OUTSIDE, {**LOCAL, "addresses": at("LoadBalancer")}),
+}
+RECORDED = {
+    **{f"{engine}-{what}": given for engine in ("nftlb", "nftables") for what, given in OF_BOTH_ENGINES.items()},
+    "nftlb-local-steered": (POD, {**LOCAL, "addresses": at("LoadBalancer")}),
+    "nftlb-ipv6": (POD, {}),
+    "policy-missing": (POD, {"policies": ["absent"]}),
+    "policy-denies": (POD, {"policies": ["allow-pods", "deny-pods"]}),
+    "policy-does-not-deny": (OUTSIDE, {"policies": ["deny-pods"]}),
+    "policy-allows": (POD, {"policies": ["allow-pods"]}),
+    "policy-allows-others": (OUTSIDE, {"policies": ["allow-pods"]}),
+    "source-range-outside": (OUTSIDE, {"addresses": at("LoadBalancer", sourceRanges=["198.51.100.0/24"])}),
+    "source-range-inside": (OUTSIDE, {"addresses": at("LoadBalancer", sourceRanges=["192.0.2.0/24"])}),
+    "no-such-service": (POD, {"addresses": [{"ip": VIP, "ports": "81"}]}),
+    "no-listener": (POD, {"addresses": [{"ip": "10.99.0.1", "ports": "80"}]}),
+}
+"""Objects as they were at each recording of the kernel's reports, whose endings they decide."""
+NOT_OF_OBJECTS = {
+    *(f"limit-{what}" for what in ("new", "established", "of-backend")),
+    *("not-routed", "other-program", "rules-incomplete", "nftlb-established", "nftables-established"),
+}
+
+
+@pytest.mark.parametrize("recording", sorted(RECORDED))
+def test_the_forecast_is_what_the_kernel_reported(recording: str) -> None:
+    client, spec = RECORDED[recording]
+    ip = "203.0.113.1" if recording == "no-listener" else VIP
+    made, reported = ask(client, ip, farms=(raw_farm(**spec),), policies=POLICIES), EXPECTED[recording]
+    assert ending(made) == (reported.verdict, reported.reason)
+
+
+def test_each_recording_has_a_forecast_or_is_not_the_objects_to_decide() -> None:
+    assert RECORDED.keys() | NOT_OF_OBJECTS == EXPECTED.keys()
 
 
 @pytest.mark.parametrize(("client", "spec", "verdict", "reason"), CASES)

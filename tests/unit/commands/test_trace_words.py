@@ -49,6 +49,7 @@ EXPECTED = {
     "nftables-hash": Told(*SERVED, "the scheduler: hash of srcip", source=MASQUERADED),
     "nftables-symhash": Told(*SERVED, SYMHASH, source=MASQUERADED),
     "nftables-session-begins": Told(*SERVED, RR, f"{REMEMBERED}, for 60 s"),
+    "nftables-session-not-remembered": Told(*SERVED, RR, "the choice is not remembered: the namespace test remembers"),
     "nftables-session": Told(*SERVED, SESSION),
     "nftables-fixed-session": Told(*SERVED, FIXED),
     # Who the backend sees.

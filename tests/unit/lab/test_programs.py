@@ -1,7 +1,7 @@
 import pytest
 
 from kube_nftlb import errors
-from lab import build, go, versions
+from lab import build, versions
 
 
 def test_the_newest_kubernetes_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,15 +18,10 @@ def test_another_kubernetes_is_refused_with_those_that_there_are() -> None:
 
 
 def test_a_module_requires_the_version_of_its_folder() -> None:
-    assert [version.module.name for version in versions.supported()] == ["1.36", "1.35", "1.34"]
+    assert [version.module.name for version in versions.supported()] == ["1.37", "1.36", "1.35"]
 
 
 def test_versions_of_kubernetes_programs() -> None:
     assert build.kubernetes_version("Kubernetes v1.34.4\n") == (1, 34)
     assert build.kubernetes_version("Client Version: v1.33.0-rc.1\nKustomize Version: v5.7.1\n") == (1, 33)
     assert build.kubernetes_version("what?") is None
-
-
-def test_versions_of_go() -> None:
-    assert go.version_of("go version go1.26.8 linux/amd64\n") == (1, 26)
-    assert go.version_of("go version devel") is None

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TableFamily, Target
 from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
-from kube_nftlb.agent.engine.nftables.scheduling import Remember, parse
 from kube_nftlb.netfilter import netlink
 
 _DATA, _USERDATA = 2, 6
@@ -37,6 +36,7 @@ def _entries(dump: Dump, family: TableFamily, *, all_ports: bool) -> Iterator[tu
         return dump.get(layout.name(map_, family, all_ports=all_ports), {})
 
     inside, outside, masquerade = of(layout.INSIDE), of(layout.OUTSIDE), of(layout.MASQUERADE)
+    choices, memories = of(layout.CHOICES), of(layout.MEMORIES)
     not_from_node = of(layout.NOT_FROM_NODE)
     for key, data in of(layout.SERVICES).items():
         entry = Entry(
@@ -47,6 +47,8 @@ def _entries(dump: Dump, family: TableFamily, *, all_ports: bool) -> Iterator[tu
             _chain(outside.get(key, b"")),
             _chain(masquerade.get(key, b"")),
             key not in not_from_node,
+            _chain(choices.get(key, b"")),
+            _chain(memories.get(key, b"")),
         )
         yield _comment(data), entry
 
@@ -60,7 +62,17 @@ class _Numbered:
         self._sessions: dict[int, list[tuple[bytes, int]]] = {}
         for key, data in dump.get(layout.name(layout.SESSIONS, family), {}).items():
             farm = _number(key[: NUMBER.size])
-            self._sessions.setdefault(farm, []).append((key[NUMBER.size :], _number(_value(data))))
+            self._sessions.setdefault(farm, []).append((key[NUMBER.size :], _endpoint(_number(_value(data)))))
+        self._sticky_endpoints = {all_ports: self._by_listener(all_ports=all_ports) for all_ports in (False, True)}
+
+    def _by_listener(self, *, all_ports: bool) -> dict[bytes, list[tuple[int, bytes]]]:
+        """Return the endpoints of each listener of a farm that remembers clients: their numbers, and elements."""
+        found: dict[bytes, list[tuple[int, bytes]]] = {}
+        elements = self._dump.get(layout.name(layout.STICKY_ENDPOINTS, self._family, all_ports=all_ports), {})
+        for key, data in elements.items():
+            number = _endpoint(_number(key[-NUMBER.size :]))
+            found.setdefault(key[: -NUMBER.size], []).append((number, data))
+        return found
 
     def placement(self, name: str, entries: list[Entry]) -> Placement:
         entries.sort()
@@ -90,39 +102,17 @@ class _Numbered:
             number += 1
 
     def _sticky(self, farm: int, entry: Entry) -> Sticky:
-        def picks(first: int) -> Iterator[Remember]:
-            for data in self._counted(layout.PICKS, entry, first):
-                if isinstance(chain := parse(_chain(data)), Remember):
-                    yield chain
+        def picks(first: int) -> tuple[int, ...]:
+            return tuple(_endpoint(_number(_value(data))) for data in self._counted(layout.PICKS, entry, first))
 
-        main, inside = list(picks(0)), list(picks(layout.INSIDE_FIRST))
-        ttl_s = next((chain.ttl_s for chain in (*main, *inside)), 0)
+        endpoints = self._sticky_endpoints[entry.all_ports].get(entry.key, ())
         return Sticky(
             farm,
-            tuple(self._sticky_endpoints(entry)),
-            tuple(chain.number for chain in main),
-            tuple(chain.number for chain in inside),
-            ttl_s,
+            tuple(sorted((number, layout.read_endpoint(self._family, _value(data))) for number, data in endpoints)),
+            picks(0),
+            picks(layout.INSIDE_FIRST),
             tuple(sorted(self._sessions.get(farm, ()))),
         )
-
-    def _sticky_endpoints(self, entry: Entry) -> Iterator[tuple[int, Target]]:
-        elements = self._of(layout.STICKY_ENDPOINTS, entry)
-        # Numbers are given lowest first, so there are no large gaps.
-        for number in range(1, len(elements) + 1):
-            if (data := elements.get(entry.key + NUMBER.pack(number))) is not None:
-                yield number, layout.read_endpoint(self._family, _value(data))
-
-
-def highest_farm(dump: Dump, remembered: Mapping[TableFamily, set[int]]) -> int:
-    """Return the highest number of a farm that the table or a client that it remembers has."""
-    found = {layout.FARM_FIRST}
-    for family in layout.FAMILIES:
-        found |= remembered[family]
-        for all_ports in (False, True):
-            sticky = dump.get(layout.name(layout.STICKY, family, all_ports=all_ports), {})
-            found |= {_number(_value(data)) for data in sticky.values()}
-    return max(found)
 
 
 def _value(data: bytes) -> bytes:
@@ -132,6 +122,11 @@ def _value(data: bytes) -> bytes:
 def _number(value: bytes) -> int:
     number: int = NUMBER.unpack(value)[0]
     return number
+
+
+def _endpoint(number: int) -> int:
+    """Return the number of an endpoint within its farm."""
+    return number & layout.ENDPOINT_MASK
 
 
 def _chain(data: bytes) -> str:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE, Target
 from kube_nftlb.agent.engine.nftables.placement import Entry, Placement, Sticky
-from kube_nftlb.agent.engine.nftables.scheduling import Remember
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
 
@@ -30,7 +29,8 @@ def elements(placement: Placement) -> Iterator[Element]:
     if placement.sticky is not None:
         for client, number in placement.sticky.sessions:
             key = NUMBER.pack(placement.sticky.farm) + client
-            yield Element(f"{layout.SESSIONS}-{placement.family}", key, messages.value(NUMBER.pack(number)))
+            to = NUMBER.pack(placement.sticky.farm | number)
+            yield Element(f"{layout.SESSIONS}-{placement.family}", key, messages.value(to))
 
 
 def shared(placement: Placement) -> Iterator[Element]:
@@ -40,14 +40,17 @@ def shared(placement: Placement) -> Iterator[Element]:
 
 
 def _entry(placement: Placement, entry: Entry) -> Iterator[Element]:
-    def of(map_: str, chain: str, comment: str = "") -> Element:
+    def of(map_: str, chain: str, comment: str = "", *, and_back: bool = False) -> Element:
         name = layout.name(map_, placement.family, all_ports=entry.all_ports)
-        return Element(name, entry.key, messages.leads_to(chain, comment))
+        return Element(name, entry.key, messages.leads_to(chain, comment, and_back=and_back))
 
-    yield of(layout.SERVICES, entry.chain, placement.name)
+    yield of(layout.SERVICES, entry.chain, placement.name, and_back=bool(entry.memory))
     if entry.inside:
         yield of(layout.INSIDE, entry.inside)
         yield of(layout.OUTSIDE, entry.outside)
+    if entry.choice:
+        yield of(layout.CHOICES, entry.choice, and_back=True)
+        yield of(layout.MEMORIES, entry.memory)
     if entry.masquerade:
         yield of(layout.MASQUERADE, entry.masquerade)
     if not entry.from_node:
@@ -66,21 +69,21 @@ def _sticky(placement: Placement, entry: Entry, sticky: Sticky) -> Iterator[Elem
 
     yield Element(name(layout.STICKY), entry.key, messages.value(NUMBER.pack(sticky.farm)))
     for number, to in sticky.endpoints:
-        key = entry.key + NUMBER.pack(number)
+        key = entry.key + NUMBER.pack(sticky.farm | number)
         yield Element(name(layout.STICKY_ENDPOINTS), key, layout.endpoint_value(placement.family, to, entry.port))
     for first, picks in ((0, sticky.picks), (layout.INSIDE_FIRST, sticky.inside_picks)):
         for position, number in enumerate(picks, first):
-            chain = Remember(placement.family, entry.all_ports, sticky.ttl_s, number)
-            yield Element(name(layout.PICKS), entry.key + NUMBER.pack(position), messages.leads_to(chain.name))
+            picked = messages.value(NUMBER.pack(sticky.farm | number))
+            yield Element(name(layout.PICKS), entry.key + NUMBER.pack(position), picked)
 
 
 def chains(placement: Placement) -> set[str]:
     """Return the names of the chains that the elements of a farm lead to, but for those that are always there."""
-    names = {chain for entry in placement.entries for chain in (entry.chain, entry.inside, entry.outside)}
-    if placement.sticky is not None:
-        for number in {*placement.sticky.picks, *placement.sticky.inside_picks}:
-            for all_ports in {entry.all_ports for entry in placement.entries}:
-                names.add(Remember(placement.family, all_ports, placement.sticky.ttl_s, number).name)
+    names = {
+        chain
+        for entry in placement.entries
+        for chain in (entry.chain, entry.inside, entry.outside, entry.choice, entry.memory)
+    }
     return {
         name for name in names if name not in (layout.DROP, layout.REFUSE) and not name.startswith(layout.BY_CLIENT)
     }

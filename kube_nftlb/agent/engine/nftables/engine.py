@@ -12,6 +12,8 @@ import structlog
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.affinity_use import AffinityUse
+from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
 from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
@@ -52,13 +54,19 @@ class NftablesEngine:
         self._table = table
         self._clock = clock
         self._store = Store(nft, netfilter, reader)
-        self._flows = Flows(connections)
+        self.flows = Flows(connections, clock)
+        """What forgets stale flows, in a task of its own."""
         self._state_file = StateFile(state_file)
         self._programmed: dict[str, Programmed] = {}
+        self._refused: dict[str, str] = {}
+        """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
         self._untranslated = Untranslated(self._programmed, connections)
         self._owners = ListenerOwners()
-        self._next_farm = layout.FARM_FIRST
+        self._numbers = FarmNumbers()
+        self._affinity_use = AffinityUse(reader)
         self._loaded = False
+        self._has_begun = False
+        """False until all farms are known."""
         self._swept = -1
         """The revision of the store after which it was last swept."""
         self._unsaved: str | None = None
@@ -116,7 +124,7 @@ class NftablesEngine:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
             await self._untranslated.forget(self._clock.now())
-            self._next_farm = await self._store.load() + 1
+            await self._store.load()
             for placement in self._store.placements.values():
                 self._note(placement)
             # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
@@ -135,21 +143,42 @@ class NftablesEngine:
             return Applied(rules_refused=rules_refused, nothing_done=True)
         served = {each.name: self._programmed.get(each.name) for each in changes}
         refused, changed = await self._apply(changes)
-        after = {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
-        rules_refused = await self._table.update(overlays | after)
+        # Those that are refused stay where they were: their clients are kept out there as before.
+        after = {name: overlay for name, overlay in overlays.items() if name not in refused}
+        after |= {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
+        rules_refused = await self._table.update(after)
         for each in changes:
             if not (each.keep or each.handed_over or each.name in refused):
                 was = served[each.name]
                 listeners = was.listeners if was is not None else frozenset()
                 served_before = was is not None and not was.refuses
-                await self._flows.changed(each, listeners, self._clock.now(), served=served_before)
+                self.flows.changed(each, listeners, served=served_before)
         return Applied(refused, rules_refused, changed=changed)
+
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """See ``Engine``. A table of another layout serves until then."""
+        self._has_begun = True
+        if not self._store.is_complete or self._store.is_held:
+            await self._apply(changes)
+            self._dropped(await self._store.release())
+
+    async def is_missing(self) -> bool:
+        """See ``Engine``."""
+        return await self._store.is_missing() or not (self._has_begun or self._store.is_complete)
+
+    def _dropped(self, refused: Mapping[str, str]) -> None:
+        for name, why in refused.items():
+            self._forget(name)
+            self._refused[name] = why
 
     async def _apply(self, changes: Sequence[FarmChange]) -> tuple[dict[str, str], set[str]]:
         placed: dict[str, Placement | None] = {}
         refused: dict[str, str] = {}
         for change in changes:
             if change.keep:
+                continue
+            if change.farm is not None and self._number(change.farm) is None:
+                refused[change.name] = f"a node can tell {layout.FARMS_MAX} farms with persistence apart, and has them"
                 continue
             try:
                 placed[change.name] = self._place(change.farm) if change.farm is not None else None
@@ -159,14 +188,18 @@ class NftablesEngine:
                 refused[change.name] = f"unexpected error: {error!r}"
         before = {name: self._store.placements.get(name) for name in placed}
         refused |= await self._put(placed)
+        for change in changes:
+            self._refused.pop(change.name, None)
+        self._refused |= refused
         changed = {name for name in placed if before[name] != self._store.placements.get(name)}
         return refused, changed
 
     def _place(self, farm: NodeFarm) -> Placement:
-        placement = place(farm, self._store.placements.get(farm.name), self._next_farm)
-        if placement.sticky is not None and placement.sticky.farm == self._next_farm:
-            self._next_farm += 1
-        return placement
+        return place(farm, self._store.placements.get(farm.name), self._number(farm) or 0)
+
+    def _number(self, farm: NodeFarm) -> int | None:
+        """Return the number of a farm, 0 if it needs none; None if there is none left."""
+        return self._numbers.of(farm.name) if farm.spec.persistence != "none" else 0
 
     async def _put(self, placed: Mapping[str, Placement | None]) -> dict[str, str]:
         refused = await self._store.put(placed)
@@ -175,6 +208,8 @@ class NftablesEngine:
                 self._forget(name)
                 if placement is not None:
                     self._note(placement)
+                if placement is None or placement.sticky is None:
+                    self._numbers.free(name)
         return refused
 
     def _note(self, placement: Placement) -> None:
@@ -185,6 +220,8 @@ class NftablesEngine:
             reachable.update(to for _, to in placement.sticky.endpoints)
         refuses = all(entry.chain == layout.REFUSE for entry in placement.entries)
         scheduled = 0 if refuses else max(1, len(reachable))
+        if placement.sticky is not None:
+            self._numbers.set(placement.name, placement.sticky.farm)
         self._programmed[placement.name] = Programmed("nftables", listeners, len(reachable), scheduled)
         self._owners.add(placement.name, listeners)
 
@@ -196,6 +233,8 @@ class NftablesEngine:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
         if name is None:
             return await self._store.drift()
+        if (refusal := self._refused.get(name)) is not None:
+            return f"its last change was refused: {refusal}"
         if name not in self._store.placements:
             return "the table does not have it"
         return None if await self._store.has(name) else "the kernel lacks a listener of it"
@@ -206,19 +245,25 @@ class NftablesEngine:
         await self._store.repair()
         await self._untranslated.forget(self._clock.now())
 
+    async def revert(self, name: str) -> bool:
+        """See ``Engine``. A change that is refused has left nothing in the kernel."""
+        self._refused.pop(name, None)
+        return name in self._store.placements and await self._store.has(name)
+
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
         if (programmed := self._programmed.get(name)) is not None:
-            await self._flows.forget_stale(name, programmed.listeners)
+            self.flows.forget_stale(name, programmed.listeners)
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()
-        await self._flows.again(now)
         await self._untranslated.again(now)
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
             self._swept = self._store.revision
+        if not busy:
+            await self._affinity_use.check(self._store.affinity_maps, now)
         if self._state_file.due(self._revision, now, busy=busy):
             self._unsaved = self._save(now)
         return self._unsaved
@@ -244,6 +289,5 @@ class NftablesEngine:
 
     async def aclose(self) -> str | None:
         """See ``Engine``."""
-        now = self._clock.now()
-        await self._flows.again(now)
-        return self._save(now)
+        await self.flows.clean()
+        return self._save(self._clock.now())

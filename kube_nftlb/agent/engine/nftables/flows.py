@@ -1,58 +1,64 @@
 """Forget the UDP flows that lead where they should not any more, and cut connections to backends that are down.
 
-Conntrack sends the packets of a flow where its first one went, and does not ask the rules again.
+Conntrack sends the packets of a flow where its first one went, and does not ask the rules again. A node may have a
+million connections, so a task of its own looks through them: once for all farms that have changed, and after a rest.
 """
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import structlog
+
+from kube_nftlb import errors
+from kube_nftlb.agent.clock import Clock, rest_s
 from kube_nftlb.agent.endpoints.selection import cut_off
 from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.untranslated import destinations
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.conntrack import Connections, Destination
+from kube_nftlb.netfilter.conntrack import Connections, Destination, Stale
 
 WATCH_S = 2
-"""Flows are looked for until this long after a change: one may just have begun."""
+"""Flows are looked for until this many seconds after a change: one may just have begun."""
+_AGAIN_S = 1
+_IDLE_S = 60.0
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class _Cleanup:
-    """The connections to forget after a change of a farm, and the time until which to do so, in seconds.
+    """What to forget after a change of a farm, when next, and until when, in seconds."""
 
-    Flows to any other than the ``kept`` endpoints go, and all connections to the addresses that are ``cut``. Those
-    that began before anybody served them go if ``begun``.
-    """
-
-    to: tuple[Destination, ...]
-    kept: frozenset[tuple[bytes, int]]
-    cut: frozenset[str]
-    begun: bool
+    stale: Stale
+    due: float
     until: float
 
 
 class Flows:
-    """Cleans up after changes at once, and for a while after."""
+    """Cleans up after changes at once, and for a while after. ``run`` does it."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections = connections
-        self._watched: dict[tuple[str, str], _Cleanup] = {}
+        self._clock = clock
+        self._closed: dict[str, _Cleanup] = {}
+        """For the listeners that farms have given up, by the farm's name."""
+        self._changed: dict[str, _Cleanup] = {}
         self._endpoints: dict[str, frozenset[tuple[bytes, int]]] = {}
         """The endpoints that flows of a farm may lead to, by its name."""
+        self._news = asyncio.Event()
 
-    async def changed(self, change: FarmChange, before: Iterable[Listener], now: float, *, served: bool) -> None:
-        """Clean up after the change of a farm that had the listeners ``before``, and was ``served`` or not."""
+    def changed(self, change: FarmChange, before: Iterable[Listener], *, served: bool) -> None:
+        """Note the change of a farm that had the listeners ``before``, and was ``served`` or not."""
         farm = change.farm
         listeners = set(farm.listeners) if farm is not None else set()
         if closed := [each for each in before if each not in listeners]:
-            await self._watch(
-                (change.name, "closed"), closed, _Cleanup((), frozenset(), frozenset(), False, now + WATCH_S)
-            )
+            self._watch(self._closed, change.name, Stale(_destinations(closed), frozenset()))
         if farm is None:
             self._endpoints.pop(change.name, None)
-            self._watched.pop((change.name, ""), None)
+            self._changed.pop(change.name, None)
             return
         kept = _endpoints(farm)
         earlier = self._endpoints.get(change.name)
@@ -60,41 +66,60 @@ class Flows:
         cut = cut_off(farm.spec) - {each.backend.ip for each in farm.endpoints}
         begun = not farm.refuses and (not served or not listeners <= set(before))
         if kept != earlier or cut or begun:
-            cleanup = _Cleanup((), kept, frozenset(cut), begun=begun, until=now + WATCH_S)
-            await self._watch((change.name, ""), listeners, cleanup)
+            watched = self._changed.get(change.name)
+            begun = begun or (watched is not None and watched.stale.begun)
+            self._watch(self._changed, change.name, Stale(_destinations(listeners), kept, begun, frozenset(cut)))
 
-    async def _watch(self, key: tuple[str, str], listeners: Iterable[Listener], cleanup: _Cleanup) -> None:
-        to = tuple(each for listener in listeners for each in destinations(listener))
-        flows = any(each.protocol == "udp" for each in to)
-        if not (flows or cleanup.cut):
-            return
-        earlier = self._watched.get(key)
-        begun = cleanup.begun or (earlier is not None and earlier.begun)
-        cleanup = replace(cleanup, to=to, begun=begun)
-        self._watched[key] = cleanup
-        await self._clean(cleanup)
-
-    async def again(self, now: float) -> None:
-        """Clean up once more after the farms that changed a moment ago."""
-        for key, cleanup in list(self._watched.items()):
-            if now > cleanup.until:
-                del self._watched[key]
-            await self._clean(cleanup)
-
-    async def forget_stale(self, name: str, listeners: Iterable[Listener]) -> None:
+    def forget_stale(self, name: str, listeners: Iterable[Listener]) -> None:
         """Forget flows to endpoints that a farm has not."""
-        to = tuple(each for listener in listeners for each in destinations(listener))
-        if name in self._endpoints and any(each.protocol == "udp" for each in to):
-            await self._clean(_Cleanup(to, self._endpoints[name], frozenset(), begun=False, until=0))
+        if name in self._endpoints and name not in self._changed:
+            self._watch(self._changed, name, Stale(_destinations(listeners), self._endpoints[name]), watch_s=0)
 
-    async def _clean(self, cleanup: _Cleanup) -> None:
-        udp = [each for each in cleanup.to if each.protocol == "udp"]
-        if udp:
-            await self._connections.forget_flows(udp, cleanup.kept)
-            if cleanup.begun:
-                await self._connections.forget_untranslated(udp)
-        if cleanup.cut:
-            await self._connections.cut(cleanup.to, cleanup.cut)
+    def _watch(self, cleanups: dict[str, _Cleanup], name: str, stale: Stale, watch_s: float = WATCH_S) -> None:
+        if stale.cut or any(each.protocol == "udp" for each in stale.to):
+            now = self._clock.now()
+            # At the end: of two that had a listener, the later one has it.
+            cleanups.pop(name, None)
+            cleanups[name] = _Cleanup(stale, now, now + watch_s)
+            self._news.set()
+
+    async def run(self) -> None:
+        """Clean up until cancelled."""
+        while True:
+            began = self._clock.now()
+            self._news.clear()
+            if await self.clean():
+                await self._clock.sleep(rest_s(self._clock.now() - began))
+            due = min((each.due for each in self._all()), default=None)
+            wait_s = _IDLE_S if due is None else max(due - self._clock.now(), 0)
+            await self._clock.wait(self._news, wait_s)
+
+    async def clean(self) -> bool:
+        """Forget what is due. Return True if anything was."""
+        now = self._clock.now()
+        due = [each.stale for each in self._all() if each.due <= now]
+        if not due:
+            return False
+        for cleanups in (self._closed, self._changed):
+            for name, each in list(cleanups.items()):
+                if each.due <= now < each.until:
+                    cleanups[name] = replace(each, due=min(now + _AGAIN_S, each.until))
+                elif each.due <= now:
+                    del cleanups[name]
+        try:
+            await self._connections.forget(due)
+        except errors.KernelError as error:
+            # Those that were watched are looked for once more.
+            _log.warning("cannot forget stale flows", error=str(error))
+        return True
+
+    def _all(self) -> list[_Cleanup]:
+        # A listener that one farm gave up may be another's by now, whose endpoints count.
+        return [*self._closed.values(), *self._changed.values()]
+
+
+def _destinations(listeners: Iterable[Listener]) -> tuple[Destination, ...]:
+    return tuple(each for listener in listeners for each in destinations(listener))
 
 
 def _endpoints(farm: NodeFarm) -> frozenset[tuple[bytes, int]]:

@@ -14,7 +14,7 @@ TableFamily = Literal["ip", "ip6"]
 FAMILIES: tuple[TableFamily, ...] = ("ip", "ip6")
 
 SERVICES = "services"
-"""The maps from a listener to the chain that chooses among its endpoints, refuses or drops.
+"""The maps from a listener to the chain that chooses among its endpoints, knows its clients, refuses or drops.
 
 Each map of listeners exists four times: for a protocol and port, or for all of an address (``-all``), in both families.
 """
@@ -26,10 +26,14 @@ STICKY = "sticky"
 """The maps from a listener to the number of its farm, which remembers clients."""
 STICKY_ENDPOINTS = "sticky-endpoints"
 """The maps from a listener and the number of an endpoint, which it keeps for life, to the endpoint."""
+CHOICES = "choices"
+"""The maps from a listener to the chain that chooses for a client that is not remembered."""
 PICKS = "picks"
-"""The maps from a listener and a number to the chain that remembers an endpoint for a client."""
+"""The maps from a listener and a number to the number of an endpoint that may be chosen."""
+MEMORIES = "memories"
+"""The maps from a listener to the chain that remembers the endpoint that was chosen, and sends the connection there."""
 AFFINITY = "affinity"
-"""The maps from the number of a farm and a client to the number of its endpoint; packets fill them."""
+"""The maps of a namespace from the number of a farm and a client to the number of its endpoint; packets fill them."""
 SESSIONS = "sessions"
 """The same for the fixed sessions of farms."""
 MASQUERADE = "masquerade"
@@ -48,11 +52,23 @@ BY_CLIENT = "by-client"
 
 INSIDE_FIRST = 1 << 24
 """The first number of the endpoints for clients of this node, where these get others."""
-FARM_FIRST = 1 << 25
-"""The first number of a farm; those of endpoints are below."""
+_ENDPOINT_BITS = 15
+ENDPOINT_MASK = (1 << _ENDPOINT_BITS) - 1
+"""The bits of an endpoint's number within its farm, which is at least 1 (``ENDPOINTS_MAX`` is less)."""
+STICKY_MARK = 1 << 31
+"""Tells the numbers of farms and of their endpoints from what else may be the priority of a packet.
 
-AFFINITY_MAX = 1 << 18
-"""The maximum number of clients that are remembered, in each family."""
+As the major number of a traffic class it would be one of those that tc(8) gives to queueing disciplines by itself.
+"""
+FARM_MASK = 0xFFFFFFFF ^ ENDPOINT_MASK
+FARMS_MAX = (STICKY_MARK >> _ENDPOINT_BITS) - 1
+"""The maximum number of farms that remember clients."""
+
+AFFINITY_MAX = 0xFFFF
+"""The maximum number of clients that are remembered in each namespace and family: the kernel's, without a size.
+
+With one, it would allocate the table of buckets for all of them at once, 1 MiB for each namespace.
+"""
 
 _PROTOCOLS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _PROTOCOL_NAMES: dict[int, Literal["TCP", "UDP", "SCTP"]] = {6: "TCP", 17: "UDP", 132: "SCTP"}
@@ -118,6 +134,21 @@ def read_endpoint(family: TableFamily, value: bytes) -> Target:
     if len(value) == ADDRESS_BYTES[family]:
         return Target(value, 0)
     return Target(*_ENDPOINT[family].unpack(value))
+
+
+def farm_number(ordinal: int) -> int:
+    """Return the number that packets carry for a farm, from 1 to ``FARMS_MAX``."""
+    return STICKY_MARK | ordinal << _ENDPOINT_BITS
+
+
+def ordinal(farm: int) -> int:
+    """Return what ``farm_number`` made this number of."""
+    return (farm ^ STICKY_MARK) >> _ENDPOINT_BITS
+
+
+def affinity_map(family: TableFamily, namespace: str) -> str:
+    """Return the name of the map of the clients that the farms of a namespace remember."""
+    return f"{AFFINITY}-{family}/{namespace}"
 
 
 def name(map_: str, family: TableFamily, *, all_ports: bool = False) -> str:

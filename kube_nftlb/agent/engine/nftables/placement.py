@@ -12,9 +12,11 @@ from functools import reduce
 from math import gcd
 from typing import NamedTuple, TypeVar
 
-from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables import layout, timeouts
+from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
+from kube_nftlb.agent.engine.nftables.choice import Choice
 from kube_nftlb.agent.engine.nftables.layout import TableFamily, Target
-from kube_nftlb.agent.engine.nftables.scheduling import Affinity, Choice, Schedule
+from kube_nftlb.agent.engine.nftables.scheduling import Schedule
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table.layout import ALWAYS
 from kube_nftlb.agent.table.traffic_policy import hairpins, masqueraded
@@ -31,7 +33,10 @@ _DEFAULT_FIELDS = "srcip"
 
 
 class Entry(NamedTuple):
-    """The names of the chains that serve a listener (see ``layout``); empty ``inside``: as others."""
+    """The names of the chains that serve a listener (see ``layout``).
+
+    ``inside`` is empty if all clients are served alike; ``choice`` and ``memory`` if none is remembered.
+    """
 
     key: bytes
     port: int
@@ -40,6 +45,8 @@ class Entry(NamedTuple):
     outside: str = ""
     masquerade: str = ""
     from_node: bool = True
+    choice: str = ""
+    memory: str = ""
 
     @property
     def all_ports(self) -> bool:
@@ -54,7 +61,6 @@ class Sticky(NamedTuple):
     endpoints: tuple[tuple[int, Target], ...]
     picks: tuple[int, ...]
     inside_picks: tuple[int, ...]
-    ttl_s: int
     sessions: tuple[tuple[bytes, int], ...] = ()
     """Clients that always get the same endpoint."""
 
@@ -140,7 +146,6 @@ class _Place:
             tuple(sorted((number, to) for to, number in numbers.items())),
             tuple(picks),
             tuple(inside_picks),
-            self._spec.persist_ttl,
             tuple(sessions),
         )
 
@@ -157,26 +162,38 @@ class _Place:
                 if self._farm.refuses:
                     yield entry
                     continue
-                chain = self._chain(main, all_ports=all_ports, inside=False)
-                entry = entry._replace(masquerade=ALWAYS if self._spec.mode == "snat" else masquerade.get(listener, ""))
-                if address.type == "ClusterIP" or not inside:
-                    yield entry._replace(chain=chain)
-                else:
-                    yield entry._replace(
+                entry = entry._replace(
+                    chain=self._chain(main, all_ports=all_ports, inside=False),
+                    masquerade=ALWAYS if self._spec.mode == "snat" else masquerade.get(listener, ""),
+                )
+                if address.type != "ClusterIP" and inside:
+                    entry = entry._replace(
                         chain=layout.name(layout.BY_CLIENT, self._family, all_ports=all_ports),
                         inside=self._chain(inside, all_ports=all_ports, inside=True),
-                        outside=chain,
+                        outside=entry.chain,
                     )
+                yield self._with_memory(entry) if self._sticky else entry
 
     def _chain(self, endpoints: int, *, all_ports: bool, inside: bool) -> str:
         """Return the name of the chain that chooses among a number of endpoints; none drops connections."""
         if not endpoints:
             return layout.DROP
         choice = self._choice(endpoints, inside=inside)
-        if not self._sticky:
-            return Schedule(self._family, all_ports, choice).name
-        has_sessions = bool(self._spec.sessions)
-        return Affinity(self._family, all_ports, choice, self._spec.persist_ttl, has_sessions).name
+        kind = Pick if self._sticky else Schedule
+        return kind(self._family, all_ports, choice).name
+
+    def _with_memory(self, entry: Entry) -> Entry:
+        """Return an entry that remembers clients, from one whose chains choose for all of them."""
+        if entry.chain == layout.DROP:
+            return entry
+        timeout_s, namespace = timeouts.rounded(self._spec.persist_ttl), self._farm.key[0]
+        place = (self._family, entry.all_ports, timeout_s, namespace)
+        known = Known(*place, has_sessions=bool(self._spec.sessions)).name
+        entry = entry._replace(memory=Memory(*place).name)
+        if entry.inside and entry.outside == layout.DROP:
+            # Who is dropped is not to be found among the clients that are remembered.
+            return entry._replace(inside=known, choice=entry.inside)
+        return entry._replace(chain=known, choice=entry.chain)
 
     def _choice(self, modulus: int, *, inside: bool) -> Choice:
         scheduler = self._spec.scheduler

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from kube_nftlb.agent.engine.nftables import layout
@@ -10,17 +10,19 @@ from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.netfilter import netlink, readback
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
+from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
 
 _LENGTH = struct.Struct("=H")
+_SET_COUNT = 20
+"""NFTA_SET_COUNT, which kernels before 6.16 lack."""
+_COUNT = struct.Struct(">I")
 _KEY_OFFSET = 12
 """The headers of the element, its key and the key's value, of four bytes each."""
 
 
-class ElementReader(Protocol):
+class ElementReader(ContentsReader, Protocol):
     """Reads the table."""
-
-    async def rule_counts(self) -> Counter[str]:
-        """Return how many rules each chain has; chains without rules are left out."""
 
     async def has_chain(self, name: str) -> bool:
         """Return True if the table has a chain."""
@@ -31,6 +33,9 @@ class ElementReader(Protocol):
     async def has_element(self, name: str, key: bytes) -> bool:
         """Return True if a map or set has this key."""
 
+    async def count(self, name: str) -> int:
+        """Return the number of elements of a map or set whose elements are all as large; 0 if there is none."""
+
 
 class TableElements:
     """See ``ElementReader``."""
@@ -38,9 +43,9 @@ class TableElements:
     def __init__(self, netfilter: NetfilterSocket) -> None:
         self._netfilter = netfilter
 
-    async def rule_counts(self) -> Counter[str]:
-        """See ``ElementReader``."""
-        return await readback.RulesetReader(self._netfilter).rule_counts(TABLE)
+    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
+        """See ``ContentsReader``."""
+        return await read(self._netfilter, table, with_elements)
 
     async def has_chain(self, name: str) -> bool:
         """See ``ElementReader``."""
@@ -60,6 +65,21 @@ class TableElements:
         """See ``ElementReader``."""
         payload = messages.element_list(TABLE, name, [messages.element(key)])
         return bool(await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload))
+
+    async def count(self, name: str) -> int:
+        """See ``ElementReader``."""
+        payload = readback.set_payload(TABLE, name)
+        (found,) = await self._netfilter.ask("inet", netlink.GET_SET, payload) or (b"",)
+        if (count := netlink.find(found, _SET_COUNT)) is not None:
+            number: int = _COUNT.unpack(count)[0]
+            return number
+        lists = await self._netfilter.ask("inet", netlink.GET_ELEMENTS, payload, dump=True)
+        return sum(_listed(netlink.find(each, readback.ELEMENTS_LIST) or b"") for each in lists)
+
+
+def _listed(data: bytes) -> int:
+    """Return the number of elements in a list, by the length of the first."""
+    return len(data) // (_LENGTH.unpack_from(data)[0] + 3 & ~3) if data else 0
 
 
 def _elements(data: bytes, key_bytes: int) -> list[tuple[bytes, bytes]]:
@@ -88,6 +108,8 @@ def key_bytes() -> dict[str, int]:
                 layout.MASQUERADE,
                 layout.NOT_FROM_NODE,
                 layout.STICKY,
+                layout.CHOICES,
+                layout.MEMORIES,
             ):
                 lengths[layout.name(map_, family, all_ports=all_ports)] = listener
             for map_ in (layout.ENDPOINTS, layout.STICKY_ENDPOINTS, layout.PICKS):

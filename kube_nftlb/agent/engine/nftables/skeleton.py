@@ -8,15 +8,15 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from kube_nftlb.agent.engine.nftables.layout import (
-    AFFINITY,
-    AFFINITY_MAX,
     BY_CLIENT,
+    CHOICES,
     ENDPOINTS,
     FAMILIES,
     HAIRPIN,
     INSIDE,
     LOCAL_PODS,
     MASQUERADE,
+    MEMORIES,
     NOT_FROM_NODE,
     OUTSIDE,
     PICKS,
@@ -24,6 +24,7 @@ from kube_nftlb.agent.engine.nftables.layout import (
     SESSIONS,
     STICKY,
     STICKY_ENDPOINTS,
+    STICKY_MARK,
     TABLE,
     TableFamily,
 )
@@ -31,6 +32,8 @@ from kube_nftlb.agent.engine.nftables.layout import (
 _ADDRESS = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}
 _FAMILY_NAMES: Mapping[TableFamily, str] = {"ip": "ipv4", "ip6": "ipv6"}
 _PORTS = "meta l4proto { tcp, udp, sctp }"
+_CLASS_OF_STICKY = f"{STICKY_MARK >> 16:x}:0"
+"""``STICKY_MARK`` as nft(8) has priorities."""
 
 _PRIORITY = -105
 """Before nftlb translates (-100): a farm that moves between the engines is served by this one while both have it."""
@@ -88,12 +91,12 @@ def _maps(family: TableFamily) -> Iterator[str]:
         ("-all", address, f"{family} daddr", f"{family} daddr"),
     ):
         suffix = f"{part}-{family}"
-        for name in (SERVICES, INSIDE, OUTSIDE, MASQUERADE):
+        for name in (SERVICES, INSIDE, OUTSIDE, CHOICES, MEMORIES, MASQUERADE):
             yield f"map {name}{suffix} {{ type {key} : verdict; }}"
         yield f"set {NOT_FROM_NODE}{suffix} {{ type {key}; }}"
         yield f"map {ENDPOINTS}{suffix} {{ typeof {expression} . {number} : {endpoint}; }}"
         yield f"map {STICKY}{suffix} {{ type {key} : classid; }}"
-        yield f"map {PICKS}{suffix} {{ typeof {expression} . {number} : verdict; }}"
+        yield f"map {PICKS}{suffix} {{ typeof {expression} . {number} : meta priority; }}"
         value = f"{address} . inet_service" if not part else address
         yield f"map {STICKY_ENDPOINTS}{suffix} {{ type {key} . classid : {value}; }}"
     yield f"map {SESSIONS}-{family} {{ type classid . {address} : classid; }}"
@@ -103,10 +106,6 @@ def _maps(family: TableFamily) -> Iterator[str]:
 def _sets() -> Iterator[str]:
     for family in FAMILIES:
         yield from _maps(family)
-        yield (
-            f"map {AFFINITY}-{family} {{ type classid . {_ADDRESS[family]} : classid; flags dynamic,timeout; "
-            f"size {AFFINITY_MAX}; }}"
-        )
         yield f"set {LOCAL_PODS}-{family} {{ type {_ADDRESS[family]}; flags interval; auto-merge; }}"
 
 
@@ -135,13 +134,12 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 f"{key} vmap @{OUTSIDE}{part}-{family}",
             )
             yield f"{BY_CLIENT}{part}-{family}", "", rules
-    services = tuple(
-        rule
-        for family in FAMILIES
-        for rule in (
-            f"{_key_expression(family)} vmap @{SERVICES}-{family}",
-            f"{_PORTS} {family} daddr vmap @{SERVICES}-all-{family}",
-        )
+    # Only a packet to a farm that remembers clients comes back from the chain that knows them, with its farm's number.
+    services = (
+        *_looked_up(SERVICES),
+        f"meta priority & {_CLASS_OF_STICKY} == none accept",
+        *_looked_up(CHOICES),
+        *_looked_up(MEMORIES),
     )
     not_from_node = tuple(
         rule
@@ -157,7 +155,20 @@ def _all_chains() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield f"masquerading-{family}", "", tuple(_masquerading(family))
     by_family = ", ".join(f"{name} : goto masquerading-{family}" for family, name in _FAMILY_NAMES.items())
     translated = f"ct status dnat meta nfproto vmap {{ {by_family} }}"
-    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (translated,)
+    # The number would choose a traffic class.
+    forgotten = f"meta priority & {_CLASS_OF_STICKY} != none meta priority set none"
+    yield "masquerading", _hook("postrouting", _MASQUERADE_PRIORITY), (forgotten, translated)
+
+
+def _looked_up(map_: str) -> tuple[str, ...]:
+    return tuple(
+        rule
+        for family in FAMILIES
+        for rule in (
+            f"{_key_expression(family)} vmap @{map_}-{family}",
+            f"{_PORTS} {family} daddr vmap @{map_}-all-{family}",
+        )
+    )
 
 
 def _masquerading(family: TableFamily) -> Iterator[str]:

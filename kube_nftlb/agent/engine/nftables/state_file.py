@@ -84,10 +84,10 @@ def _placement(read: list[Any]) -> Placement:
 
 
 def _sticky(read: list[Any]) -> Sticky:
-    farm, endpoints, picks, inside_picks, ttl_s, sessions = read
+    farm, endpoints, picks, inside_picks, sessions = read
     numbered = ((number, Target(bytes.fromhex(ip), port)) for number, (ip, port) in endpoints)
     fixed = ((bytes.fromhex(client), number) for client, number in sessions)
-    return Sticky(farm, tuple(numbered), tuple(picks), tuple(inside_picks), ttl_s, tuple(fixed))
+    return Sticky(farm, tuple(numbered), tuple(picks), tuple(inside_picks), tuple(fixed))
 
 
 def _targets(read: list[Any]) -> Iterator[Target]:

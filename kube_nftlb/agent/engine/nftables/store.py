@@ -1,24 +1,35 @@
 """The table in the kernel: what each farm has there, and the transactions that change it."""
 
+import asyncio
+import errno
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+
+import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftables import adoption, elements, layout, reading, scheduling, skeleton
+from kube_nftlb.agent.engine.nftables import adoption, affinity, elements, layout, reading, rules, skeleton
 from kube_nftlb.agent.engine.nftables.elements import Element
-from kube_nftlb.agent.engine.nftables.layout import NUMBER, TABLE, TableFamily
+from kube_nftlb.agent.engine.nftables.layout import TABLE, TableFamily
 from kube_nftlb.agent.engine.nftables.placement import Placement
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
+from kube_nftlb.agent.engine.nftables.rules import TableRules
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables.contents import difference
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import Transactions
+
+_log = structlog.get_logger()
 
 _FARMS_AT_ONCE = 64
 """The number of farms whose elements are made before others get their turn."""
 
 _LISTENERS_CHECKED = 16
 """The number of a farm's listeners that are looked up after each change; all are compared after one by others."""
+
+_CLASHES = (errno.ENOENT, errno.EEXIST, errno.EBUSY)
+"""How the kernel refuses to delete what it does not have, and to add what it has otherwise."""
 
 _KEY_BYTES = reading.key_bytes()
 
@@ -33,6 +44,7 @@ class Store:
         self._nft = nft
         self._netfilter = netfilter
         self._reader = reader
+        self._rules = TableRules(nft, netfilter, reader)
         self.placements: dict[str, Placement] = {}
         self._chains: set[str] = set()
         """The names of the chains that elements lead to."""
@@ -42,34 +54,37 @@ class Store:
         """Number of farms that have each element that farms share."""
         self._sums: dict[str, tuple[int, int]] = {}
         """The number of elements of each map and set, and the sum of their hashes."""
-        self._local_pods: dict[TableFamily, tuple[str, ...]] = {}
         self.revision = 0
         """Higher after each change of a placement."""
         self._created = False
         """True while there is a table: without a farm, packets should not pay for it."""
+        self._is_certain = True
+        """False while the kernel has not acknowledged a transaction, so that it may have more than ``placements``."""
+        self.is_held = False
+        """True while the kernel has a table of another layout, which serves until all of this one is known."""
 
-    async def load(self) -> int:
-        """Read the table, if there is one and it is not another version's. Return the highest farm number."""
+    @property
+    def is_complete(self) -> bool:
+        """True if the kernel has the table, as far as is known, or a whole one of another layout."""
+        return self._created or self.is_held
+
+    async def load(self) -> None:
+        """Read the table, if there is one and it is not another version's."""
         self._forget()
-        self._created = await self._reader.has_chain(skeleton.seal())
+        found = await self._rules.found()
+        self._created = skeleton.seal() in found.chains
+        self.is_held = bool(found) and not self._created
         if not self._created:
-            return layout.FARM_FIRST
+            return
         dump = await self._dump()
         for placement in adoption.placements(dump).values():
             self._replace(placement.name, None, placement)
-        self._chains = set(await self._reader.rule_counts()) - skeleton.rule_counts().keys()
+        self._chains = {name for name in found.chains if rules.is_scheduling(name)}
         for name in (layout.name(layout.HAIRPIN, family) for family in layout.FAMILIES):
             self._shared.update({Element(name, key): 0 for key in dump[name]})
         wanted = self._wanted()
         self._sums = {name: _sum(there.items()) for name, there in wanted.items()}
         await self._settle(dump, wanted)
-        return adoption.highest_farm(dump, {family: await self._remembered(family) for family in layout.FAMILIES})
-
-    async def _remembered(self, family: TableFamily) -> set[int]:
-        """Return the numbers of farms that remember clients."""
-        length = NUMBER.size + layout.ADDRESS_BYTES[family]
-        found = await self._reader.dump(layout.name(layout.AFFINITY, family), length)
-        return {NUMBER.unpack_from(key)[0] for key, _ in found}
 
     def _forget(self) -> None:
         self.placements.clear()
@@ -78,55 +93,88 @@ class Store:
         self._shared.clear()
         self._sums.clear()
 
-    async def _create(self) -> None:
-        await self._nft.run(skeleton.creation() + skeleton.local_pods(self._local_pods))
-        self._created = True
-
     async def set_local_pods(self, ranges: Mapping[TableFamily, tuple[str, ...]]) -> None:
         """Set the ranges of this node's pods."""
-        if ranges != self._local_pods:
+        if ranges != self._rules.local_pods:
             if self._created:
                 await self._nft.run(skeleton.local_pods(ranges))
-            self._local_pods = dict(ranges)
+            self._rules.set_local_pods(ranges)
+
+    async def release(self) -> dict[str, str]:
+        """Put this table in the place of one of another layout, in one transaction.
+
+        Return the farms that the kernel refuses, which are not served, and why.
+        """
+        if not self.is_held:
+            return {}
+        wanted = dict(self.placements)
+        self._forget()
+        self.is_held = False
+        return await self.put(wanted)
 
     async def put(self, wanted: Mapping[str, Placement | None]) -> dict[str, str]:
-        """Bring farms to these placements in one transaction; None removes one.
+        """Bring farms to these placements, if possible in one transaction; None removes one.
 
         Return the farms that the kernel refuses, which stay as they were, and why.
         """
+        if not self._is_certain or (self.placements and not self.is_complete):
+            await self.repair()
+        wanted = dict(sorted(wanted.items(), key=lambda each: not self._gives_up_listeners(*each)))
+        try:
+            refused = await self._bisect(wanted)
+            if not any(error.code in _CLASHES for error in refused.values()):
+                return _messages(refused)
+        except errors.UnansweredError:
+            self._is_certain = False
+        # Somebody has changed the table, or the last transaction is lost: the table is not as the differences take it
+        # to be.
+        await self.repair()
+        try:
+            return _messages(await self._bisect(wanted))
+        except errors.UnansweredError as error:
+            self._is_certain = False
+            return {name: str(error) for name, each in wanted.items() if each != self.placements.get(name)}
+
+    def _gives_up_listeners(self, name: str, wanted: Placement | None) -> bool:
+        """Return True if a farm leaves listeners, which another one of the same batch may get."""
+        return not _listeners(self.placements.get(name)) <= _listeners(wanted)
+
+    async def _bisect(self, wanted: Mapping[str, Placement | None]) -> dict[str, errors.KernelError]:
+        """Bring farms to these placements, in as few transactions as refusals allow. Return those that are refused."""
         try:
             await self._commit(wanted)
-        except errors.KernelError:
-            # Somebody has changed the table: it is not as the differences take it to be.
-            await self.repair()
-            return await self._put_one_by_one(wanted)
+        except errors.UnansweredError:
+            raise
+        except errors.KernelError as error:
+            if len(wanted) == 1:
+                return dict.fromkeys(wanted, error)
+            names, half = list(wanted), len(wanted) // 2
+            parts = (names[:half], names[half:])
+            return {
+                name: refusal
+                for part in parts
+                for name, refusal in (await self._bisect({name: wanted[name] for name in part})).items()
+            }
         return {}
-
-    async def _put_one_by_one(self, wanted: Mapping[str, Placement | None]) -> dict[str, str]:
-        refused = {}
-        for name, placement in wanted.items():
-            try:
-                await self._commit({name: placement})
-            except errors.KernelError as error:
-                refused[name] = str(error)
-        return refused
 
     async def _commit(self, wanted: Mapping[str, Placement | None]) -> None:
         before = {name: self.placements.get(name) for name in wanted}
         changed = {name: placement for name, placement in wanted.items() if placement != before[name]}
         if not changed:
             return
-        if not self._created:
-            await self._create()
-        old = _by_key(each for name in changed for each in _elements(before[name]))
-        new = _by_key(each for placement in changed.values() for each in _elements(placement))
+        creation = [] if self.is_complete else await self._rules.creation()
+        old = await _by_key(before[name] for name in changed)
+        new = await _by_key(changed.values())
         gone = [each for key, each in old.items() if new.get(key) != each]
         fresh = [each for key, each in new.items() if old.get(key) != each]
         shared = self._uses_of_shared(before, changed)
         gone += [each for each, uses in shared.items() if not uses and each in self._shared]
         fresh += [each for each, uses in shared.items() if uses and each not in self._shared]
         needed = {name for placement in changed.values() if placement for name in elements.chains(placement)}
-        await self._netfilter.commit([*self._new_chains(needed), *elements.deleted(gone), *elements.added(fresh)])
+        if not self.is_held:
+            chains = rules.new_chains(needed, self._chains)
+            await self._netfilter.commit([*creation, *chains, *elements.deleted(gone), *elements.added(fresh)])
+            self._created = True
         self._chains |= needed
         for each, uses in shared.items():
             if uses:
@@ -148,10 +196,6 @@ class Store:
             change.update(_shared(placement))
         return {each: self._shared.get(each, 0) + difference for each, difference in change.items()}
 
-    def _new_chains(self, needed: set[str]) -> Iterator[Message]:
-        for name in sorted(needed - self._chains):
-            yield from messages.new_chain(TABLE, name, scheduling.parse(name).rules())
-
     def _replace(self, name: str, before: Placement | None, after: Placement | None) -> None:
         self.revision += 1
         if before is not None:
@@ -168,6 +212,8 @@ class Store:
 
     async def sweep(self) -> None:
         """Delete what no farm uses any more."""
+        if self.is_held:
+            return
         if not self.placements:
             if self._created:
                 await self._nft.run(skeleton.deletion())
@@ -176,8 +222,13 @@ class Store:
             return
         chains = sorted(name for name in self._chains if self._uses[name] <= 0)
         unused = [each for each, uses in self._shared.items() if not uses]
+        maps = affinity.maps(chains) - affinity.maps(self._chains.difference(chains))
         await self._netfilter.commit(
-            [*elements.deleted(unused), *(messages.delete_chain(TABLE, name) for name in chains)]
+            [
+                *elements.deleted(unused),
+                *(messages.delete_chain(TABLE, name) for name in chains),
+                *(messages.delete_set(TABLE, layout.affinity_map(*each)) for each in sorted(maps)),
+            ]
         )
         self._chains.difference_update(chains)
         for name in chains:
@@ -189,42 +240,76 @@ class Store:
     async def has(self, name: str) -> bool:
         """Return True if the kernel has the listeners of a farm."""
         placement = self.placements[name]
+        if self.is_held:
+            return True
         for entry in placement.entries[:_LISTENERS_CHECKED]:
             map_ = layout.name(layout.SERVICES, placement.family, all_ports=entry.all_ports)
             if not await self._reader.has_element(map_, entry.key):
                 return False
         return True
 
+    @property
+    def affinity_maps(self) -> set[tuple[TableFamily, str]]:
+        """The families and namespaces that have a map of remembered clients."""
+        return affinity.maps(self._chains)
+
     async def drift(self) -> str | None:
-        """Return how the kernel deviates from what was written, or None. Rules are counted, elements hashed."""
-        if not self._created:
+        """Return how the kernel deviates from what was written, or None: rules by content, elements by their hashes."""
+        if self.is_held or not (self._created or self.placements):
             return None
-        if not await self._reader.has_chain(skeleton.seal()):
+        if not (found := await self._rules.found()):
             return f"the table inet {TABLE} was deleted"
-        if (name := await self._changed_chain()) is not None:
-            return f"the chain {name} of the table inet {TABLE} was changed"
+        try:
+            wanted = await self._rules.wanted(self._chains)
+        except errors.KernelError as error:
+            # Where there is no room for a blueprint, elements are compared all the same.
+            _log.warning("cannot compare rules", error=str(error))
+            wanted = found
+        if (drift := difference(wanted, found)) is not None:
+            return f"{drift} in the table inet {TABLE}"
         for name, length in _KEY_BYTES.items():
             if _sum(await self._reader.dump(name, length)) != self._sums.get(name, (0, 0)):
                 return f"the map {name} of the table inet {TABLE} was changed"
         return None
 
-    async def repair(self) -> None:
-        """Write what the kernel lacks, and delete what it should not have; where rules are gone, write all anew."""
-        if await self._reader.has_chain(skeleton.seal()) and await self._changed_chain() is None:
-            await self._settle(await self._dump(), self._wanted())
-            return
-        placements = dict(self.placements)
-        self._forget()
-        await self._create()
-        names = list(placements)
-        for first in range(0, len(names), _FARMS_AT_ONCE):
-            await self._commit({name: placements[name] for name in names[first : first + _FARMS_AT_ONCE]})
+    async def is_missing(self) -> bool:
+        """Return True if the kernel has nothing of what was written, so that no farm is served."""
+        return not self.is_held and bool(self.placements) and not await self._reader.has_chain(skeleton.seal())
 
-    async def _changed_chain(self) -> str | None:
-        """Return a chain that has more or fewer rules than it should, or None."""
-        rules = skeleton.rule_counts() | {name: len(list(scheduling.parse(name).rules())) for name in self._chains}
-        found = await self._reader.rule_counts()
-        return next((name for name in rules.keys() | found.keys() if found[name] != rules.get(name, 0)), None)
+    async def repair(self) -> None:
+        """Write what the kernel lacks, and delete what it should not have, in one transaction.
+
+        Where sets are gone, or are not what they were, all is written anew.
+        """
+        if self.is_held or not (self._created or self.placements):
+            return
+        # Nobody waits for a comparison if there is nothing to compare.
+        found = await self._rules.found()
+        if not found or not rules.can_be_mended(wanted := await self._rules.wanted(self._chains), found):
+            await self._rewrite()
+        else:
+            before, after = rules.mended(wanted, found)
+            try:
+                await self._settle(await self._dump(), self._wanted(), before, after)
+            except errors.UnansweredError:
+                raise
+            except errors.KernelError as error:
+                _log.warning("the table cannot be mended, writing it anew", error=str(error))
+                await self._rewrite()
+        self._is_certain = True
+
+    async def _rewrite(self) -> None:
+        """Write all anew. What clients are remembered for is lost. Raises KernelError: nothing has changed then."""
+        placements = dict(self.placements)
+        known = (self._chains, self._uses, self._shared, self._sums, self._created)
+        self.placements, self._chains, self._uses, self._shared, self._sums = {}, set(), Counter(), {}, {}
+        self._created = False
+        try:
+            await self._commit(placements)
+        except errors.KernelError:
+            self.placements = placements
+            self._chains, self._uses, self._shared, self._sums, self._created = known
+            raise
 
     async def _dump(self) -> _Dump:
         return {name: dict(await self._reader.dump(name, length)) for name, length in _KEY_BYTES.items()}
@@ -239,8 +324,10 @@ class Store:
             wanted[name][key] = data
         return wanted
 
-    async def _settle(self, dump: _Dump, wanted: _Dump) -> None:
-        """Bring the elements that the kernel has to those of all farms."""
+    async def _settle(
+        self, dump: _Dump, wanted: _Dump, before: Iterable[Message] = (), after: Iterable[Message] = ()
+    ) -> None:
+        """Bring the elements that the kernel has to those of all farms, between other messages."""
         gone: list[Element] = []
         fresh: list[Element] = []
         for name, there in dump.items():
@@ -249,20 +336,31 @@ class Store:
                 here = wanted[name]
                 gone += (Element(name, key) for key, data in there.items() if here.get(key) != data)
                 fresh += (Element(name, key, data) for key, data in here.items() if there.get(key) != data)
-        if gone or fresh:
-            await self._netfilter.commit([*elements.deleted(gone), *elements.added(fresh)])
-
-
-def _elements(placement: Placement | None) -> Iterable[Element]:
-    return elements.elements(placement) if placement is not None else ()
+        if mending := [*before, *elements.deleted(gone), *after, *elements.added(fresh)]:
+            await self._netfilter.commit(mending)
 
 
 def _shared(placement: Placement | None) -> Iterable[Element]:
     return elements.shared(placement) if placement is not None else ()
 
 
-def _by_key(found: Iterable[Element]) -> dict[tuple[str, bytes], Element]:
-    return {(each.map, each.key): each for each in found}
+def _listeners(placement: Placement | None) -> set[bytes]:
+    return {entry.key for entry in placement.entries} if placement is not None else set()
+
+
+def _messages(refused: Mapping[str, errors.KernelError]) -> dict[str, str]:
+    return {name: str(error) for name, error in refused.items()}
+
+
+async def _by_key(placements: Iterable[Placement | None]) -> dict[tuple[str, bytes], Element]:
+    found = {}
+    for number, placement in enumerate(placements):
+        if placement is not None:
+            found.update({(each.map, each.key): each for each in elements.elements(placement)})
+        if number % _FARMS_AT_ONCE == _FARMS_AT_ONCE - 1:
+            # The whole table may be written at once.
+            await asyncio.sleep(0)
+    return found
 
 
 def _sum(found: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]:

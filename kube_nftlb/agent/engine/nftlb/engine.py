@@ -78,6 +78,8 @@ class NftlbEngine:
         """The farms as they were last applied."""
         self._in_flight: Mapping[str, Target] = {}
         """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
+        self._table_before: dict[str, dict[str, Contents]] = {}
+        """What the agent table had of farms, by owner, when they were last verified: until they are so again."""
         self._deferred: dict[str, Contents] = {}
         """Contents of the agent table, by farm, that can wait for a quiet moment."""
         self._unsaved = ""
@@ -160,6 +162,13 @@ class NftlbEngine:
         self._deferred = {}
         return self._wanted.rules(changes)
 
+    async def begin(self, changes: Sequence[FarmChange]) -> None:
+        """See ``Engine``. nftlb has loaded what it had, and takes farms one by one."""
+
+    async def is_missing(self) -> bool:
+        """See ``Engine``. The agent table knows which listeners nftlb has, and has their clients wait."""
+        return False
+
     async def apply(self, changes: Sequence[FarmChange]) -> Applied:
         """See ``Engine``.
 
@@ -184,12 +193,21 @@ class NftlbEngine:
             name: self._wanted.overlay(overlays[name], targets[name], self.mirror.present.get(name)) for name in after
         } | {policies.rules_owner(each.name): each.policies for each in changes}
         before = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
+        self._remember_table(changes)
         if rules_refused := await self._table.update(before):
             return Applied(rules_refused=rules_refused, nothing_done=True)
         refused, changed = await self._bring(targets, changes)
-        done = {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
-        rules_refused = await self._table.update(after | done)
+        # Those that are refused may still be where they were: their clients are kept out there as before.
+        done = {name: contents for name, contents in after.items() if name not in refused}
+        done |= {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
+        rules_refused = await self._table.update(done)
         return Applied(refused, rules_refused, incomplete=incomplete(changes, targets), changed=changed)
+
+    def _remember_table(self, changes: Iterable[FarmChange]) -> None:
+        for each in changes:
+            if each.name in self.mirror.present and not (each.keep or each.handed_over):
+                owners = (each.name, policies.rules_owner(each.name))
+                self._table_before.setdefault(each.name, {owner: self._table.owned(owner) for owner in owners})
 
     async def _bring(
         self, targets: dict[str, Target], changes: Sequence[FarmChange]
@@ -205,6 +223,7 @@ class NftlbEngine:
             if farm is None:
                 self._startup_file.gone(name)
                 self._targets.pop(name, None)
+                self._table_before.pop(name, None)
             else:
                 self._targets[name] = farm
         return refused, changed
@@ -251,6 +270,7 @@ class NftlbEngine:
         drift = await self.verifier.farm(name)
         if drift is None and farm is not None and self.mirror.present.get(name) is farm:
             self._startup_file.verified(farm)
+            self._table_before.pop(name, None)
         return drift
 
     async def repair(self, name: str | None = None) -> None:
@@ -260,6 +280,20 @@ class NftlbEngine:
         else:
             await self.mirror.reload(name)
         await self._untranslated.forget(self._clock.now())
+
+    async def revert(self, name: str) -> bool:
+        """See ``Engine``. nftlb may have taken a change that the kernel has refused."""
+        if (farm := self._startup_file.farm(name)) is None:
+            return False
+        before = self._table_before.get(name, {})
+        if await self._table.update({owner: self._table.owned(owner) | each for owner, each in before.items()}):
+            return False
+        refused, _ = await self._carry_out({name: farm}, ())
+        self._targets[name] = farm
+        if name in refused or await self.drift(name) is not None:
+            return False
+        await self._table.update(before)
+        return True
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""

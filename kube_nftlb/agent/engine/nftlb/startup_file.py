@@ -51,6 +51,10 @@ class StartupFile:
             self._farms[farm.name] = farm
             self._changed = self._changed or known != farm
 
+    def farm(self, name: str) -> objects.Farm | None:
+        """Return a farm as it was last verified, or None."""
+        return self._farms.get(name)
+
     def gone(self, name: str) -> None:
         """Stop saving this farm."""
         if self._farms.pop(name, None) is not None:

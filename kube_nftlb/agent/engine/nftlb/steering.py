@@ -72,7 +72,7 @@ def _sticky(spec: FarmSpec, farm: str, family: str) -> Iterator[NamedSet]:
     if spec.persistence == "srcip":
         address = "ipv6_addr" if family == "ip6" else "ipv4_addr"
         declaration = f"type {address} : mark; flags dynamic,timeout; timeout {spec.persist_ttl}s;"
-        yield NamedSet(_sticky_name(spec, farm), declaration, kind="map", dynamic=True)
+        yield NamedSet(_sticky_name(spec, farm), declaration, kind="map")
 
 
 def _sticky_name(spec: FarmSpec, farm: str) -> str:

@@ -1,15 +1,17 @@
 """The agent removes what kube-proxy left: once, when its own rules are there, and never beside a kube-proxy."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.agent.kube_proxy.rules import ProxyRules
+from kube_nftlb.agent.kube_proxy.served import Served
 from kube_nftlb.agent.kube_proxy.takeover import QUIET_S, Takeover, until_proxy_serves
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.netfilter.chains import ForeignChain, Jump
+from kube_nftlb.netfilter.destinations import Destination
 from kube_nftlb.netfilter.nftables.messages import Message
 from tests.fakes.clock import FakeClock
 
@@ -26,6 +28,11 @@ class Kernel:
         """The handle of the rules that were written last."""
         self.refuses = False
         self.ipvs_error: Exception | None = None
+        self.map = [Destination("10.96.0.10", "TCP", 80, "service-ABCDEFGH-default/web/tcp/http")]
+        self.rules = [
+            Destination("10.96.0.10", "TCP", 80, f"KUBE-SVC-{'A' * 16}", "default/web:http cluster IP"),
+            Destination("10.96.0.10", "TCP", 80, "KUBE-MARK-MASQ", "default/web:http cluster IP"),
+        ]
 
     def kube_proxy_writes(self) -> None:
         self.tables = {("ip", "kube-proxy"), ("ip6", "kube-proxy")}
@@ -41,6 +48,15 @@ class Kernel:
         return [ForeignChain(name, False) for name in self.nat[family]] if table == "nat" else []
 
     async def jumps(self, family: str, table: str) -> list[Jump]:
+        return []
+
+    async def mapped(self, family: str, table: str, name: str) -> list[Destination]:
+        return list(self.map) if name == "service-ips" and (family, table) in self.tables and family == "ip" else []
+
+    async def destinations(self, family: str, table: str, chain: str) -> list[Destination]:
+        return list(self.rules) if chain in self.nat[family] and table == "nat" and family == "ip" else []
+
+    def served(self) -> list[Destination]:
         return []
 
     async def commit(self, messages: Sequence[Message], family: str = "inet") -> None:
@@ -71,6 +87,9 @@ class Node:
         self.legacy = False
         self.told: list[str] = []
         self.changes = 0
+        self.missing = False
+        """True if the agent serves nothing of what kube-proxy's rules do."""
+        self.asked: list[str] = []
         self.rules = ProxyRules(self.kernel, self.kernel, self.kernel)
         self.takeover = Takeover(
             self.rules,
@@ -78,10 +97,15 @@ class Node:
             self.clock,
             ports=lambda: self.ports,
             legacy_nat=lambda: self.legacy,
+            unserved=self._unserved,
             cleanup=cleanup,
             on_change=self._changed,
             on_removed=self.told.append,
         )
+
+    def _unserved(self, served: Collection[Served]) -> list[Served]:
+        self.asked = [str(each) for each in served]
+        return list(served) if self.missing else []
 
     def _changed(self) -> None:
         self.changes += 1
@@ -149,6 +173,39 @@ async def test_nothing_is_removed_before_the_agents_own_rules_are_there(node: No
     await node.look()
     assert await node.look(60) == "KubeProxyRulesPending"
     assert node.kernel.commits == []
+
+
+@pytest.mark.parametrize("mode", ["nftables", "iptables"])
+async def test_an_agent_with_no_farms_does_not_remove_what_serves(node: Node, mode: str) -> None:
+    if mode == "iptables":
+        node.kernel.tables, node.kernel.nat["ip"] = set(), ["KUBE-SERVICES"]
+    node.missing = True
+    assert [await node.look(), await node.look(600)] == ["KubeProxyRulesPending"] * 2
+    assert node.kernel.commits == []
+    assert node.asked == ["10.96.0.10 port 80 (TCP) of default/web"]
+    assert node.progress.kube_proxy is not None
+    assert "there is none for 10.96.0.10 port 80 (TCP) of default/web" in node.progress.kube_proxy.message
+
+
+async def test_rules_stay_until_all_that_they_serve_has_been_served_for_a_while(node: Node) -> None:
+    node.missing = True
+    assert await node.look(600) == "KubeProxyRulesPending"
+    node.missing = False
+    assert [await node.look(1), await node.look(QUIET_S - 1)] == ["KubeProxyRulesPending"] * 2
+    node.missing = True
+    assert await node.look(0.5) == "KubeProxyRulesPending", "a farm was withdrawn"
+    node.missing = False
+    assert [await node.look(1), await node.look(QUIET_S - 1)] == ["KubeProxyRulesPending"] * 2
+    assert node.kernel.commits == []
+    assert await node.look(1) == "NoKubeProxy"
+
+
+async def test_rules_that_are_written_meanwhile_are_read_again(node: Node) -> None:
+    assert await node.look() == "KubeProxyRulesPending"
+    node.kernel.written = 8
+    node.kernel.map.append(Destination(None, "UDP", 30053, "external-ABCDEFGH-default/dns/udp/dns"))
+    await node.look(1)
+    assert node.asked[1:] == ["node port 30053 (UDP) of default/dns"]
 
 
 async def test_rules_that_return_are_reported_and_not_removed_again(node: Node) -> None:

@@ -18,7 +18,13 @@ async def test_the_addresses_of_all_nodes_are_told_when_they_change() -> None:
     kube, told = FakeKube(), list[frozenset[str]]()
     kube.put(NODES, raw("n1", 1, "172.31.0.11", "fd00::0B"))
     kube.put(NODES, raw("n2", 2, "172.31.0.12"))
-    task = asyncio.create_task(watch_node_ips(kube, told.append))
+    numbers = list[int]()
+
+    def tell(ips: frozenset[str], number: int) -> None:
+        told.append(ips)
+        numbers.append(number)
+
+    task = asyncio.create_task(watch_node_ips(kube, tell))
     await kube.delivered()
     assert told == [{"172.31.0.11", "fd00::b", "172.31.0.12"}]
     kube.put(NODES, raw("n1", 3, "172.31.0.11", "fd00::b", capacity={"cpu": "2"}))
@@ -31,4 +37,5 @@ async def test_the_addresses_of_all_nodes_are_told_when_they_change() -> None:
         {"172.31.0.11", "fd00::b", "172.31.0.12", "172.31.0.13"},
         {"172.31.0.11", "fd00::b", "172.31.0.13"},
     ]
+    assert numbers == [2, 3, 2]
     task.cancel()

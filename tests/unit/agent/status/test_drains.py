@@ -7,7 +7,8 @@ import pytest
 
 from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.status.drains import Drains, draining, summary
-from kube_nftlb.agent.sync.progress import Progress
+from kube_nftlb.agent.sync.progress import Problem, Progress
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.netfilter.connection_count import Address
 from tests.builders import farm, raw_backend
@@ -63,6 +64,19 @@ async def test_each_new_count_is_reported_with_how_far_the_node_was() -> None:
     farms.clear()
     await drains.look()
     assert (progress.draining.backends, len(changes)) == (0, 3)
+
+
+async def test_nobody_takes_for_drained_what_the_kernel_refuses_to_drain() -> None:
+    counted, progress = Counted(), Progress(watermark=7)
+    drains = Drains(lambda: [farm(backends=[{**A, "state": "drain"}])], counted, progress, lambda: None)
+    await drains.look()
+    progress.problems[FarmKey("default", "web--http")] = Problem("Refused", "out of memory")
+    progress.watermark = 9
+    await drains.look()
+    assert progress.draining.watermark == "7"
+    progress.problems.clear()
+    await drains.look()
+    assert progress.draining.watermark == "9"
 
 
 def test_a_report_is_bounded_and_has_the_busiest_first() -> None:

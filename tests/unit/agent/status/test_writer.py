@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube_nftlb.agent.model import Programmed
-from kube_nftlb.agent.status.writer import ENDPOINTS_EVERY_S, HEARTBEAT_S, INTERVAL_S, NodeReporter
+from kube_nftlb.agent.status.writer import HEARTBEAT_S, PENDING_S, NodeReporter
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.node import NodeDraining
-from kube_nftlb.kube.resources import NODES
+from kube_nftlb.kube.resources import NFTLB_NODES, NODES
 from tests.fakes.kube import FakeKube
+
+INTERVAL_S = 1.0
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
 
@@ -30,12 +32,12 @@ class Reporting:
         self.kube, self.state = FakeKube(), FakeState()
         self.kube.delay_s = 0.5
         self.kube.put(NODES, {"metadata": {"name": "node-1"}})
-        self.reporter = NodeReporter(self.kube, "node-1")
+        self.reporter = NodeReporter(self.kube, "node-1", INTERVAL_S, lambda: 1.0)
         self.task = asyncio.create_task(self.reporter.run(self.state))
 
     def written(self) -> list[str]:
-        """The watermarks of all statuses."""
-        return [write.body["status"]["watermark"] for write in self.kube.writes if "status" in write.body]
+        """The watermarks of all reports, "" for one that does not change it."""
+        return [write.body["status"].get("watermark", "") for write in self.kube.writes if "status" in write.body]
 
 
 @pytest.fixture
@@ -64,18 +66,65 @@ async def test_a_watermark_that_moves_without_a_change_waits_for_the_heartbeat(n
     assert node.written() == ["1", "9"]
 
 
-async def test_endpoints_that_go_on_changing_are_told_less_often_than_farms(node: Reporting) -> None:
-    progress, begun = node.state.progress, asyncio.get_running_loop().time()
-    while (passed := asyncio.get_running_loop().time() - begun) < 10 * ENDPOINTS_EVERY_S:
-        progress.slices_changed_at = progress.slice_watermark = int(passed * 10) + 1
-        progress.pending = int(passed * 10) % 2
-        node.reporter.changed()
-        await asyncio.sleep(0.1)
-    assert 7 <= len(node.written()) <= 12
-    progress.changed_at = progress.watermark = 7
+async def test_only_what_changed_is_sent(node: Reporting) -> None:
     node.reporter.changed()
     await asyncio.sleep(2 * INTERVAL_S)
-    assert node.written()[-1] == "7"
+    node.state.progress.slices_changed_at = node.state.progress.slice_watermark = 7
+    node.reporter.changed()
+    await asyncio.sleep(2 * INTERVAL_S)
+    assert node.kube.writes[-1].body == {"status": {"sliceWatermark": "7"}}
+    status = (node.kube.find(NFTLB_NODES, "node-1") or {})["status"]
+    assert status["versions"]["agent"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "per_s", "reports"),
+    [
+        pytest.param(1, 2, (55, 60), id="each interval"),
+        pytest.param(1, 10, (18, 26), id="each 3 seconds, as each stands for 30 changes"),
+        pytest.param(4, 2, (27, 31), id="half as often in four times as many nodes"),
+        pytest.param(100, 2, (5, 7), id="100 nodes"),
+    ],
+)
+async def test_endpoints_that_go_on_changing_are_reported_at_intervals_that_fit_the_cluster(
+    node: Reporting, nodes: int, per_s: int, reports: tuple[int, int]
+) -> None:
+    node.reporter.set_nodes(nodes)
+    await asyncio.sleep(20)
+    before = len(node.written())
+    node.kube.delay_s = 0
+    for version in range(1, 60 * per_s):
+        node.state.progress.slices_changed_at = node.state.progress.slice_watermark = version
+        node.state.progress.pending = version % 2
+        node.reporter.changed()
+        await asyncio.sleep(1 / per_s)
+    assert reports[0] <= len(node.written()) - before <= reports[1]
+
+
+async def test_after_a_rest_a_change_is_reported_at_once_and_many_nodes_spread_it(node: Reporting) -> None:
+    for nodes, within_s in ((1, 0.1), (500, 1.1), (5000, 10.1)):
+        node.reporter.set_nodes(nodes)
+        await asyncio.sleep(100)
+        before = len(node.written())
+        node.kube.delay_s = 0
+        node.state.progress.slices_changed_at = node.state.progress.slice_watermark = nodes
+        node.reporter.changed()
+        await asyncio.sleep(within_s / 2)
+        assert len(node.written()) == before, "the highest of all chances"
+        await asyncio.sleep(within_s / 2)
+        assert len(node.written()) == before + 1
+
+
+async def test_that_changes_are_pending_is_reported_once_it_lasts(node: Reporting) -> None:
+    node.reporter.changed()
+    await asyncio.sleep(10)
+    before = len(node.written())
+    node.state.progress.pending = 1
+    node.reporter.changed()
+    await asyncio.sleep(PENDING_S / 2)
+    assert len(node.written()) == before
+    await asyncio.sleep(PENDING_S)
+    assert list(node.kube.writes[-1].body["status"]) == ["conditions"]
 
 
 async def test_what_is_written_already_is_not_written_again(node: Reporting) -> None:
@@ -86,20 +135,6 @@ async def test_what_is_written_already_is_not_written_again(node: Reporting) -> 
         node.reporter.changed()
         await asyncio.sleep(0.2)
     assert len(node.written()) == 1
-
-
-async def test_one_change_of_endpoints_is_told_at_once_and_the_last_one_too(node: Reporting) -> None:
-    await asyncio.sleep(2 * INTERVAL_S)
-    node.reporter.changed()
-    await asyncio.sleep(2 * ENDPOINTS_EVERY_S)
-    before = len(node.written())
-    for version in (1, 2):
-        node.state.progress.slices_changed_at = node.state.progress.slice_watermark = version
-        node.reporter.changed()
-        await asyncio.sleep(INTERVAL_S)
-    assert len(node.written()) == before + 1
-    await asyncio.sleep(ENDPOINTS_EVERY_S)
-    assert len(node.written()) == before + 2
 
 
 async def test_the_first_count_of_connections_after_a_change_is_told_at_once_and_later_ones_if_they_differ(

@@ -1,8 +1,10 @@
 """The loop when the engine or the kernel fails, as a whole or for one farm."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from kube_nftlb import errors
+from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.model import Blocker
 from kube_nftlb.agent.sync.progress import Problem
@@ -106,10 +108,93 @@ async def test_a_farm_that_is_refused_is_taken_out_and_retried(node: Node) -> No
     assert "out of marks" in node.loop.progress.problems[WEB._replace(name="bad--http")].message
     assert [each.name for each in node.engine.changes] == ["good--http"]
     node.engine.refused.clear()
-    began = node.clock.now()
     await until(lambda: not node.loop.progress.problems)
-    assert node.clock.now() - began >= Timing().back_off_s - 5
     assert sorted(node.engine.farms) == ["bad--http", "good--http"]
+
+
+async def test_a_farm_that_is_refused_again_and_again_is_retried_ever_less_often(node: Node) -> None:
+    tried_at: list[float] = []
+    apply = node.engine.apply
+
+    async def noted(changes: Sequence[FarmChange]) -> Applied:
+        if any(each.farm is not None for each in changes):
+            tried_at.append(node.clock.now())
+        return await apply(changes)
+
+    node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
+    node.engine.refused["web--http"] = "no"
+    node.list([farm()], 20)
+    await until(lambda: len(tried_at) >= 2)
+    compared = node.engine.compared.count(None)
+    await until(lambda: len(tried_at) >= 5)
+    assert node.engine.compared.count(None) == compared, "a farm that the engine does not have spoils nothing"
+    await until(lambda: len(tried_at) >= 10)
+    delays = [later - earlier for earlier, later in pairwise(tried_at)]
+    assert delays[0] < 3
+    assert sorted(delays[:7]) == delays[:7]
+    assert delays[-1] >= Timing().back_off_s
+    assert node.engine.repaired == []
+
+
+async def test_an_update_that_is_refused_leaves_the_farm_as_it_was_and_is_retried(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.engine.refused["web--http"] = "out of memory"
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    problem = node.loop.progress.problems[WEB]
+    assert (problem.generation, "out of memory" in problem.message) == (2, True)
+    assert "it stays as it was" in problem.message
+    assert node.engine.farms["web--http"].version.generation == 1, "it is served all the same"
+    await node.passes(3 * Timing().audit_every_s)
+    assert node.reason() == "Refused"
+    assert node.loop.progress.drift_repaired == 0, "a refusal is no drift"
+    assert node.engine.farms["web--http"].version.generation == 1
+    node.engine.refused.clear()
+    await until(lambda: not node.loop.progress.problems)
+    assert node.engine.farms["web--http"].version.generation == 2
+
+
+async def test_an_update_that_the_kernel_silently_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    revert = node.engine.revert
+
+    async def reverted(name: str) -> bool:
+        node.engine.deviations.clear()
+        return await revert(name)
+
+    node.engine.revert = reverted  # type: ignore[method-assign]  # the kernel has what it had
+    node.engine.repair = node.engine.forget_stale  # type: ignore[assignment, method-assign]  # repairs nothing
+    node.engine.deviations["web--http"] = "no such backend"
+    node.put(farm(generation=2, version=21, scheduler="weight"))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    assert node.engine.farms["web--http"].version.generation == 1
+
+
+async def test_a_farm_whose_removal_is_refused_is_removed_later(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    node.engine.refused["web--http"] = "out of memory"
+    node.remove(WEB, 21)
+    await node.settle(21)
+    assert list(node.engine.farms) == ["web--http"]
+    node.engine.refused.clear()
+    await until(lambda: not node.engine.farms)
+
+
+async def test_a_farm_of_an_earlier_agent_whose_removal_is_refused_is_removed_later(node: Node) -> None:
+    node.list([farm()], 20)
+    await node.settle(20)
+    await node.restart_agent()
+    node.engine.refused["web--http"] = "out of memory"
+    node.list([], 21)
+    await node.settle(21)
+    assert list(node.engine.farms) == ["web--http"]
+    node.engine.refused.clear()
+    await until(lambda: not node.engine.farms)
 
 
 async def test_a_farm_that_the_kernel_does_not_get_is_repaired_first(node: Node) -> None:

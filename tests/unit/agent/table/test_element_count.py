@@ -40,8 +40,15 @@ RANGE = [{"ip": "10.96.0.10", "ports": "1001-2024"}]
         pytest.param(
             {"addresses": [{"type": "NodePort", "ports": "30080"}], "backends": backends(9), "engine": "nftables"},
             27,
-            80,
+            100,
             id="a node port, on each of three addresses",
+        ),
+        pytest.param({"backends": backends(2), "engine": "nftables"}, 20, 40, id="the chain that chooses"),
+        pytest.param(
+            {"backends": backends(2), "engine": "nftables", "persistence": "srcip", "trafficPolicy": "Local"},
+            100,
+            140,
+            id="the chains of clients of the node, and those that remember clients",
         ),
     ],
 )

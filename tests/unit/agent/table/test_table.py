@@ -48,7 +48,7 @@ def test_a_table_of_another_versions_rules_is_told_from_ours(monkeypatch: pytest
 
     ours = seals()
     assert seals() == ours
-    monkeypatch.setattr(table, "base", lambda _: Contents(chains=(Chain("refuse", ("drop",)),)))
+    monkeypatch.setattr(table, "base", lambda *_: Contents(chains=(Chain("refuse", ("drop",)),)))
     assert seals() != ours
 
 

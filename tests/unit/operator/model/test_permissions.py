@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 
 from kube_nftlb import names
@@ -53,6 +55,28 @@ def test_a_pod_gets_the_marks_that_are_allowed(value: str, taken: bool) -> None:
     assert ["the mark 0x8 is not allowed" in problem.message for problem in built.problems] == [True] * (not taken)
 
 
+@pytest.mark.parametrize(
+    ("default", "asked", "engines", "served_by"),
+    [
+        ("nftlb", "nftables", {"nftlb", "nftables"}, "nftables"),
+        ("nftlb", "nftables", {"nftlb"}, "nftlb"),
+        ("nftlb", "nftables", set(), "nftlb"),
+        ("nftables", "nftlb", {"nftables"}, "nftables"),
+        ("auto", "nftlb", {"nftables"}, "nftables"),
+    ],
+)
+def test_an_annotation_chooses_among_the_engines_that_are_allowed(
+    default: Literal["nftlb", "nftables", "auto"], asked: str, engines: set[str], served_by: str
+) -> None:
+    profile = Profile(engine=default, permissions=Permissions(engines=frozenset(engines)))
+    built = build(service(annotations={"engine": asked}), profile=profile)
+    assert [each.spec["engine"] for each in built.farms] == [served_by]
+    told = [problem.message for problem in built.problems]
+    assert [f"the engine {asked} is not allowed; the administrator allows" in each for each in told] == (
+        [] if asked in engines else [True]
+    )
+
+
 def test_by_default_no_marks_and_queues_are_allowed_and_all_helpers() -> None:
     settings = OperatorSettings.from_environment({})
     asked = Permissions(
@@ -60,6 +84,7 @@ def test_by_default_no_marks_and_queues_are_allowed_and_all_helpers() -> None:
         settings.annotation_marks,
         settings.annotation_queues,
         settings.annotation_helpers,
+        settings.annotation_engines,
     )
     assert asked == Permissions()
 
@@ -70,8 +95,10 @@ def test_settings_name_numbers_ranges_and_words() -> None:
             "KUBE_NFTLB_ANNOTATION_MARKS": "0x10000-0xf0000,7",
             "KUBE_NFTLB_ANNOTATION_QUEUES": "all",
             "KUBE_NFTLB_ANNOTATION_HELPERS": "none",
+            "KUBE_NFTLB_ANNOTATION_ENGINES": "nftlb",
         }
     )
     assert settings.annotation_marks == SOME.marks
     assert settings.annotation_queues.include(65535)
     assert settings.annotation_helpers == frozenset()
+    assert settings.annotation_engines == {"nftlb"}

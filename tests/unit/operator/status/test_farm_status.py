@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
+from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.api.farm.status import BackendStatus
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.operator.cache.farm_record import FarmRecord, parse_farm, status_digest, urgent
+from kube_nftlb.operator.cache.farm_record import FarmRecord, changed_fields, parse_farm, status_digest
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
@@ -280,22 +281,20 @@ def test_a_status_that_is_read_again_has_the_same_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoints", "on", "urgent_"),
+    ("endpoints", "fields"),
     [
-        pytest.param(FarmEndpoints(1, 1, (shown(1),)), 10, False, id="another backend"),
-        pytest.param(FarmEndpoints(0, 0), 10, False, id="no backend is ready any more"),
-        pytest.param(FarmEndpoints(1, 1, changed_at=20), 10, False, id="a node is behind with endpoints"),
-        pytest.param(READY, 9, True, id="a node is behind with the farm"),
+        pytest.param(READY, (), id="nothing"),
+        pytest.param(FarmEndpoints(1, 1, (shown(1),)), ("backends",), id="another backend"),
+        pytest.param(FarmEndpoints(1, 2), ("total_backends", "backends_ready"), id="one more, not ready"),
+        pytest.param(FarmEndpoints(1, 1, changed_at=20), ("reason", "conditions"), id="a node is behind"),
     ],
 )
-def test_what_follows_from_endpoints_only_is_not_urgent(endpoints: FarmEndpoints, on: int, *, urgent_: bool) -> None:
-    farm = record()
-    before, after = (
-        decide(farm, each, None, nodes(raw_nftlb_node(watermark=str(watermark))), NOW)
-        for each, watermark in ((READY, 10), (endpoints, on))
-    )
-    assert status_digest(before) != status_digest(after)
-    assert (status_digest(urgent(before)) != status_digest(urgent(after))) == urgent_
+def test_only_fields_that_differ_are_written(endpoints: FarmEndpoints, fields: tuple[str, ...]) -> None:
+    farm = record(backendsFrom={"service": "web", "port": "http"}, backends=None)
+    on = nodes(raw_nftlb_node(watermark="10"))
+    before, after = (status_digest(decide(farm, each, None, on, NOW)) for each in (READY, endpoints))
+    assert set(changed_fields(before, after)) - {"omitted_backends"} == set(fields)
+    assert set(changed_fields(b"", after)) == set(FarmStatus.model_fields), "there was no status"
 
 
 def test_only_a_condition_that_changes_gets_a_new_time() -> None:

@@ -23,7 +23,7 @@ NODE_PORT = {"type": "NodePort", "ip": "", "ports": "30080"}
 
 def placed(before: Placement | None = None, **spec: Any) -> Placement:
     spec = {"addresses": [CLUSTER_IP], "backends": TWO, **spec}
-    return place(node_farm(farm(**spec), HERE, None), before, layout.FARM_FIRST)
+    return place(node_farm(farm(**spec), HERE, None), before, layout.farm_number(1))
 
 
 def chains(placement: Placement) -> list[str]:
@@ -41,7 +41,7 @@ def chains(placement: Placement) -> list[str]:
         ({"backends": TWO[:1]}, "random-1-ip"),
         ({"backends": [TWO[0], {**TWO[1], "weight": 3}], "scheduler": "weight"}, "random-4-ip"),
         ({"backends": [{**each, "weight": 10} for each in TWO], "scheduler": "weight"}, "random-2-ip"),
-        ({"persistence": "srcip", "scheduler": "weight"}, "sticky-60-random-2-ip"),
+        ({"persistence": "srcip", "scheduler": "weight"}, "known-60-ip/default"),
         ({"backends": []}, "refuse"),
         ({"state": "drain"}, "refuse"),
         ({"state": "off"}, "refuse"),
@@ -102,7 +102,7 @@ def test_remembered_endpoints_keep_their_numbers_and_sessions_go_to_them() -> No
     assert first.sticky is not None
     assert dict(first.sticky.endpoints) == {1: A, 2: B}
     assert first.sticky.sessions == ((packed("10.0.0.9"), 2),)
-    assert chains(first) == ["sessions-60-rr-2-2-ip"]
+    assert chains(first) == ["sessions-60-ip/default"]
     # The first goes, and another comes: b is still 2.
     new = raw_backend("c", "10.244.2.3", nodeName="there")
     second = placed(first, persistence="srcip", sessions=sessions, backends=[TWO[1], new])

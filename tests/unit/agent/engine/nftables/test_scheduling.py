@@ -1,10 +1,11 @@
 """A chain's name tells all that its rules depend on."""
 
-import itertools
-
 import pytest
 
-from kube_nftlb.agent.engine.nftables.scheduling import Affinity, Choice, Remember, Rules, Schedule, parse
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
+from kube_nftlb.agent.engine.nftables.choice import Choice, Rules
+from kube_nftlb.agent.engine.nftables.scheduling import Schedule, parse
 
 CHOICES = [
     Choice("random", 1),
@@ -12,15 +13,17 @@ CHOICES = [
     Choice("hash", 3, "srcip srcport", inside=True),
     Choice("symhash", 4094, inside=True),
 ]
+PLACES = [(family, all_ports) for family in layout.FAMILIES for all_ports in (False, True)]
 CHAINS: list[Rules] = [
-    chain
-    for choice, family, all_ports in itertools.product(CHOICES, ("ip", "ip6"), (False, True))
-    for chain in (
-        Schedule(family, all_ports, choice),  # type: ignore[arg-type] # one of the two
-        Affinity(family, all_ports, choice, 10800, has_sessions=True),  # type: ignore[arg-type] # the same
-        Affinity(family, all_ports, choice, 1, has_sessions=False),  # type: ignore[arg-type] # the same
-        Remember(family, all_ports, 60, choice.modulus),  # type: ignore[arg-type] # the same
-    )
+    *(kind(*place, choice) for choice in CHOICES for place in PLACES for kind in (Schedule, Pick)),
+    *(
+        kind(*place, ttl_s, namespace)
+        for place in PLACES
+        for ttl_s in (1, 10800)
+        for namespace in ("default", "team-1-ip6")
+        for kind in (Known, Memory)
+    ),
+    *(Known(*place, 60, "default", has_sessions=True) for place in PLACES),
 ]
 
 
@@ -32,7 +35,7 @@ def test_a_chain_is_found_by_its_name(chain: Rules) -> None:
 
 def test_different_chains_have_different_names_and_rules() -> None:
     unique = {chain.name: b"|".join(chain.rules()) for chain in CHAINS}
-    assert len(set(unique.values())) == len(unique) == len(set(CHAINS))
+    assert len(set(unique.values())) == len(unique) == len(CHAINS)
 
 
 @pytest.mark.parametrize("name", ["refuse", "by-client-ip", "random-ip", "rr-3-ip", "random-3-ip4", "layout-0f"])

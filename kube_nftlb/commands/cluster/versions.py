@@ -1,0 +1,64 @@
+"""``kube-nftlb version``: of this program and, with a cluster, of the programs that run there."""
+
+import platform
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from kube_nftlb import __version__
+from kube_nftlb.commands.cluster import terminal
+from kube_nftlb.commands.cluster.asking import COMPONENT, PROGRAMS, Target, connected, list_if_allowed
+from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.kube.resources import NFTLB_NODES, PODS, JsonObject
+
+_VERSION = "app.kubernetes.io/version"
+
+
+async def version(target: Target, output: Format, *, client: bool) -> None:
+    """Print the versions; ``client`` asks no cluster. Of a cluster that cannot be asked this program's is printed."""
+    told: dict[str, Any] = {"client": __version__, "python": platform.python_version()}
+    if client:
+        _show(told, output)
+        return
+    try:
+        async with connected(target) as kube:
+            server = await kube.request("GET", "/version", timeout_s=10)
+            reports = await kube.list(NFTLB_NODES)
+            pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS)
+    except BaseException:
+        _show(told, output)
+        raise
+    _show({**told, "kubernetes": server["gitVersion"], **of_cluster(reports.items, pods)}, output)
+
+
+def of_cluster(reports: Iterable[JsonObject], pods: Iterable[JsonObject] | None) -> dict[str, Any]:
+    """Return the operators' version, and the number of nodes with each version of the agent and of nftlb. No I/O.
+
+    ``pods`` are those of operator and agents; None, if the user may not list them, leaves the operator unknown.
+    """
+    versions = [(raw.get("status") or {}).get("versions") or {} for raw in reports]
+    labels = [pod["metadata"].get("labels") or {} for pod in pods or ()]
+    return {
+        "operator": _counted(each.get(_VERSION) for each in labels if each.get(COMPONENT) == "operator"),
+        "agents": _counted(each.get("agent") for each in versions),
+        "nftlb": _counted(each.get("nftlb") for each in versions if each.get("nftlb")),
+    }
+
+
+def _counted(versions: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(version or "unknown" for version in versions).items()))
+
+
+def _show(told: dict[str, Any], output: Format) -> None:
+    if output is not Format.TEXT:
+        terminal.show_data(told, output)
+        return
+    table = terminal.columns("PROGRAM", "VERSION")
+    table.add_row("kube-nftlb (here)", f"{told['client']}, Python {told['python']}")
+    if "kubernetes" in told:
+        table.add_row("Kubernetes", told["kubernetes"])
+    for name, unit in (("operator", "pods"), ("agents", "nodes"), ("nftlb", "nodes")):
+        if name in told:
+            counted = ", ".join(f"{version} ({number} {unit})" for version, number in told[name].items())
+            table.add_row(name, counted or "not known: none runs, or you may not see it")
+    terminal.show(table)

@@ -1,0 +1,101 @@
+"""The command ``kube-nftlb``, also as ``kubectl nftlb``: which commands it shows, and how errors end it."""
+
+import os
+import traceback
+import warnings
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from kube_nftlb import errors
+from kube_nftlb.commands import exits
+from kube_nftlb.commands.words import command_first
+
+PLUGIN: Final = "kubectl nftlb"
+OF_USERS: Final = frozenset(
+    ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "check", "explain", "render", "version")
+)
+"""The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
+_COMMAND: Final = f"{__name__}.command"
+_DEBUG: Final = "KUBE_NFTLB_DEBUG"
+
+
+def _without_bool(params: list[Any]) -> list[Any]:
+    """Return options of which flags do not show that they are of the type bool."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options."""
+        return _without_bool(super().get_params(ctx))
+
+
+class App(typer.Typer):
+    """Typer, with these commands."""
+
+    def command(self, *args: Any, cls: type[TyperCommand] = Command, **more: Any) -> Any:
+        """See ``typer.Typer``."""
+        return super().command(*args, cls=cls, **more)
+
+
+class Commands(TyperGroup):
+    """Shows users their commands, and ends those with a sentence instead of a Python error."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options."""
+        return _without_bool(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Also take options before the command."""
+        words = command_first(args)
+        ctx.meta[_COMMAND] = words[0] if words else ""
+        return super().parse_args(ctx, words)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands to show."""
+        names = super().list_commands(ctx)
+        return [name for name in names if name in OF_USERS] if ctx.info_name == PLUGIN else names
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Those of users print no Python error or warning."""
+        of_users = ctx.meta[_COMMAND] in OF_USERS
+        try:
+            with warnings.catch_warnings():
+                if of_users:
+                    warnings.simplefilter("ignore")
+                return super().invoke(ctx)
+        except errors.KubeNftlbError as error:
+            typer.echo(f"kube-nftlb: {exits.message_of(error)}", err=True)
+            # Those of containers have other statuses to tell their supervisors.
+            raise typer.Exit(exits.status_of(error) if of_users else exits.WRONG) from None
+        except BrokenPipeError:
+            # Whoever reads has seen enough, such as head. Python would complain again as it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(exits.WELL) from None
+        except KeyboardInterrupt:
+            if of_users:
+                raise typer.Exit(exits.INTERRUPTED) from None
+            raise
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if not of_users or _is_of_click(error):
+                raise
+            if os.environ.get(_DEBUG):
+                traceback.print_exc()
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            where = f"{_DEBUG}=1 shows where"
+            typer.echo(f"kube-nftlb: a defect of this program, please report it: {told} ({where})", err=True)
+            raise typer.Exit(exits.CANNOT_TELL) from None
+
+
+def _is_of_click(error: Exception) -> bool:
+    """Return True for what the command line's parser raises and prints by itself."""
+    return hasattr(error, "show") and hasattr(error, "exit_code")

@@ -1,0 +1,81 @@
+"""Where the API server is and how to log in there: from a kubeconfig, or from a pod's service account."""
+
+import os
+import ssl
+from pathlib import Path
+from typing import Final
+
+import yaml
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.configuration import Configuration
+
+from kube_nftlb import errors
+
+_BROKEN: Final = (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError)
+"""What the library raises for files that are no kubeconfigs."""
+_DEFAULT: Final = "~/.kube/config"
+_IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+
+
+async def load(kubeconfig: Path | None = None, context: str | None = None) -> Configuration:
+    """Return what a context of a kubeconfig says, by default the current one of $KUBECONFIG, or the pod's account.
+
+    Raises UnavailableError, which says what is missing or wrong, and where.
+    """
+    configuration = Configuration()
+    where, files = _files(kubeconfig)
+    subject = f"the kubeconfig {where}"
+    try:
+        if files:
+            await kube_config.load_kube_config(files, context, configuration)
+            _check_certificates(configuration)
+        elif kubeconfig is None and context is None and os.environ.get(_IN_POD):
+            subject = "the pod's service account"
+            kube_config.load_incluster_config(client_configuration=configuration)
+        else:
+            hint = ": --kubeconfig or $KUBECONFIG names one" if kubeconfig is None else ""
+            raise errors.UnavailableError(f"there is no kubeconfig {where}{hint}")
+    except kube_config.ConfigException as error:
+        told = _no_context(files, context) or error
+        raise errors.UnavailableError(f"{subject} cannot be used: {told}") from error
+    except _BROKEN as error:
+        raise errors.UnavailableError(f"{subject} cannot be used: {type(error).__name__}: {error}") from error
+    return configuration
+
+
+def namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:
+    """Return the namespace of a context, by default the current one; ``default`` if nothing names one."""
+    _, files = _files(kubeconfig)
+    try:
+        contexts, active = kube_config.list_kube_config_contexts(files)
+    except (kube_config.ConfigException, *_BROKEN):
+        return "default"
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+def _files(kubeconfig: Path | None) -> tuple[str, str]:
+    """Return where the kubeconfig is looked for, and the files of it that exist, as $KUBECONFIG lists them."""
+    where = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or _DEFAULT
+    paths = [Path(text).expanduser() for text in where.split(os.pathsep) if text]
+    return where, os.pathsep.join(str(path) for path in paths if path.exists())
+
+
+def _no_context(files: str, context: str | None) -> str:
+    """Return that there is no such context, and which there are; nothing if there is."""
+    try:
+        names = [str(each["name"]) for each in kube_config.list_kube_config_contexts(files)[0]]
+    except (kube_config.ConfigException, *_BROKEN):
+        return ""
+    return "" if context is None or context in names else f"it has no context {context!r}, but {', '.join(names)}"
+
+
+def _check_certificates(configuration: Configuration) -> None:
+    """Read the files that the connection needs. Raises OSError or ValueError, which say what is wrong."""
+    if not configuration.host.startswith(("https://", "http://")):
+        raise ValueError(f"the server {configuration.host!r} does not begin with https://")
+    tls = ssl.create_default_context()
+    if configuration.ssl_ca_cert:
+        tls.load_verify_locations(configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)

@@ -1,0 +1,52 @@
+"""Read what a table has, over netlink."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.nftables import contents, messages
+from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
+
+_FAMILY = "inet"
+
+
+class ContentsReader(Protocol):
+    """Reads tables of the family inet in this network namespace."""
+
+    async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
+        """Return what a table has, and the elements of those sets for which ``with_elements`` says so.
+
+        Sets that belong to rules are with them.
+        """
+
+
+async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
+    """See ``ContentsReader``. Raises KernelError if the kernel does not tell."""
+    sets: dict[str, SetContents] = {}
+    for answer in await netfilter.ask(_FAMILY, netlink.GET_SET, netlink.text(contents.SET_TABLE, table), dump=True):
+        if netlink.name(netlink.find(answer, contents.SET_TABLE)) == table:
+            sets[netlink.name(netlink.find(answer, contents.SET_NAME))] = contents.declared_set(answer)
+    for name, each in sets.items():
+        if each.is_anonymous or (with_elements(each) and not each.is_dynamic):
+            sets[name] = each._replace(elements=await _elements(netfilter, table, name))
+    chains = {
+        netlink.name(netlink.find(answer, contents.CHAIN_NAME)): contents.declared_chain(answer)
+        for answer in await netfilter.ask(_FAMILY, netlink.GET_CHAIN, dump=True)
+        if netlink.name(netlink.find(answer, contents.CHAIN_TABLE)) == table
+    }
+    rules: dict[str, list[contents.RuleContents]] = {}
+    for answer in await netfilter.ask(_FAMILY, netlink.GET_RULES, netlink.text(contents.RULE_TABLE, table), dump=True):
+        # If there is no such table, the kernel returns the rules of all.
+        if netlink.name(netlink.find(answer, contents.RULE_TABLE)) == table:
+            chain = netlink.name(netlink.find(answer, contents.RULE_CHAIN))
+            rules.setdefault(chain, []).append(contents.rule(answer, sets))
+    named = {name: each for name, each in sets.items() if not each.is_anonymous}
+    return TableContents(named, chains, {name: tuple(each) for name, each in rules.items()})
+
+
+async def _elements(netfilter: NetfilterSocket, table: str, name: str) -> frozenset[bytes]:
+    payload = messages.element_list(table, name, ())
+    answers = await netfilter.ask(_FAMILY, netlink.GET_ELEMENTS, payload, dump=True)
+    found = (each for answer in answers for each in contents.listed_elements(answer))
+    return frozenset(each for each in found if not contents.ends_nothing(each))

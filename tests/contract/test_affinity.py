@@ -1,0 +1,260 @@
+"""Farms that remember clients, against a real kernel: what they cost others, what is remembered, and for how long."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.engine.nftables import layout
+from kube_nftlb.agent.engine.nftables.layout import TABLE
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.metrics.registry import REGISTRIES
+from kube_nftlb.netfilter.nftables import messages
+from kube_nftlb.netfilter.nftables.transaction import NftSocket
+from tests.builders import farm, raw_backend
+from tests.contract.test_nftables_engine import ENDPOINTS, HERE, VIPS, Node, ask, listed, nft, reached, servers, spec
+
+__all__ = ["servers"]
+
+STICKY: dict[str, Any] = {"persistence": "srcip", "persistTTL": 10800}
+CLIENTS = [f"127.0.1.{number}" for number in range(1, 13)]
+
+
+@pytest.fixture
+def endpoints(servers: None) -> Iterator[None]:  # noqa: ARG001 - by name
+    yield
+    nft("flush ruleset")
+
+
+@pytest.fixture
+async def node(endpoints: None, tmp_path: Path) -> AsyncIterator[Node]:  # noqa: ARG001 - by name
+    node = await Node.open(tmp_path)
+    yield node
+    node.close()
+
+
+def change(name: str, namespace: str = "default", **more: Any) -> FarmChange:
+    wanted = node_farm(farm(name, namespace=namespace, **{"engine": "nftables", **more}), HERE, None)
+    return FarmChange(wanted.name, wanted)
+
+
+def many(number: int, endpoints: int, **more: Any) -> FarmChange:
+    """One of many farms, on a cluster IP and a node port."""
+    addresses = [
+        {"type": "ClusterIP", "ip": f"10.97.{number // 250}.{number % 250 + 1}", "ports": "80"},
+        {"type": "NodePort", "ip": "", "ports": str(30000 + number)},
+    ]
+    backends = [raw_backend(f"b{each}", f"10.245.{number % 250}.{each + 1}") for each in range(endpoints)]
+    return change(f"other-{number}", addresses=addresses, backends=backends, **more)
+
+
+class Bystander:
+    """A farm that gets and loses an endpoint by turns, and the time that the kernel takes for it."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._node = node
+        self._seconds: list[float] = []
+        send: Callable[..., Any] = NftSocket._send  # noqa: SLF001 - the kernel works during it alone
+
+        def timed(*arguments: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return send(*arguments)
+            finally:
+                self._seconds.append(time.perf_counter() - begun)
+
+        monkeypatch.setattr(NftSocket, "_send", timed)
+
+    async def change_s(self) -> float:
+        for count in (2, 3) * 10:
+            await self._node.put("bystander", spec(VIPS[0], *ENDPOINTS[:count]))
+        return statistics.median(self._seconds[-20:])
+
+
+CROWDS = {
+    "600 farms with 2 to 10 endpoints": [(number, 2 + number % 9, 10800) for number in range(600)],
+    "128 farms with 50 endpoints, and as many timeouts": [(number, 50, 1000 + 37 * number) for number in range(128)],
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("crowd", CROWDS.values(), ids=CROWDS)
+async def test_a_change_costs_the_same_whether_others_remember_clients(
+    node: Node, monkeypatch: pytest.MonkeyPatch, crowd: list[tuple[int, int, int]]
+) -> None:
+    bystander = Bystander(node, monkeypatch)
+    alone = await bystander.change_s()
+    await apply(node, [many(number, count) for number, count, _ in crowd])
+    plain = await bystander.change_s()
+    # As it was before, a change beside them took 200 to 400 times what it takes alone, and 100 times this.
+    await apply(node, [many(number, count, **STICKY | {"persistTTL": ttl_s}) for number, count, ttl_s in crowd])
+    sticky = await bystander.change_s()
+    assert sticky < 4 * plain, (alone, plain, sticky)
+    assert sticky < 60 * alone, (alone, plain, sticky)
+
+
+async def apply(node: Node, changes: list[FarmChange]) -> None:
+    for first in range(0, len(changes), 64):
+        applied = await node.engine.apply(changes[first : first + 64])
+        assert not {**applied.refused, **applied.rules_refused}
+
+
+@pytest.mark.timeout(240)
+async def test_an_agent_adopts_sticky_farms_in_a_time_that_grows_as_their_number(node: Node, tmp_path: Path) -> None:
+    seconds: list[float] = []
+    for count in (200, 800):
+        await apply(node, [many(number, 5, **STICKY) for number in range(count)])
+        again = await Node.open(tmp_path)
+        begun = time.process_time()
+        await again.engine._store.load()  # noqa: SLF001 - the part of it that grows
+        seconds.append(time.process_time() - begun)
+        assert dict(again.engine.programmed) == dict(node.engine.programmed)
+        assert await again.engine.drift() is None
+        again.close()
+    # Four times as many; where each looked at all elements, it was 16 times.
+    assert seconds[1] < 8 * seconds[0], seconds
+
+
+async def test_nft_lists_all_rules_and_reads_them_back(node: Node) -> None:
+    sessions = [{"client": "127.0.1.9", "backend": "pod-10-244-0-3"}]
+    local = {"trafficPolicy": "Local", "mode": "dnat", "masquerade": "AsNeeded"}
+    kinds: tuple[dict[str, Any], ...] = (
+        {"scheduler": "rr"},
+        {"scheduler": "hash", "schedParam": "srcip srcport", "sessions": sessions},
+        {"scheduler": "symhash", **local},
+        {"scheduler": "weight", "protocol": "UDP"},
+    )
+    for number, more in enumerate(kinds):
+        await node.put(f"web-{number}", spec(VIPS[number], *ENDPOINTS[:3], **STICKY, **more))
+    all_ports = {
+        "protocol": "All",
+        "addresses": [{"ip": "10.96.0.77"}],
+        "backends": [{"name": "a", "ip": ENDPOINTS[0]}],
+    }
+    backends = [raw_backend("a", "fd00:244::2"), raw_backend("b", "fd00:244::3")]
+    six: dict[str, Any] = {
+        "family": "ipv6",
+        "addresses": [{"ip": "fd00:96::a", "ports": "80"}],
+        "backends": backends,
+    }
+    await apply(node, [change("all", **STICKY, **all_ports), change("six", "team-1", **STICKY, **six)])
+    before = listed("ruleset")
+    assert "affinity-ip6/team-1" in before
+    nft("flush ruleset")
+    nft(before)
+    assert sorted(listed("ruleset").split()) == sorted(before.split())
+
+
+def web(namespace: str, vip: str, *ips: str, **more: Any) -> FarmChange:
+    return change("web", namespace, **spec(vip, *ips, **{"scheduler": "weight", **STICKY, **more}))
+
+
+def clients(namespace: str) -> list[str]:
+    """The clients that a namespace remembers."""
+    found = listed(f"map inet {TABLE} affinity-ip/{namespace}").replace("elements = {", "").split(",")
+    return [each.split(" . ")[1].split(" ")[0] for each in found if " expires " in each]
+
+
+async def test_clients_of_a_full_namespace_are_served_and_other_namespaces_do_not_notice(node: Node) -> None:
+    await apply(node, [web("flooded", VIPS[0], *ENDPOINTS), web("other", VIPS[1], *ENDPOINTS)])
+    first = ask(VIPS[0], source=CLIENTS[0])
+    farm_number = layout.NUMBER.pack(layout.farm_number(layout.FARMS_MAX))
+    strangers = (
+        (farm_number + number.to_bytes(4), messages.value(bytes(4))) for number in range(1, layout.AFFINITY_MAX)
+    )
+    netfilter = NftSocket.open()
+    await netfilter.commit(list(messages.new_elements(TABLE, layout.affinity_map("ip", "flooded"), strangers)))
+    netfilter.close()
+    assert set(reached(VIPS[0], 5, source=CLIENTS[0])) == {first}, "who is remembered stays so"
+    assert len(reached(VIPS[0], 40, source=CLIENTS[1])) > 1, "who is new is served, and not remembered"
+    for client in CLIENTS:
+        assert len(reached(VIPS[1], 5, source=client)) == 1, "other namespaces remember theirs"
+    await node.engine.maintain(busy=False)
+    for name in ("kube_nftlb_affinity_clients", "kube_nftlb_affinity_clients_limit"):
+        assert REGISTRIES["agent"].get_sample_value(name) == layout.AFFINITY_MAX
+
+
+async def test_the_listeners_of_a_farm_share_its_clients_and_farms_do_not(node: Node) -> None:
+    two = {"addresses": [{"ip": VIPS[0], "ports": "80"}, {"ip": VIPS[1], "ports": "80"}]}
+    await apply(
+        node, [change("web", **(spec(VIPS[0], *ENDPOINTS, **STICKY) | two)), web("team-1", VIPS[2], *ENDPOINTS)]
+    )
+    for client in CLIENTS:
+        assert ask(VIPS[0], source=client) == ask(VIPS[1], source=client)
+        ask(VIPS[2], source=client)
+    assert sorted(clients("default")) == sorted(clients("team-1")) == sorted(CLIENTS)
+
+
+async def test_a_client_is_known_after_a_restart_and_other_endpoints_that_come_and_go(
+    node: Node, tmp_path: Path
+) -> None:
+    await apply(node, [web("team-1", VIPS[0], *ENDPOINTS[:3])])
+    first = {client: ask(VIPS[0], source=client) for client in CLIENTS}
+    again = await Node.open(tmp_path)
+    for ips in (ENDPOINTS, ENDPOINTS[:4], ENDPOINTS[:3]):
+        await apply(again, [web("team-1", VIPS[0], *ips)])
+        await again.engine.maintain(busy=False)
+        assert {client: ask(VIPS[0], source=client) for client in CLIENTS} == first
+    gone = first[CLIENTS[0]]
+    await apply(again, [web("team-1", VIPS[0], *(ip for ip in ENDPOINTS[:3] if ip != gone))])
+    assert gone not in {ask(VIPS[0], source=client) for client in CLIENTS}
+    again.close()
+
+
+async def test_only_new_connections_renew_the_time(node: Node) -> None:
+    await apply(node, [web("default", VIPS[0], *ENDPOINTS, persistTTL=3)])
+    first = ask(VIPS[0], source=CLIENTS[0])
+    for _ in range(4):
+        await asyncio.sleep(1.5)
+        assert ask(VIPS[0], source=CLIENTS[0]) == first
+    await asyncio.sleep(3.2)
+    assert clients("default") == []
+
+
+async def test_the_map_of_a_namespace_goes_with_its_last_farm_that_remembers_clients(node: Node) -> None:
+    await apply(node, [web("team-1", VIPS[0], *ENDPOINTS), web("team-2", VIPS[1], *ENDPOINTS)])
+    await apply(node, [FarmChange("team-1.web")])
+    await node.engine.maintain(busy=False)
+    assert "/team-1" not in listed()
+    assert "affinity-ip/team-2" in listed()
+    await apply(node, [web("team-2", VIPS[1], *ENDPOINTS, persistence="none")])
+    await node.engine.maintain(busy=False)
+    assert "/team-2" not in listed()
+    assert await node.engine.drift() is None
+
+
+async def test_farms_that_are_restored_keep_their_numbers_and_new_ones_get_others(node: Node, tmp_path: Path) -> None:
+    await apply(node, [web(f"team-{number}", VIPS[number], *ENDPOINTS) for number in (0, 1)])
+    await node.engine.aclose()
+    nft(f"delete table inet {TABLE}")
+    again = await Node.open(tmp_path)
+    await apply(again, [web("team-2", VIPS[2], *ENDPOINTS)])
+    numbers = [each.sticky.farm for each in again.engine._store.placements.values() if each.sticky]  # noqa: SLF001
+    assert len(set(numbers)) == 3
+    again.close()
+
+
+LEAVING = """
+table inet seen {
+    chain leaving {
+        type filter hook postrouting priority 200
+        tcp flags syn ip daddr 10.244.0.0/24 meta priority none counter comment "without"
+        tcp flags syn ip daddr 10.244.0.0/24 meta priority != none counter comment "with"
+    }
+}
+"""
+
+
+async def test_a_number_left_in_the_priority_of_a_packet_does_not_leave_the_node(node: Node) -> None:
+    await apply(node, [web("default", VIPS[0], *ENDPOINTS)])
+    nft(LEAVING)
+    for client in CLIENTS:
+        ask(VIPS[0], source=client)
+    counted = {line.split('"')[1]: line for line in listed("table inet seen").splitlines() if "comment" in line}
+    assert f"packets {len(CLIENTS)} " in counted["without"]
+    assert "packets 0 " in counted["with"]

@@ -1,0 +1,64 @@
+"""A farm whose endpoints come and go beside very many connections does not keep others from their changes.
+
+KUBE_NFTLB_TEST_CONNECTIONS sets their number; a network namespace has at most as many as its host.
+"""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.test_nftables_engine import Node, spec
+
+CONNECTIONS = int(os.environ.get("KUBE_NFTLB_TEST_CONNECTIONS", "60000"))
+SECONDS = 5
+FLAPS_PER_S = 10
+OTHERS_MAX_S = 0.05
+PORTS = 60_000
+
+
+@pytest.fixture
+def many_connections(private_network: None) -> Iterator[None]:  # noqa: ARG001 - by name
+    """Translated connections to Services that no farm has."""
+    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
+    lines = (
+        f"-I -p udp -s 10.1.{number // PORTS}.1 -d 10.97.0.10 --sport {number % PORTS + 1} --dport 53 -t 600"
+        " --dst-nat 10.244.9.9"
+        for number in range(CONNECTIONS)
+    )
+    subprocess.run(["conntrack", "-R", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
+    yield
+    subprocess.run(["nft", "flush ruleset"], check=True)
+    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
+
+
+async def test_changes_of_others_do_not_wait_for_flows_to_be_forgotten(
+    many_connections: None,  # noqa: ARG001 - by name
+    tmp_path: Path,
+) -> None:
+    node = await Node.open(tmp_path)
+    forgetting = asyncio.create_task(node.engine.flows.run())
+    udp = spec("10.96.0.1", "10.244.0.1", protocol="UDP")
+    udp["addresses"].append({"ip": "10.96.0.2", "ports": "80"})
+    took = []
+    try:
+        for number in range(SECONDS * FLAPS_PER_S):
+            began = time.monotonic()
+            await node.put("flapping", {**udp, "backends": spec("", f"10.244.0.{number % 2 + 1}")["backends"]})
+            changed = time.monotonic()
+            await node.put("other", spec("10.96.0.3", f"10.244.0.{number % 2 + 3}"))
+            took.append(time.monotonic() - changed)
+            await node.engine.maintain(busy=True)
+            await asyncio.sleep(max(0, 1 / FLAPS_PER_S - (time.monotonic() - began)))
+    finally:
+        forgetting.cancel()
+        node.close()
+    took.sort()
+    print(f"{CONNECTIONS} connections, n = {len(took)}: median {statistics.median(took) * 1000:.1f} ms", end=", ")
+    print(f"p95 {took[int(len(took) * 0.95)] * 1000:.1f} ms, longest {took[-1] * 1000:.1f} ms")
+    assert took[int(len(took) * 0.9)] <= OTHERS_MAX_S

@@ -1,0 +1,106 @@
+"""Clients by the place that they connect from, and who of them gets in where policies decide."""
+
+import ipaddress
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from lab.addresses import CLIENT, Interfaces
+from tests.builders.manifests import farm
+from tests.functional import farms, stage
+from tests.functional.cluster import Cluster, eventually
+
+
+class Sources:
+    """The clients, by the place that they connect from, with their addresses."""
+
+    def __init__(self, cluster: Cluster, namespace: str, family: str) -> None:
+        self.pod, self.far_pod = f"{namespace}/{stage.CLIENT}", f"{namespace}/{stage.FAR}"
+        self.node, self.far_node = cluster.nodes
+        self.outside = "client"
+        self._cidrs = {
+            **{f"{namespace}/{name}": _pod_ip(cluster, name, namespace, family) for name in (stage.CLIENT, stage.FAR)},
+            **{node.name: _of_family(node.addresses, family) for node in cluster.lab.nodes},
+            self.outside: _of_family(CLIENT, family),
+        }
+
+    @property
+    def all(self) -> set[str]:
+        return set(self._cidrs)
+
+    def cidrs(self, *places: str) -> list[str]:
+        return [f"{ip}/{ipaddress.ip_address(ip).max_prefixlen}" for ip in (self._cidrs[place] for place in places)]
+
+
+def _of_family(interfaces: Interfaces, family: str) -> str:
+    return str(interfaces[family == "ipv6"].ip)
+
+
+def _pod_ip(cluster: Cluster, name: str, namespace: str, family: str) -> str:
+    ips = [entry["ip"] for entry in cluster.get("pod", name, namespace)["status"]["podIPs"]]
+    return str(next(ip for ip in ips if (":" in ip) == (family == "ipv6")))
+
+
+def gets_in(cluster: Cluster, where: str, host: str, port: int = 80) -> bool:
+    """Return True if connections are answered, False if all of them are dropped."""
+    counted = cluster.count(where, 2, host, port, "--timeout", "1")
+    failed = {kind: number for kind, number in counted["failures"].items() if number}
+    assert not failed or failed == {"timeout": 2}, counted
+    return not failed
+
+
+STEADY = ("--timeout", "0.1", "--threads", "30")
+"""For a denied client: several hundred attempts a second."""
+
+
+def all_get_in(cluster: Cluster, *ways: tuple[str, str]) -> list[bool]:
+    """The same for several pairs of place and address, at once."""
+    with ThreadPoolExecutor(len(ways)) as threads:
+        return list(threads.map(lambda way: gets_in(cluster, *way), ways))
+
+
+def only(cluster: Cluster, sources: Sources, places: set[str], host: str) -> None:
+    found = all_get_in(cluster, *((place, host) for place in sources.all))
+    assert {place for place, got_in in zip(sources.all, found, strict=True) if got_in} == places
+
+
+def serve(cluster: Cluster, namespace: str, name: str = "web", *, vip: str = "", **spec: Any) -> None:
+    """A farm written by hand before two servers of the stage, programmed."""
+    cluster.serve("web", 2, namespace)
+    addresses = spec.pop("addresses", [{"ip": vip, "ports": "80"}])
+    backends = farms.backends(cluster, "web", namespace, spec.setdefault("family", "ipv4"))
+    cluster.apply(farm(name, namespace, **{"addresses": addresses, "backends": backends, **spec}))
+    programmed(cluster, name, namespace)
+
+
+def programmed(cluster: Cluster, name: str, namespace: str) -> None:
+    generation = cluster.farm(name, namespace)["metadata"]["generation"]
+
+    def check() -> bool:
+        found = condition(cluster, "farm", name, namespace)
+        return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
+
+    eventually(check, f"all nodes have {name}")
+
+
+def enforced(cluster: Cluster, name: str, namespace: str) -> None:
+    """Wait until the policy's status says that all nodes have it as it is now."""
+    generation = cluster.get("nftlbpolicy", name, namespace)["metadata"]["generation"]
+
+    def check() -> bool:
+        found = condition(cluster, "nftlbpolicy", name, namespace)
+        return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
+
+    eventually(check, f"all nodes have the policy {name}")
+
+
+def condition(cluster: Cluster, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    conditions = cluster.get(kind, name, namespace).get("status", {}).get("conditions", [])
+    found: dict[str, Any] = {entry["type"]: entry for entry in conditions}.get("Programmed", {})
+    return found
+
+
+def give(cluster: Cluster, *policies: dict[str, Any]) -> None:
+    """Create or replace policies, and wait for all nodes."""
+    cluster.apply(*policies)
+    for each in policies:
+        enforced(cluster, each["metadata"]["name"], each["metadata"]["namespace"])

@@ -1,0 +1,111 @@
+"""The proxy, the API server and the rules go away and come back."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.functional.cluster import eventually
+from tests.functional.conformance.conftest import Pods
+from tests.functional.conformance.testbed import COMPONENTS, FAMILIES, Service, Testbed
+
+Make = Callable[..., Service]
+
+
+def test_proxy_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
+    """should work after restarting kube-proxy"""
+    before, client = service(), pods.clients[0].where
+    before.endpoints(*pods.servers)
+    bed.reach(client, pods.servers, before.ip())
+    with bed.steady(client, before.ip()) as failures:
+        bed.restart_proxy()
+        after = service()
+        after.endpoints(*pods.servers[:2])
+        bed.reach(client, pods.servers[:2], after.ip(), seconds=20)
+        bed.reach(client, pods.servers, before.ip())
+    assert failures == [], "the rules survive the daemon"
+
+
+def test_api_server_restarts(bed: Testbed, pods: Pods, service: Make) -> None:
+    """should work after restarting apiserver"""
+    before, client = service(), pods.clients[0].where
+    before.endpoints(*pods.servers)
+    bed.reach(client, pods.servers, before.ip())
+    with bed.steady(client, before.ip()) as failures:
+        os.kill(bed.lab.pid("apiserver"), signal.SIGKILL)
+
+        made: list[Service] = []
+
+        def is_back() -> bool:
+            with contextlib.suppress(httpx.TransportError, AssertionError):
+                made.append(service())
+            return bool(made)
+
+        eventually(is_back, "the API server takes a Service again", 30)
+        (after,) = made
+        after.endpoints(*pods.servers[:2])
+        bed.reach(client, pods.servers[:2], after.ip(), seconds=30)
+    assert failures == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("undamaged")
+def test_rules_are_recreated(bed: Testbed, pods: Pods, service: Make, family: str) -> None:
+    """should recreate its iptables rules if they are deleted (A49: the tables are deleted altogether)"""
+    web, node = service(), bed.nodes[0]
+    web.endpoints(*pods.servers)
+    bed.reach(pods.clients[0].where, pods.servers, web.ip(family))
+    tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
+    assert tables
+    # All at once: between two commands the first would be repaired, and with it the second made anew.
+    bed.nft(node, "; ".join(f"delete table {kind} {table}" for kind, table in tables))
+    if bed.proxy != "kube-nftlb":
+        service()  # kube-proxy notices when it has to write the next time
+    bed.reach(pods.clients[0].where, pods.servers, web.ip(family), seconds=40)
+
+
+def test_rules_outlive_the_proxy(bed: Testbed, pods: Pods, service: Make) -> None:
+    """A49, A48: while it is down all goes on as it was; what changed meanwhile is made up for, with no gap."""
+    stays, goes = service(), service()
+    client = pods.clients[0].where
+    for each in (stays, goes):
+        each.endpoints(*pods.servers)
+        bed.reach(client, pods.servers, each.ip())
+    node = bed.nodes[0]
+    components = [name for name in COMPONENTS.get(bed.proxy, ("kube-proxy",)) if name != "operator"]
+    with bed.steady(client, stays.ip()) as failures:
+        for name in components:
+            bed.lab.stop(name, node)
+        try:
+            stays.endpoints(*pods.servers[:2])
+            goes.delete()
+            new = service()
+            new.endpoints(*pods.servers)
+            time.sleep(0.3)
+            bed.reach(client, pods.servers, stays.ip())
+            bed.reach(client, pods.servers, goes.ip())
+        finally:
+            for name in components:
+                bed.lab.start(name, node)
+        bed.reach(client, pods.servers, new.ip(), seconds=20)
+        bed.reach(client, pods.servers[:2], stays.ip())
+        bed.fail(client, goes.ip())
+    assert failures == []
+
+
+@pytest.mark.only("kube-nftlb", "kube-proxy looks at all of its rules once an hour")
+@pytest.mark.usefixtures("undamaged")
+def test_damage_to_a_chain_is_repaired(bed: Testbed, pods: Pods, service: Make) -> None:
+    """A49: somebody flushes all chains of one table, and leaves the table."""
+    web, node = service(), bed.nodes[0]
+    web.endpoints(*pods.servers)
+    client = pods.clients[0].where
+    bed.reach(client, pods.servers, web.ip())
+    tables = [line.split()[1:] for line in bed.nft(node, "list", "tables").splitlines()]
+    for kind, table in tables:
+        bed.nft(node, "flush", "table", kind, table)
+    bed.reach(client, pods.servers, web.ip(), seconds=40)

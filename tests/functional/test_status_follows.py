@@ -1,0 +1,79 @@
+"""The status of a farm follows its endpoints, whatever happened before."""
+
+import json
+import subprocess
+import threading
+import time
+
+import pytest
+
+from tests.builders.manifests import service
+from tests.functional.cluster import Cluster, eventually
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.once("the operator writes it")]
+
+_WITHIN_S = 3.0
+"""A second on an idle machine, from an EndpointSlice that has the pods to a status that shows them as programmed."""
+
+
+def test_a_status_is_right_soon_however_often_a_deployment_was_scaled(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace))
+    cluster.run("web", 2, namespace)
+    for replicas in (5, 1, 4, 2, 3, 6):
+        cluster.scale("web", replicas, namespace)
+        eventually(lambda n=replicas: _ready(cluster, namespace) == n, "the slices have the pods", 60)
+        took_s = eventually(
+            lambda n=replicas: _shown(cluster, namespace) == (f"{n}/{n}", True), f"{replicas} are shown", 60
+        )
+        assert took_s <= _WITHIN_S, f"{replicas} replicas"
+
+
+def test_a_watch_tells_each_step_of_a_rollout_and_the_list_follows(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(service("web", namespace))
+    cluster.run("web", 4, namespace)
+    eventually(lambda: _shown(cluster, namespace) == ("4/4", True), "all are ready")
+    watch = subprocess.Popen(
+        [str(cluster.lab.bin / "kubectl"), "get", "farm", "web--http", "-n", namespace, "-w", "-o", "json"],
+        env={"KUBECONFIG": str(cluster.lab.kubeconfig)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    seen: list[tuple[str, int]] = []
+    reader = threading.Thread(target=_read, args=(watch, seen), daemon=True)
+    reader.start()
+    try:
+        eventually(lambda: bool(seen), "the watch has begun")
+        pods = sorted(cluster.pods("web", namespace))
+        for ready in (False, True):
+            for pod in pods[:3]:
+                cluster.lab.pod(ready, f"{namespace}/{pod}")
+                time.sleep(2)
+        eventually(lambda: seen[-1] == ("4/4", 4), "at rest the backends are listed again")
+    finally:
+        watch.terminate()
+        watch.wait()
+    steps = [number for at, (number, _) in enumerate(seen) if at == 0 or seen[at - 1][0] != number]
+    assert steps == ["4/4", "3/4", "2/4", "1/4", "2/4", "3/4", "4/4"]
+
+
+def _ready(cluster: Cluster, namespace: str) -> int:
+    slices = cluster.get("endpointslice", namespace=namespace, labelSelector="kubernetes.io/service-name=web")["items"]
+    endpoints = [each for item in slices for each in item.get("endpoints") or ()]
+    # Those that terminate are of the total, too.
+    return len(endpoints) if all(each["conditions"].get("ready") for each in endpoints) else -1
+
+
+def _shown(cluster: Cluster, namespace: str) -> tuple[str, bool]:
+    status = cluster.farm("web--http", namespace).get("status", {})
+    conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    return status.get("backendsReady", ""), conditions.get("EndpointsProgrammed") == "True"
+
+
+def _read(watch: "subprocess.Popen[str]", seen: list[tuple[str, int]]) -> None:
+    """Note the number of ready backends, and of those listed, in each state that a watch prints."""
+    text = ""
+    for line in watch.stdout or ():
+        text += line
+        if line == "}\n":
+            status, text = json.loads(text)["status"], ""
+            seen.append((status["backendsReady"], len(status.get("backends", ()))))

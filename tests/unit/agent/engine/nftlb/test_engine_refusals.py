@@ -1,0 +1,75 @@
+"""What nftlb refuses, or the kernel refuses to nftlb, leaves a farm as it was, is told, and is tried again."""
+
+from kube_nftlb.api.farm import Farm
+from tests.builders import farm, raw_backend
+from tests.fakes.node import WEB, until
+from tests.unit.agent.engine.nftlb.conftest import Node
+
+OLD = [raw_backend("old", "10.244.1.2")]
+NEW = [raw_backend("new", "10.244.1.3")]
+LIMITED = {"type": "LoadBalancer", "ports": "80", "sourceRanges": ["192.0.2.0/24"]}
+
+
+async def served(node: Node, before: Farm) -> None:
+    node.list([before, farm("other--http", addresses=[{"ip": "10.96.0.99", "ports": "80"}])], 20)
+    await node.settle(20)
+
+
+def backends(node: Node) -> list[str]:
+    return sorted(each["ip-addr"] for each in node.nftlb.farms["web--http"]["backends"].values())
+
+
+async def test_an_update_that_nftlb_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
+    await served(node, farm(backends=OLD))
+    node.nftlb.refuses.add("10.244.1.3")
+    node.put(farm(generation=2, version=21, backends=NEW))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    assert "it stays as it was" in node.loop.progress.problems[WEB].message
+    assert backends(node) == ["10.244.1.2"]
+    node.nftlb.refuses.clear()
+    await until(lambda: not node.loop.progress.problems)
+    assert backends(node) == ["10.244.1.3"]
+
+
+async def test_an_update_that_the_kernel_refuses_leaves_the_farm_as_it_was(node: Node) -> None:
+    await served(node, farm(backends=OLD))
+    node.reader.stick("web--http")
+    node.put(farm(generation=2, version=21, backends=NEW))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    assert backends(node) == ["10.244.1.2"], "nftlb has what the kernel has"
+    node.reader.stuck.clear()
+    await until(lambda: not node.loop.progress.problems)
+    assert backends(node) == ["10.244.1.3"]
+
+
+async def test_a_new_farm_that_nftlb_refuses_is_retried(node: Node) -> None:
+    node.nftlb.refuses.add("10.244.1.3")
+    await served(node, farm(backends=NEW))
+    assert node.reason() == "Refused"
+    assert "other--http" in node.engine.programmed
+    node.nftlb.refuses.clear()
+    await until(lambda: not node.loop.progress.problems)
+    assert backends(node) == ["10.244.1.3"]
+
+
+async def test_a_removal_that_nftlb_refuses_is_retried(node: Node) -> None:
+    await served(node, farm(backends=OLD))
+    node.nftlb.refuses.add("DELETE /farms/web--http")
+    node.remove(WEB, 21)
+    await node.settle(21)
+    assert "web--http" in node.nftlb.farms
+    node.nftlb.refuses.clear()
+    await until(lambda: "web--http" not in node.nftlb.farms)
+
+
+async def test_clients_are_kept_out_of_where_a_refused_farm_still_is(node: Node) -> None:
+    await served(node, farm(backends=OLD, addresses=[{**LIMITED, "ip": "10.96.0.10"}]))
+    node.reader.stick("web--http")
+    node.put(farm(generation=2, version=21, backends=OLD, addresses=[{**LIMITED, "ip": "10.96.0.20"}]))
+    await node.settle(21)
+    assert node.reason() == "Refused"
+    assert "tcp . 10.96.0.10 . 80" in node.nft.sets["source-ranges-ip"]
+    addresses = node.nftlb.farms["web--http"]["addresses"].values()
+    assert [each["ip-addr"] for each in addresses] == ["10.96.0.10"]

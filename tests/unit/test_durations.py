@@ -1,0 +1,35 @@
+"""The table at the end of a test run."""
+
+from tests.durations import Budgets, Durations, budgets, suite
+
+UNIT = "tests/unit/api/test_a.py::test_b"
+CONFORMANCE = "tests/functional/conformance/disturbing/test_c.py::test_d[nftlb]"
+
+
+def test_a_suite_is_a_folder() -> None:
+    assert [suite(UNIT), suite(CONFORMANCE), suite("tests/functional/test_e.py::test_f")] == [
+        "unit",
+        "functional/conformance",
+        "functional",
+    ]
+
+
+def test_suites_and_tests_over_their_budget_are_named() -> None:
+    durations = Durations()
+    durations.add(UNIT, "call", 0.5, long=False)
+    durations.add(CONFORMANCE, "setup", 20, long=False)
+    durations.add(CONFORMANCE, "call", 5, long=False)
+    durations.add("tests/docs/test_pages.py::test_page", "call", 300, long=True)
+    lines = durations.table(Budgets({"unit": 10, "functional/conformance": 24}, test=20), [("functional", 8.0)])
+    assert [line.split() for line in lines[1:]] == [
+        ["docs", "1", "300.0", "-"],
+        ["functional/conformance", "1", "25.0", "24", "OVER", "ITS", "BUDGET"],
+        ["unit", "1", "0.5", "10"],
+        ["starts", "of", "labs", "1", "8.0"],
+        ["over", "20", "s:", CONFORMANCE, "25.0", "(setup", "20.0,", "call", "5.0)"],
+    ]
+
+
+def test_all_suites_have_a_budget() -> None:
+    stated = budgets().suites
+    assert {"functional", "functional/conformance", "functional/disturbing", "docs", "contract", "unit"} <= set(stated)
