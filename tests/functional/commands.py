@@ -7,7 +7,6 @@ from typing import Any
 from typer.testing import CliRunner
 
 from kube_nftlb.cli import app
-from kube_nftlb.errors import KubeNftlbError
 from tests.functional.cluster import Cluster
 
 
@@ -23,12 +22,9 @@ def run(
 
     def call() -> subprocess.CompletedProcess[str]:
         result = CliRunner().invoke(app, arguments, env=variables, prog_name="kubectl nftlb")
-        # As kube_nftlb.cli.main prints them.
-        expected = isinstance(result.exception, KubeNftlbError)
-        if result.exception and not expected and not isinstance(result.exception, SystemExit):
+        if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
-        error = f"kube-nftlb: {result.exception}\n" if expected else ""
-        return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr + error)
+        return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
 
     return cluster.lab.inside(where, call) if where else call()
 
