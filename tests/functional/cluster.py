@@ -19,7 +19,7 @@ from kube_nftlb.settings import NftlbSettings
 from lab.lab import Lab
 from lab.traffic import command as traffic
 from tests import labs
-from tests.builders.manifests import deployment
+from tests.builders.manifests import deployment, service
 from tests.functional.api import Api
 
 if TYPE_CHECKING:
@@ -139,6 +139,13 @@ class Cluster:
         assert self.stage.namespace == namespace, "only the namespace of the stage has servers: start a Deployment"
         self.stage.serve(name, replicas, node)
 
+    def expose(self, name: str, replicas: int, namespace: str) -> str:
+        """Have so many servers of the stage behind a Service; its cluster IP, once all nodes have programmed it."""
+        self.apply(service(name, namespace))
+        self.serve(name, replicas, namespace)
+        self.farm_has(f"{name}--http", namespace, replicas)
+        return self.vip(name, namespace)
+
     def run(self, name: str, replicas: int, namespace: str, grace_s: int = 0, **container: Any) -> None:
         """Create a Deployment of servers and wait until it is ready; where its pods stay as they are, use ``serve``."""
         self.apply(deployment(name, replicas, namespace, grace_s, **container))
@@ -164,8 +171,8 @@ class Cluster:
         items = self.get("pod", namespace=namespace, labelSelector=f"app={app}")["items"]
         return [item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]]
 
-    def vip(self, service: str, namespace: str, family: str = "ipv4") -> str:
-        ips: list[str] = self.get("service", service, namespace)["spec"]["clusterIPs"]
+    def vip(self, name: str, namespace: str, family: str = "ipv4") -> str:
+        ips: list[str] = self.get("service", name, namespace)["spec"]["clusterIPs"]
         return next(ip for ip in ips if (":" in ip) == (family == "ipv6"))
 
     @contextlib.contextmanager

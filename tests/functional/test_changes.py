@@ -17,10 +17,7 @@ GRACE_S = 4
 @pytest.fixture
 def web(cluster: Cluster, namespace: str) -> str:
     """The VIP of a Service with three backends."""
-    cluster.apply(service("web", namespace))
-    cluster.serve("web", 3, namespace)
-    cluster.farm_has("web--http", namespace, 3)
-    return cluster.vip("web", namespace)
+    return cluster.expose("web", 3, namespace)
 
 
 def test_scaling_up_and_down_fails_no_connection(cluster: Cluster, namespace: str, client: str) -> None:

@@ -16,25 +16,12 @@ import pytest
 from kube_nftlb import names
 from tests import engine
 from tests.builders.manifests import farm, service
-from tests.functional import commands
 from tests.functional.cluster import Cluster, eventually
+from tests.functional.commands import Kubectl
 from tests.functional.farms import unique
 
 ROOT = Path(__file__).parents[2]
 STATE = f"{names.ANNOTATION_PREFIX}state"
-
-
-class Kubectl:
-    """``kubectl nftlb``, called in this process, where it is not about the start of the program."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return commands.run(self._cluster, *arguments, **environment)
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.run(*arguments, "-o", "json").stdout)
 
 
 @pytest.fixture
@@ -60,9 +47,7 @@ def plugin(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def web(cluster: Cluster, namespace: str) -> str:
     """A Service with two ready pods."""
-    cluster.serve("web", 2, namespace)
-    cluster.apply(service("web", namespace))
-    cluster.farm_has("web--http", namespace, 2)
+    cluster.expose("web", 2, namespace)
     return namespace
 
 

@@ -2,20 +2,28 @@
 
 from typing import Any
 
+import pytest
+
 from tests.builders.manifests import farm
 from tests.functional.cluster import Cluster, eventually
+from tests.functional.commands import Kubectl
 from tests.functional.farms import unique
-from tests.functional.test_kubectl_nftlb import Kubectl, kubectl, web
-
-__all__ = ["kubectl", "web"]
 
 
-def settled(kubectl: Kubectl) -> None:
-    eventually(lambda: kubectl.run("status").returncode == 0, "nothing is wrong")
+@pytest.fixture
+def kubectl(cluster: Cluster) -> Kubectl:
+    return Kubectl(cluster)
+
+
+@pytest.fixture
+def web(cluster: Cluster, namespace: str) -> str:
+    """A Service with two ready pods, one on each node."""
+    cluster.expose("web", 2, namespace)
+    return namespace
 
 
 def test_one_look_says_that_all_is_well(cluster: Cluster, kubectl: Kubectl, web: str) -> None:
-    settled(kubectl)
+    eventually(lambda: kubectl.run("status").returncode == 0, "nothing is wrong")
     done = kubectl.run("status")
     assert "PROBLEMS   none" in done.stdout
     assert all(node in done.stdout for node in cluster.nodes)

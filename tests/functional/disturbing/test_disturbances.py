@@ -22,10 +22,7 @@ IMPATIENT = ("--timeout", "0.3")
 @pytest.fixture
 def web(cluster: Cluster, namespace: str) -> str:
     """The VIP of a Service with three backends."""
-    cluster.apply(service("web", namespace))
-    cluster.serve("web", 3, namespace)
-    cluster.farm_has("web--http", namespace, 3)
-    return cluster.vip("web", namespace)
+    return cluster.expose("web", 3, namespace)
 
 
 def test_a_restarted_agent_changes_nothing(cluster: Cluster, namespace: str, client: str, web: str) -> None:

@@ -25,10 +25,7 @@ SERVICES = 12
 @pytest.fixture
 def bystander(cluster: Cluster, namespace: str) -> str:
     """The VIP of a Service that has done nothing to anybody."""
-    cluster.apply(service("web", namespace))
-    cluster.serve("web", 2, namespace)
-    cluster.farm_has("web--http", namespace, 2)
-    return cluster.vip("web", namespace)
+    return cluster.expose("web", 2, namespace)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ def test_a_node_tells_that_its_nftlb_is_away_and_that_it_is_back(cluster: Cluste
     """In Events, in the NftlbNode, and to the kubelet; what needs no nftlb is repaired meanwhile."""
     node = cluster.nodes[1]
     until_status(cluster, node, "/readyz", 200)
+    cluster.api.delete_all("event", "default")  # those of earlier tests
     cluster.lab.stop("nftlb", node)
     try:
         eventually(lambda: "NftlbUnreachable" in told(cluster, "Node", node, "default"), "the Node tells")
@@ -47,6 +48,7 @@ def test_a_node_tells_that_its_nftlb_is_away_and_that_it_is_back(cluster: Cluste
 def test_a_node_tells_of_farms_that_fail_on_it_and_that_they_do_no_longer(cluster: Cluster, namespace: str) -> None:
     node = cluster.nodes[0]
     guarded = farm("guarded", namespace, addresses=[{"ip": unique(), "ports": "80"}], policies=["nowhere"])
+    cluster.api.delete_all("event", "default")  # those of earlier tests
     cluster.apply(guarded)
     eventually(
         lambda: (

@@ -16,7 +16,7 @@ def test_a_restarted_operator_does_not_forget_what_pods_ask_for(cluster: Cluster
 
     def has(weight: int) -> bool:
         found = cluster.farm("web--http", namespace)["spec"]["backendsFrom"]["overrides"]
-        return {each["pod"]: each for each in found}.get(first, {}).get("weight") == weight
+        return bool({each["pod"]: each for each in found}.get(first, {}).get("weight") == weight)
 
     ask(5)
     eventually(lambda: has(5), "it has its weight")

@@ -33,13 +33,16 @@ def chance() -> random.Random:
     return random.Random(SEED)  # noqa: S311 - the same choices again are wanted
 
 
-def record(
-    scenario: str, metric: str, unit: str, value: float, by: str | None = None, **parameters: str | int | float
-) -> None:
-    """Note a figure of the engine ``by``, or of that of the test, if a folder was given."""
+def record(scenario: str, metric: str, unit: str, value: float, **parameters: str | int | float) -> None:
+    """Note a figure of the test's engine, if a folder was given."""
+    record_of(engine.current(), scenario, metric, unit, value, **parameters)
+
+
+def record_of(by: str, scenario: str, metric: str, unit: str, value: float, **parameters: str | int | float) -> None:
+    """Note a figure of an engine, if a folder was given."""
     if FOLDER:
         with Records(Path(FOLDER)) as records:
-            records.add(scenario, by or engine.current(), metric, unit, value, **parameters)
+            records.add(scenario, by, metric, unit, value, **parameters)
 
 
 def missing(scenario: str, reason: str) -> None:

@@ -123,7 +123,7 @@ def note(fault: Fault, by: str, load: Load, served_after_s: float) -> None:
         ("lost datagrams", "", load.udp_lost),
         ("longest gap", "ms", load.longest_gap_ms),
     ):
-        suite.record("processes", metric, unit, value, by, program=fault.program, signal=fault.signal)
+        suite.record_of(by, "processes", metric, unit, value, program=fault.program, signal=fault.signal)
 
 
 @pytest.fixture
