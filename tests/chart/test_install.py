@@ -105,7 +105,9 @@ def resource_of(text: str) -> list[str]:
     return [resource, *([f"--subresource={subresource}"] if subresource else [])]
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize(
+    "name", ["everything", *(pytest.param(name, marks=pytest.mark.long) for name in VALUES if name != "everything")]
+)
 def test_the_api_server_takes_every_object(cluster: Cluster, name: str) -> None:
     foreign = ("PodMonitor", "PrometheusRule")
     objects = [body for body in render(VALUES[name], namespace="default") if body["kind"] not in foreign]

@@ -56,9 +56,9 @@ class Prometheus:
 
     def api(self, path: str, **arguments: str) -> Any:
         asked = f"/api/v1/{path}?{urlencode(arguments)}"
-        told = self._cluster.ask("127.0.0.1", asked, _PORT, WHERE)
-        assert told is not None, f"Prometheus does not answer {asked}"
-        answer = told[1]
+        reply = self._cluster.ask("127.0.0.1", asked, _PORT, WHERE)
+        assert reply is not None, f"Prometheus does not answer {asked}"
+        answer = reply[1]
         assert answer["status"] == "success", (arguments, answer)
         return answer["data"]
 

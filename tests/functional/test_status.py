@@ -33,9 +33,9 @@ def test_farms_are_told_in_columns_and_sorted_by_them(cluster: Cluster, namespac
 
     assert sorted_by(".status.readyBackends") == ["none--http", "few--http", "more--http"]
     assert sorted_by(".spec.addresses[0].ip") == sorted(vips, key=lambda name: vips[name])
-    told = cluster.kubectl("describe", "farm", "none--http", "-n", namespace)
+    shown = cluster.kubectl("describe", "farm", "none--http", "-n", namespace)
     for word in ("Accepted", "Programmed", "Valid", "AllNodes", "NoReadyBackends"):
-        assert word in told
+        assert word in shown
 
 
 def test_nodes_are_told_in_columns_and_all_of_ours_is_one_category(cluster: Cluster, namespace: str) -> None:
@@ -47,9 +47,9 @@ def test_nodes_are_told_in_columns_and_all_of_ours_is_one_category(cluster: Clus
     assert all(row["READY"] == "True" for row in nodes.values())
     owners = cluster.get("nftlbnode", cluster.nodes[0])["metadata"]["ownerReferences"]
     assert [(owner["kind"], owner["name"]) for owner in owners] == [("Node", cluster.nodes[0])]
-    told = cluster.kubectl("get", "kube-nftlb", "-A", "-o", "name")
-    assert "nftlbfarm" in told
-    assert "nftlbnode" in told
+    shown = cluster.kubectl("get", "kube-nftlb", "-A", "-o", "name")
+    assert "nftlbfarm" in shown
+    assert "nftlbnode" in shown
 
 
 def test_the_key_of_nftlb_is_nowhere_to_be_read(cluster: Cluster) -> None:

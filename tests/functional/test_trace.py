@@ -35,8 +35,10 @@ class Tracer:
 
     def __init__(self, cluster: Cluster, client: str) -> None:
         self.cluster, self.client, self.node = cluster, client, cluster.nodes[0]
+        self._own: set[str] = set()
 
     def ask(self, ip: str, *, port: int = 80, client: str = "", **options: Any) -> dict[str, Any]:
+        self._own = set(self.ips())
         question = Question(client or self.client, addresses.with_port(ip, port), format="json", **options)
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
             self.cluster.lab.inside(self.node, lambda: command.run(question))
@@ -44,31 +46,34 @@ class Tracer:
 
     def send(self, ip: str, *, port: int = 80, client: str = "", **options: Any) -> dict[str, Any]:
         """Trace a probe; what the objects tell must be the same."""
-        told = self.ask(ip, port=port, client=client, send=True, **options)
+        traced = self.ask(ip, port=port, client=client, send=True, **options)
         expected = self.ask(ip, port=port, client=client, dry_run=True, node=self.node, **options)
-        assert ending(told) == ending(expected), (told, expected)
-        assert told.get("farm") == expected.get("farm")
-        return told
+        assert ending(traced) == ending(expected), (traced, expected)
+        assert traced.get("farm") == expected.get("farm")
+        return traced
 
     def prober(self, client: str) -> Callable[[Flow], str]:
         """As that of the command, which would find pods of other labs with this address, too."""
-        where = self.client if client == self.ip() else self.node
+        where = self.client if client in self._own else self.node
         return lambda flow: self.cluster.lab.inside(where, lambda: probe.send(flow))
 
-    def ip(self) -> str:
-        """The client's address."""
+    def ips(self) -> list[str]:
+        """The client's addresses, the one of IPv4 first."""
         namespace, _, name = self.client.partition("/")
-        return str(self.cluster.get("pod", name, namespace)["status"]["podIP"])
+        return [each["ip"] for each in self.cluster.get("pod", name, namespace)["status"]["podIPs"]]
+
+    def ip(self) -> str:
+        return self.ips()[0]
 
     @contextmanager
     def waiting(self, client: str, ip: str, seconds: float = 30) -> Iterator[dict[str, Any]]:
         """Trace what the client sends during the block; the answer is filled in after it."""
-        told: dict[str, Any] = {}
+        traced: dict[str, Any] = {}
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(self.ask, ip, client=client, local=True, seconds=seconds)
             eventually(lambda: is_tracing(self.cluster), "packets are traced")
-            yield told
-            told.update(asked.result(60))
+            yield traced
+            traced.update(asked.result(60))
 
 
 def is_tracing(cluster: Cluster) -> bool:
@@ -76,12 +81,12 @@ def is_tracing(cluster: Cluster) -> bool:
     return table.name(os.getpid()) in cluster.nft(cluster.nodes[0], "list", "tables")
 
 
-def ending(told: dict[str, Any]) -> tuple[str, str]:
-    return told["outcome"]["verdict"], told["outcome"]["reason"]
+def ending(traced: dict[str, Any]) -> tuple[str, str]:
+    return traced["outcome"]["verdict"], traced["outcome"]["reason"]
 
 
-def step(told: dict[str, Any], about: str) -> str:
-    return " / ".join(each["text"] for each in told["steps"] if each["about"] == about)
+def step(traced: dict[str, Any], about: str) -> str:
+    return " / ".join(each["text"] for each in traced["steps"] if each["about"] == about)
 
 
 @pytest.fixture
@@ -106,16 +111,16 @@ def node_of(front: Front, pod: str) -> str:
 def test_a_connection_is_served(tracer: Tracer, front: Front, namespace: str) -> None:
     for scheduler in ("rr", "weight", "hash", "symhash"):
         front.apply(scheduler=scheduler)
-        told = tracer.send(front.ip)
-        assert ending(told) == ("Served", "BackendChosen")
-        assert (told["farm"], told["engine"]) == (f"{namespace}/front", engine.current())
-        assert scheduler in step(told, "choice")
-        assert told["backendName"] in front.pods
-        assert step(told, "probe") == "connected"
-        assert step(told, "reply") == "the other side has replied"
+        traced = tracer.send(front.ip)
+        assert ending(traced) == ("Served", "BackendChosen")
+        assert (traced["farm"], traced["engine"]) == (f"{namespace}/front", engine.current())
+        assert scheduler in step(traced, "choice")
+        assert traced["backendName"] in front.pods
+        assert step(traced, "probe") == "connected"
+        assert step(traced, "reply") == "the other side has replied"
         # In the mode snat, backends see the node.
-        assert step(told, "source").startswith("masqueraded")
-        assert told["seenAs"] != told["client"].partition(":")[0]
+        assert step(traced, "source").startswith("masqueraded")
+        assert traced["seenAs"] != traced["client"].partition(":")[0]
 
 
 @pytest.mark.parametrize(("family", "protocol"), [("ipv6", "TCP"), ("ipv4", "UDP")])
@@ -124,12 +129,9 @@ def test_other_families_and_protocols(
 ) -> None:
     front = Front(cluster, namespace, 1, family)
     front.apply(protocol=protocol)
-    if family == "ipv6":
-        ips = cluster.get("pod", "client", namespace)["status"]["podIPs"]
-        tracer.ip = lambda: str(next(each["ip"] for each in ips if ":" in each["ip"]))  # type: ignore[method-assign]  # of the other family
-    told = tracer.send(front.ip, protocol=protocol)
-    assert ending(told) == ("Served", "BackendChosen")
-    assert told["backendName"] == front.pods[0]
+    traced = tracer.send(front.ip, protocol=protocol)
+    assert ending(traced) == ("Served", "BackendChosen")
+    assert traced["backendName"] == front.pods[0]
 
 
 @pytest.mark.engines
@@ -143,9 +145,9 @@ def test_a_client_returns_to_its_backend_or_has_a_fixed_session(tracer: Tracer, 
     assert step(second, "session") == ""
     assert second["backend"] == first["backend"]
     front.apply(persistence="srcip", sessions=[{"client": tracer.ip(), "backend": front.pods[1]}])
-    told = tracer.send(front.ip)
-    assert step(told, "choice") == "the client has a fixed session"
-    assert told["backendName"] == front.pods[1]
+    traced = tracer.send(front.ip)
+    assert step(traced, "choice") == "the client has a fixed session"
+    assert traced["backendName"] == front.pods[1]
 
 
 @pytest.mark.engines
@@ -155,14 +157,14 @@ def test_a_client_that_is_not_masqueraded_and_one_that_is_its_own_backend(
     front = Front(cluster, namespace, 1)
     near = front.backend(front.pods[0], nodeName=node_of(front, front.pods[0]))
     front.apply(mode="dnat", masquerade="AsNeeded", backends=[near])
-    told = tracer.send(front.ip)
-    assert step(told, "source") == "not masqueraded: the backend sees the client"
-    assert told["seenAs"] == told["client"].partition(":")[0]
+    traced = tracer.send(front.ip)
+    assert step(traced, "source") == "not masqueraded: the backend sees the client"
+    assert traced["seenAs"] == traced["client"].partition(":")[0]
     tracer.client, tracer.node = f"{namespace}/{front.pods[0]}", node_of(front, front.pods[0])
-    told = tracer.send(front.ip)
-    assert "its own backend" in step(told, "hairpin")
-    assert step(told, "source").startswith("masqueraded")
-    assert told["seenAs"] != tracer.ip()
+    traced = tracer.send(front.ip)
+    assert "its own backend" in step(traced, "hairpin")
+    assert step(traced, "source").startswith("masqueraded")
+    assert traced["seenAs"] != tracer.ip()
 
 
 def test_policies(cluster: Cluster, tracer: Tracer, front: Front, namespace: str) -> None:
@@ -172,21 +174,21 @@ def test_policies(cluster: Cluster, tracer: Tracer, front: Front, namespace: str
     assert ending(tracer.send(front.ip)) == ("Dropped", "PolicyMissing")
     cluster.apply(policy("absent", namespace, "deny", ["192.0.2.0/24"]))
     front.settled()
-    told = tracer.send(front.ip)
-    assert ending(told) == ("Served", "BackendChosen")
-    assert step(told, "policy") == "no deny list has the client's address"
+    traced = tracer.send(front.ip)
+    assert ending(traced) == ("Served", "BackendChosen")
+    assert step(traced, "policy") == "no deny list has the client's address"
     cluster.apply(policy("office", namespace, "allow", [f"{client}/32"]))
     front.apply(policies=["office"])
-    told = tracer.send(front.ip)
-    assert step(told, "policy") == f"the allow list {namespace}/office admits the client"
-    told = tracer.send(front.ip, client=cluster.lab.nodes[0].addresses[0].ip.compressed)
-    assert ending(told) == ("Dropped", "PolicyAdmitsOthers")
-    assert f"{namespace}/office" in told["outcome"]["message"]
+    traced = tracer.send(front.ip)
+    assert step(traced, "policy") == f"the allow list {namespace}/office admits the client"
+    traced = tracer.send(front.ip, client=cluster.lab.nodes[0].addresses[0].ip.compressed)
+    assert ending(traced) == ("Dropped", "PolicyAdmitsOthers")
+    assert f"{namespace}/office" in traced["outcome"]["message"]
     cluster.apply(policy("bad", namespace, "deny", [f"{client}/32"]))
     front.apply(policies=["office", "bad"])
-    told = tracer.send(front.ip)
-    assert ending(told) == ("Dropped", "PolicyDenies")
-    assert f"{namespace}/bad" in told["outcome"]["message"]
+    traced = tracer.send(front.ip)
+    assert ending(traced) == ("Dropped", "PolicyDenies")
+    assert f"{namespace}/bad" in traced["outcome"]["message"]
 
 
 def test_source_ranges(tracer: Tracer, front: Front) -> None:
@@ -196,9 +198,9 @@ def test_source_ranges(tracer: Tracer, front: Front) -> None:
     front.apply(addresses=admitting("192.0.2.0/24"))
     assert ending(tracer.send(front.ip)) == ("Dropped", "OutsideSourceRanges")
     front.apply(addresses=admitting("10.0.0.0/8"))
-    told = tracer.send(front.ip)
-    assert ending(told) == ("Served", "BackendChosen")
-    assert step(told, "source range") == "the client is in a source range"
+    traced = tracer.send(front.ip)
+    assert ending(traced) == ("Served", "BackendChosen")
+    assert step(traced, "source range") == "the client is in a source range"
 
 
 def test_limits(tracer: Tracer, front: Front) -> None:
@@ -215,23 +217,23 @@ def test_limits(tracer: Tracer, front: Front) -> None:
 
 def limited(tracer: Tracer, front: Front) -> str:
     """Trace until a limit is reached; the message."""
-    told: dict[str, Any] = {}
+    traced: dict[str, Any] = {}
 
     def check() -> bool:
-        told.update(tracer.ask(front.ip, send=True))
-        return bool(told["outcome"]["reason"] == "LimitReached")
+        traced.update(tracer.ask(front.ip, send=True))
+        return bool(traced["outcome"]["reason"] == "LimitReached")
 
     eventually(check, "the limit is reached")
-    return str(told["outcome"]["message"])
+    return str(traced["outcome"]["message"])
 
 
 @pytest.mark.engines
 def test_a_farm_without_backends_refuses(tracer: Tracer, front: Front, namespace: str) -> None:
     front.apply(backends=[front.backend(front.pods[0], state="drain")])
-    told = tracer.send(front.ip)
-    assert ending(told) == ("Refused", "NoReadyBackends")
-    assert told["farm"] == f"{namespace}/front"
-    assert step(told, "probe") == "refused"
+    traced = tracer.send(front.ip)
+    assert ending(traced) == ("Refused", "NoReadyBackends")
+    assert traced["farm"] == f"{namespace}/front"
+    assert step(traced, "probe") == "refused"
     # Another backend gets the connections then.
     front.apply(backends=[front.backend(front.pods[0], state="drain"), front.backend(front.pods[1])])
     assert tracer.send(front.ip)["backendName"] == front.pods[1]
@@ -245,11 +247,11 @@ def test_traffic_policies(cluster: Cluster, tracer: Tracer, front: Front) -> Non
     assert ending(tracer.send(front.ip)) == ("Dropped", "NoLocalBackend")
     outside = [{"type": "LoadBalancer", "ip": front.ip, "ports": "80"}]
     front.apply(trafficPolicy="Local", addresses=outside, backends=[front.backend(far, nodeName=node_of(front, far))])
-    with tracer.waiting(OUTSIDE, front.ip) as told:
+    with tracer.waiting(OUTSIDE, front.ip) as traced:
         cluster.count("client", 1, front.ip, 80, "--timeout", "1")
-    assert ending(told) == ("Dropped", "NoLocalBackend")
-    told = tracer.ask(front.ip, client=OUTSIDE, dry_run=True, node=tracer.node)
-    assert ending(told) == ("Dropped", "NoLocalBackend")
+    assert ending(traced) == ("Dropped", "NoLocalBackend")
+    traced = tracer.ask(front.ip, client=OUTSIDE, dry_run=True, node=tracer.node)
+    assert ending(traced) == ("Dropped", "NoLocalBackend")
     # A client of this node may use it.
     assert tracer.send(front.ip)["backendName"] == far
     both = [front.backend(pod, nodeName=node_of(front, pod)) for pod in (near, far)]
@@ -262,22 +264,22 @@ def test_addresses_that_are_no_farms(cluster: Cluster, tracer: Tracer, front: Fr
     cluster.farm_has("web--http", namespace, 2)
     assert ending(tracer.send(cluster.vip("web", namespace), port=82)) == ("Refused", "NoSuchService")
     pod = cluster.get("pod", front.pods[0], namespace)["status"]["podIP"]
-    told = tracer.send(pod)
-    assert ending(told) == ("NotServed", "NoListener")
-    assert step(told, "reply") == "the other side has replied"
+    traced = tracer.send(pod)
+    assert ending(traced) == ("NotServed", "NoListener")
+    assert step(traced, "reply") == "the other side has replied"
     assert "has refused" in step(tracer.send(pod, port=82), "reply")
 
 
 @pytest.mark.engines
 def test_an_open_connection_and_no_packet(cluster: Cluster, tracer: Tracer, front: Front) -> None:
     front.apply(backends=[front.backend(front.pods[0])])
-    with tracer.waiting(tracer.ip(), front.ip, seconds=1) as told:
+    with tracer.waiting(tracer.ip(), front.ip, seconds=1) as traced:
         pass
-    assert ending(told) == ("Unseen", "NoPacket")
-    with cluster.streams(1, tracer.client, front.ip), tracer.waiting(tracer.ip(), front.ip, seconds=2) as told:
+    assert ending(traced) == ("Unseen", "NoPacket")
+    with cluster.streams(1, tracer.client, front.ip), tracer.waiting(tracer.ip(), front.ip, seconds=2) as traced:
         pass
-    assert ending(told) == ("Served", "EstablishedConnection")
-    assert told["backendName"] == front.pods[0]
+    assert ending(traced) == ("Served", "EstablishedConnection")
+    assert traced["backendName"] == front.pods[0]
 
 
 def test_a_backend_without_a_route(cluster: Cluster, tracer: Tracer, front: Front) -> None:
@@ -285,11 +287,11 @@ def test_a_backend_without_a_route(cluster: Cluster, tracer: Tracer, front: Fron
     route = ("ip", "route", "{}", "unreachable", "203.0.113.9")
     assert cluster.lab.exec(tracer.node, *(part.format("add") for part in route)).returncode == 0
     try:
-        told = tracer.ask(front.ip, send=True)
+        traced = tracer.ask(front.ip, send=True)
     finally:
         cluster.lab.exec(tracer.node, *(part.format("delete") for part in route))
-    assert ending(told) == ("Lost", "NotRouted")
-    assert told["backend"] == "203.0.113.9:80"
+    assert ending(traced) == ("Lost", "NotRouted")
+    assert traced["backend"] == "203.0.113.9:80"
 
 
 def test_a_rule_of_another_program(cluster: Cluster, tracer: Tracer, front: Front) -> None:
@@ -298,11 +300,11 @@ def test_a_rule_of_another_program(cluster: Cluster, tracer: Tracer, front: Fron
     chain = f"add table inet foreign; add chain inet foreign everything {{ {hook} }}"
     cluster.nft(tracer.node, f"{chain}; add rule inet foreign everything ip daddr {front.ip} drop")
     try:
-        told = tracer.ask(front.ip, send=True)
+        traced = tracer.ask(front.ip, send=True)
     finally:
         cluster.nft(tracer.node, "delete table inet foreign")
-    assert ending(told) == ("Dropped", "OtherProgram")
-    assert "the chain everything of the table inet foreign" in told["outcome"]["message"]
+    assert ending(traced) == ("Dropped", "OtherProgram")
+    assert "the chain everything of the table inet foreign" in traced["outcome"]["message"]
 
 
 def test_the_program_says_it_in_words(cluster: Cluster, client: str, front: Front, namespace: str) -> None:

@@ -61,8 +61,9 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
     def gained(name: str, gain: int) -> None:
         prometheus.becomes(name, watched[name] + gain)
 
-    cluster.serve("web", 2, namespace)
     cluster.apply(service("web", namespace))
+    cluster.farm_has("web--http", namespace, 0)
+    cluster.serve("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
     gained('kube_nftlb_farms_applied_total{reason="Created"}', 1)
     gained('kube_nftlb_farms{state="programmed"}', 1)

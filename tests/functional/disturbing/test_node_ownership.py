@@ -38,18 +38,18 @@ def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cl
         forged = {**report(node), "status": {"watermark": "999999999"}}
         return who.says(*apply, "--subresource=status", body=forged)
 
-    told = f"the agent of node '{own}' may only write the NftlbNode of that name, not"
+    sentence = f"the agent of node '{own}' may only write the NftlbNode of that name, not"
     # The API server takes a new policy up a moment later.
-    eventually(lambda: told in forge(other), "another node's status is refused", 30)
-    assert f"{told} '{other}'" in holder.says(*apply, body=report(other))
-    assert f"{told} 'invented'" in holder.says("create", "-f", "-", body=report("invented"))
-    assert f"{told} 'invented-" in holder.says(
+    eventually(lambda: sentence in forge(other), "another node's status is refused", 30)
+    assert f"{sentence} '{other}'" in holder.says(*apply, body=report(other))
+    assert f"{sentence} 'invented'" in holder.says("create", "-f", "-", body=report("invented"))
+    assert f"{sentence} 'invented-" in holder.says(
         "create", "-f", "-", body={**report(""), "metadata": {"generateName": "invented-"}}
     )
     assert forge(own) == ""
     anybody = Holder(guarded, AGENT)
     assert "the agent of node ''" in forge(own, anybody), "a token that is bound to no node"
-    assert f"{told} '{other}'" in holder.says("delete", "nftlbnode", other, "--wait=false")
+    assert f"{sentence} '{other}'" in holder.says("delete", "nftlbnode", other, "--wait=false")
     assert not holder.can("deletecollection", "nftlbnodes")
     # The agents themselves go on: they write what the forged number hides.
     version = guarded.get("nftlbnode", own)["metadata"]["resourceVersion"]

@@ -13,9 +13,9 @@ def test_rules_that_nftlb_has_not_made_yet(cluster: Cluster, tracer: Tracer, fro
     cluster.lab.stop("nftlb", tracer.node)
     try:
         cluster.nft(tracer.node, "delete table ip nftlb")
-        told = tracer.ask(front.ip, send=True)
+        traced = tracer.ask(front.ip, send=True)
     finally:
         cluster.lab.start("nftlb", tracer.node)
         cluster.lab.start("agent", tracer.node)
-    assert ending(told) == ("Dropped", "RulesIncomplete")
+    assert ending(traced) == ("Dropped", "RulesIncomplete")
     eventually(lambda: ending(tracer.ask(front.ip, send=True))[0] == "Served", "it is served again")

@@ -22,19 +22,12 @@ _OPERATOR = {
     "KUBE_NFTLB_SERVICE_STATUS": "on",
     "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5",
 }
-_LIMITS = {
-    "KUBE_NFTLB_SERVICE_PORTS_MAX": "64",
-    "KUBE_NFTLB_NAMESPACE_FARMS_MAX": "200",
-    "KUBE_NFTLB_NAMESPACE_POLICIES_MAX": "3",
-    "KUBE_NFTLB_FARM_ELEMENTS_MAX": "20000",
-}
-"""They are reached sooner than the default ones."""
 
 
 @pytest.fixture(scope="package")
 def _lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Used]:
     folder = deadly_nftlb.folder(tmp_path_factory.mktemp("bin") / "deadly", str(build.nftlb(cache_folder(), print)))
     nftlb = {"PATH": f"{folder}:{os.environ['PATH']}", "KUBE_NFTLB_TEST_DEADLY": deadly_nftlb.FARM}
-    settings = {**dict.fromkeys(OPERATORS, _OPERATOR | _LIMITS), "agent": _LIMITS, "nftlb": nftlb}
+    settings = {**dict.fromkeys(OPERATORS, _OPERATOR), "nftlb": nftlb}
     with running("operations", nodes=2, operators=len(OPERATORS), settings=settings) as cluster:
         yield Used(cluster, [])

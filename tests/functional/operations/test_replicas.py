@@ -26,8 +26,8 @@ def here(cluster: Cluster, namespace: str) -> str:
 
 def readiness(cluster: Cluster) -> dict[str, tuple[int, Any]]:
     """The status and body of each operator's response to /readyz; those that run."""
-    told = {name: cluster.ask(addresses.API_HOST, "/readyz", port) for name, port in PORTS.items()}
-    return {name: answer for name, answer in told.items() if answer is not None}
+    answers = {name: cluster.ask(addresses.API_HOST, "/readyz", port) for name, port in PORTS.items()}
+    return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def leaders(cluster: Cluster) -> list[str]:
@@ -69,8 +69,8 @@ def serves(cluster: Cluster, namespace: str, name: str) -> None:
 
 def test_both_are_ready_one_leads_and_only_that_one_writes(cluster: Cluster, here: str) -> None:
     first = leader(cluster)
-    told = readiness(cluster)
-    assert {name: status for name, (status, _) in told.items()} == dict.fromkeys(OPERATORS, 200)
+    answers = readiness(cluster)
+    assert {name: status for name, (status, _) in answers.items()} == dict.fromkeys(OPERATORS, 200)
     serves(cluster, here, "once")
     cluster.wait("farm", "once--http", "Programmed", here)
     assert applied(cluster, "once--http") == {first: 1, other_than(first): 0}

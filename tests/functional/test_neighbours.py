@@ -7,31 +7,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from tests.builders.manifests import farm, policy, service
-from tests.functional.cluster import Cluster, eventually
+from tests import engine
+from tests.builders.manifests import client_pod, farm, policy, service
+from tests.functional.cluster import Cluster, eventually, running
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.alone, pytest.mark.long]
 
 NAMESPACE = "kube-nftlb-system"
+LIMITS = {"KUBE_NFTLB_SERVICE_PORTS_MAX": "64", "KUBE_NFTLB_NAMESPACE_FARMS_MAX": "200"}
+LIMITS |= {"KUBE_NFTLB_NAMESPACE_POLICIES_MAX": "3", "KUBE_NFTLB_FARM_ELEMENTS_MAX": "20000"}
+SERVICES, RANGES, PORTS, FARMS, POLICIES = 8, 70_000, 8_000, 400, 8
 ATTEMPTS = 7
 LEASE_S = 15.0
 
 
-class Size(NamedTuple):
-    """The numbers of large objects, and of what is in each; all are more than the operators of this lab admit."""
-
-    services: int
-    ranges: int
-    ports: int
-    farms: int
-    policies: int
-    policy_ranges: int
-
-
-SHORT = Size(services=1, ranges=2_000, ports=100, farms=201, policies=4, policy_ranges=2_000)
-FULL = Size(services=8, ranges=70_000, ports=8_000, farms=400, policies=8, policy_ranges=16_384)
+@pytest.fixture(scope="module")
+def lab_of_tenants() -> Iterator[Cluster]:
+    """A cluster with two operators, whose limits are reached sooner than the default ones."""
+    settings = {name: {**engine.OPERATOR, **LIMITS} for name in ("operator", "operator-2", "agent")}
+    with running("neighbours", nodes=1, operators=2, settings=settings) as cluster:
+        yield cluster
 
 
 class Work(threading.Thread):
@@ -81,13 +80,13 @@ def median_s(cluster: Cluster, namespace: str, prefix: str, done: Callable[[], b
     took: list[float] = []
     while len(took) < ATTEMPTS or not done():
         took.append(answer_s(cluster, namespace, f"{prefix}-{len(took)}"))
-        time.sleep(0.2)
+        time.sleep(0.5)
     print(f"{prefix}: a new Service answers after {[round(each, 2) for each in took]} s")
     return statistics.median(took)
 
 
-def ranged(name: str, namespace: str, number: int, salt: int) -> dict[str, Any]:
-    ranges = [f"10.{each // 65536 + salt % 100}.{each // 256 % 256}.{each % 256}/32" for each in range(number)]
+def ranged(name: str, namespace: str, salt: int) -> dict[str, Any]:
+    ranges = [f"10.{number // 65536 + salt % 100}.{number // 256 % 256}.{number % 256}/32" for number in range(RANGES)]
     return service(name, namespace, type="LoadBalancer", loadBalancerSourceRanges=ranges)
 
 
@@ -101,30 +100,29 @@ def insist(cluster: Cluster, wanted: dict[str, Any]) -> None:
     cluster.apply(wanted)
 
 
-def large_objects(namespace: str, size: Size) -> Iterator[dict[str, Any]]:
+def large_objects(namespace: str) -> Iterator[dict[str, Any]]:
     """The largest objects of each kind that the API server admits, or rather many."""
-    yield service("ports", namespace, ports=[{"name": f"p{port}", "port": port} for port in range(1, size.ports + 1)])
+    yield service("ports", namespace, ports=[{"name": f"p{port}", "port": port} for port in range(1, PORTS + 1)])
     spread = {"port": 80, "sourceAddress": "10.9.9.1"}
     backends = [{"name": f"b{number}", "ip": f"10.9.8.{number + 1}", **spread} for number in range(200)]
     ports = [{"ip": "10.99.7.2", "ports": "1001-2024"}]
     yield farm("elements", namespace, addresses=ports, backends=backends)
-    for number in range(size.policies):
-        cidrs = [f"10.{number}.{each // 128}.{each * 2 % 256}/32" for each in range(size.policy_ranges)]
+    for number in range(POLICIES):
+        cidrs = [f"10.{number}.{each // 128}.{each * 2 % 256}/32" for each in range(16_384)]
         yield policy(f"list-{number}", namespace, "deny", cidrs)
-    for number in range(size.farms):
+    for number in range(FARMS):
         own, common = f"{1 + number * 40}-{40 + number * 40}", "65535"
         claims = [{"ip": "10.99.7.1", "ports": ports} for ports in (own, common)]
         backends = [{"name": "b", "ip": "10.9.9.9", "port": 80}]
         yield farm(f"claim-{number:03}", namespace, addresses=claims, backends=backends)
 
 
-@pytest.mark.parametrize(
-    "size", [SHORT, pytest.param(FULL, marks=[pytest.mark.timeout(900), pytest.mark.alone, pytest.mark.long])]
-)
-def test_the_largest_objects_of_one_tenant_delay_no_other(cluster: Cluster, namespace: str, size: Size) -> None:
-    quiet = namespace
-    cluster.serve("web", 1, quiet)
-    with cluster.namespace() as large:
+def test_the_largest_objects_of_one_tenant_delay_no_other(lab_of_tenants: Cluster) -> None:
+    cluster = lab_of_tenants
+    with cluster.namespace() as quiet, cluster.namespace() as large:
+        cluster.apply(client_pod("client", quiet, cluster.nodes[0]))
+        cluster.wait("pod", "client", "Ready", quiet)
+        cluster.run("web", 1, quiet)
         alone_s = median_s(cluster, quiet, "alone")
         before, renewals = lease(cluster), list[float]()
         salts = itertools.count(1)
@@ -133,7 +131,7 @@ def test_the_largest_objects_of_one_tenant_delay_no_other(cluster: Cluster, name
             salt = next(salts)
             # It may be too much for the API server at times.
             with contextlib.suppress(AssertionError):
-                cluster.apply(ranged(f"ranges-{salt % size.services}", large, size.ranges, salt))
+                cluster.apply(ranged(f"ranges-{salt % SERVICES}", large, salt))
             time.sleep(0.1)
 
         def look() -> None:
@@ -144,7 +142,7 @@ def test_the_largest_objects_of_one_tenant_delay_no_other(cluster: Cluster, name
         workers = [Work(edit), Work(look)]
         for worker in workers:
             worker.start()
-        objects, created = large_objects(large, size), threading.Event()
+        objects, created = large_objects(large), threading.Event()
 
         def create() -> None:
             for each in objects:
@@ -167,10 +165,10 @@ def test_the_largest_objects_of_one_tenant_delay_no_other(cluster: Cluster, name
         # All share two cores with the API server, which takes most of them for such objects, and with other tests. In
         # the queue of the tenant a Service would wait for all of these.
         assert beside_s < max(5.0, 40 * alone_s), f"{beside_s:.2f} s instead of {alone_s:.2f} s"
-        _the_tenant_is_told(cluster, large, size)
+        _the_tenant_is_told(cluster, large)
 
 
-def _the_tenant_is_told(cluster: Cluster, namespace: str, size: Size) -> None:
+def _the_tenant_is_told(cluster: Cluster, namespace: str) -> None:
     def reasons(kind: str, name: str) -> set[str]:
         return {event["reason"] for event in cluster.events(kind, name, namespace)}
 
@@ -181,10 +179,10 @@ def _the_tenant_is_told(cluster: Cluster, namespace: str, size: Size) -> None:
     eventually(lambda: "TooManyPorts" in reasons("Service", "ports"), "the ports are told of", 60)
     eventually(lambda: "TooManySourceRanges" in reasons("Service", "ranges-0"), "the ranges are told of", 60)
     eventually(lambda: "TooManyElements" in cluster.reason("elements", namespace), "a farm is too large", 60)
-    last = f"claim-{size.farms - 1:03}"
+    last = f"claim-{FARMS - 1:03}"
     eventually(lambda: accepted("farm", last) == ("False", "TooManyFarms"), "the youngest farm is refused", 60)
     eventually(lambda: "TooManyFarms" in reasons("NftlbFarm", last), "its Event is there", 60)
-    refused = f"list-{size.policies - 1}"
+    refused = f"list-{POLICIES - 1}"
     eventually(lambda: accepted("nftlbpolicy", refused) == ("False", "TooManyPolicies"), "a policy is refused", 60)
     eventually(lambda: accepted("nftlbpolicy", "list-0") == ("True", "Valid"), "the oldest policy is not", 60)
     eventually(lambda: "TooManyPolicies" in reasons("NftlbPolicy", refused), "its Event is there", 60)
