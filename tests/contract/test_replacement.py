@@ -19,6 +19,7 @@ from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.table.base import environment
 from kube_nftlb.agent.table.layout import ENVIRONMENT
+from kube_nftlb.api.base import Family
 from kube_nftlb.netfilter.readback import RulesetReader
 from tests.builders import farm
 from tests.contract import connecting as connecting_program
@@ -26,7 +27,7 @@ from tests.contract.servers import ENDPOINTS
 from tests.contract.test_nftables_engine import HERE, VIPS, Node, ask, listed, nft, spec
 
 MANY = 2_000
-SERVICES = {"ipv4": ["10.96.0.0/12"], "ipv6": ["fd00::/108"]}
+SERVICES: Mapping[Family, list[str]] = {"ipv4": ["10.96.0.0/12"], "ipv6": ["fd00::/108"]}
 
 
 def many(number: int = MANY) -> dict[str, dict[str, Any]]:
@@ -83,7 +84,6 @@ async def test_a_table_of_another_layout_serves_until_this_one_is_whole(
             assert ask(VIPS[0]) in ENDPOINTS
             await upgraded.engine.begin(changes(many()))
         assert open_before.recv(100)
-    print("upgrade", dict(outcomes.counts), f"{outcomes.longest_s * 1000:.1f} ms")
     assert outcomes.counts.keys() == {"served"}
     assert "layout-of-another-version" in listed()
     assert upgraded.engine.programmed.keys() == many().keys()
@@ -109,16 +109,11 @@ async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node:
     # As the loop does: the agent table first, with clients waiting, then the engine's, then nobody waits any more.
     with connecting(VIPS[0]) as outcomes:
         nft(f"delete table inet {TABLE}; delete table inet kube-nftlb")
-        began = time.monotonic()
         assert await node.engine.is_missing()
         node.table.lets_wait = True
         await node.table.create()
-        t1 = time.monotonic() - began
         await node.engine.repair()
-        took_s = time.monotonic() - began
-        print("create", t1)
         await node.table.refuse()
-    print("flush", dict(outcomes.counts), f"{took_s * 1000:.1f} ms, gap {outcomes.longest_s * 1000:.1f} ms")
     assert outcomes.counts.keys() <= {"served", "waited"}
     assert outcomes.counts["served"] > 0
     assert await node.engine.drift() is None

@@ -274,7 +274,7 @@ class NftablesEngine:
         return self._store.revision, self._table.digest
 
     def _save(self, now: float) -> str | None:
-        # Those that need nothing of the agent table, which is not there when a node boots.
+        # Those that need nothing of the agent table, which may be gone too when they are restored.
         savable = (
             placement
             for name, placement in self._store.placements.items()
