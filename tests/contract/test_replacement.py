@@ -82,7 +82,7 @@ async def test_a_table_of_another_layout_serves_until_this_one_is_whole(
         with connecting(VIPS[0]) as outcomes:
             upgraded = await Node.open(tmp_path)
             assert ask(VIPS[0]) in ENDPOINTS
-            await upgraded.engine.begin(changes(many()))
+            await upgraded.engine.begin(lambda: changes(many()))
         assert open_before.recv(100)
     assert outcomes.counts.keys() == {"served"}
     assert "layout-of-another-version" in listed()
@@ -99,7 +99,8 @@ async def test_a_change_while_the_other_layout_serves_is_in_the_table_that_takes
     upgraded = await Node.open(tmp_path)
     await upgraded.put("watched", spec(VIPS[0], ENDPOINTS[4]))
     assert ask(VIPS[0]) in ENDPOINTS[:2], "the old table has not changed"
-    await upgraded.engine.begin(changes({**many(5), "watched": spec(VIPS[0], ENDPOINTS[4])}))
+    specs = {**many(5), "watched": spec(VIPS[0], ENDPOINTS[4])}
+    await upgraded.engine.begin(lambda: changes(specs))
     assert ask(VIPS[0]) == ENDPOINTS[4]
     assert await upgraded.engine.drift() is None
     upgraded.close()
@@ -150,7 +151,7 @@ async def test_what_the_kernel_refuses_of_a_new_table_stops_nobody_else(
         await commit(messages, family)
 
     monkeypatch.setattr(netfilter, "commit", refusing)
-    await upgraded.engine.begin(changes(many(20)))
+    await upgraded.engine.begin(lambda: changes(many(20)))
     assert ask(VIPS[0]) in ENDPOINTS
     assert upgraded.engine.programmed.keys() == many(20).keys() - {"web-7"}
     assert await upgraded.engine.drift("web-7") is not None
