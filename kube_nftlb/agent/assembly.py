@@ -75,6 +75,7 @@ async def assemble(
     nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
     engine = Engines(nftables, nftlb, clock)
     inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, limits)
+    watch.call(inputs.wake.set)
     links = PodAddresses(settings.pods_file)
     try:
         yield Assembly(

@@ -13,6 +13,7 @@ from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
 from kube_nftlb.agent.engine.nftables.layout import TABLE as SERVICES_TABLE
 from kube_nftlb.agent.table.layout import TABLE
 from kube_nftlb.netfilter.libnftables import Nft
+from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.nftlb import layout, loading
 from kube_nftlb.settings import NftlbSettings
 
@@ -29,7 +30,9 @@ async def clean(settings: NftlbSettings, nft: Nft) -> None:
     """
     failures = []
     nftlb_tables = (f"{family} {layout.TABLE}" for family in (*layout.FAMILIES, "netdev"))
-    for table in (*nftlb_tables, f"inet {SERVICES_TABLE}", f"inet {TABLE}"):
+    # One of a blueprint is there if the agent ended while it read it.
+    ours = (f"inet {name}" for table in (SERVICES_TABLE, TABLE) for name in (table, blueprint_of(table)))
+    for table in (*nftlb_tables, *ours):
         try:
             await nft.run(f"delete table {table}")
         except errors.KernelError as error:

@@ -1,12 +1,14 @@
 """The programs that change nftables: the kernel names that of each transaction (linux/netfilter/nf_tables.h)."""
 
+import asyncio
+import contextlib
 import ctypes
 import errno
 import os
 import socket
 import struct
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, Self
 
@@ -20,6 +22,7 @@ _SO_ATTACH_FILTER: Final = 26
 _SO_RCVBUFFORCE: Final = 33
 _BUFFER: Final = 1 << 20
 _DATAGRAM: Final = 1 << 16
+_CALL_EVERY_S: Final = 0.25
 
 _named = threading.local()
 
@@ -34,6 +37,9 @@ class Notifications:
         """``ours`` are the names of the programs that may."""
         self.socket = opened
         self._ours = frozenset(ours)
+        self._found: set[str] = set()
+        self._called_at = float("-inf")
+        self._call: asyncio.TimerHandle | None = None
 
     @classmethod
     def open(cls, *ours: str) -> Self:
@@ -42,13 +48,41 @@ class Notifications:
 
     def others(self) -> set[str]:
         """Return the names of other programs that have changed nftables since the last call."""
-        found: set[str] = set()
-        for data in waiting(self.socket):
-            found |= {name for name in programs(data) if name not in self._ours} if data is not None else {LOST}
+        self._read()
+        found, self._found = self._found, set()
         return found
+
+    @property
+    def pending(self) -> bool:
+        """True if other programs have changed nftables since the last call of ``others``."""
+        self._read()
+        return bool(self._found)
+
+    def call(self, on_change: Callable[[], None]) -> None:
+        """Call a function soon after another program has changed nftables, from the running event loop."""
+        asyncio.get_running_loop().add_reader(self.socket.fileno(), self._readable, on_change)
+
+    def _readable(self, on_change: Callable[[], None]) -> None:
+        if self.pending and self._call is None:
+            loop = asyncio.get_running_loop()
+            # Those who change nftables all the time must not keep the processor busy.
+            self._call = loop.call_at(max(loop.time(), self._called_at + _CALL_EVERY_S), self._called, on_change)
+
+    def _called(self, on_change: Callable[[], None]) -> None:
+        self._call, self._called_at = None, asyncio.get_running_loop().time()
+        on_change()
+
+    def _read(self) -> None:
+        for data in waiting(self.socket):
+            self._found |= {name for name in programs(data) if name not in self._ours} if data is not None else {LOST}
 
     def close(self) -> None:
         """Close the socket."""
+        if self._call is not None:
+            self._call.cancel()
+        with contextlib.suppress(RuntimeError):
+            # There is no loop any more that could watch it.
+            asyncio.get_running_loop().remove_reader(self.socket.fileno())
         self.socket.close()
 
 

@@ -17,7 +17,7 @@ def start() -> None:
         "sysctl -qw net.ipv4.conf.all.route_localnet=1",
     ):
         subprocess.run(command.split(), check=True)
-    server = socket.create_server(("0.0.0.0", PORT), backlog=128)
+    server = socket.create_server(("0.0.0.0", PORT), backlog=4096)
     threading.Thread(target=_answer, args=(server,), daemon=True).start()
 
 

@@ -1,6 +1,6 @@
 """An engine without a data plane, for tests of the loop."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
 from kube_nftlb import errors
@@ -115,8 +115,9 @@ class FakeEngine:
         self.was_restarted = False
         return not self._verified <= self.farms.keys()
 
-    async def begin(self, changes: Sequence[FarmChange]) -> None:
-        self.begun.append(len(changes))
+    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
+        self.begun.append(len(changes()))
+        return ()
 
     async def is_missing(self) -> bool:
         return self.missing
@@ -173,6 +174,7 @@ class FakeEngine:
         self._answer()
         self.repaired.append(name)
         self.writes += 1
+        self.missing = self.missing and name is not None
         if name not in self.irreparable:
             self.deviations.pop(name, None)
 

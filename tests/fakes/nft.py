@@ -85,6 +85,10 @@ class FakeTableReader:
         told, self._told = self._told, self.foreign_changes
         return {"nft"} if told != self._told else set()
 
+    @property
+    def pending(self) -> bool:
+        return self._told != self.foreign_changes
+
     async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
         nft = self._nft if table == TABLE else self._nft.blueprint
         if nft is None:

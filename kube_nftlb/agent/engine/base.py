@@ -101,10 +101,11 @@ class Engine(Protocol):
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
-    async def begin(self, changes: Sequence[FarmChange]) -> None:
-        """Program all farms at once, if clients wait for them all; ``apply`` takes them again.
+    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
+        """Program all farms at once, if clients wait for them all. Return those for which anything was sent.
 
-        ``changes`` are all that are known, and their rules are in the agent table.
+        ``changes`` returns those of all farms that are known; their rules are in the agent table. ``apply`` takes them
+        again, and tells what is refused.
         """
 
     async def is_missing(self) -> bool:

@@ -8,7 +8,7 @@ the agent table.
 """
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, cast
 
@@ -132,9 +132,9 @@ class Engines:
             raise error
         self.unreachable = str(error)
 
-    async def begin(self, changes: Sequence[FarmChange]) -> None:
+    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
         """See ``Engine``. nftlb loads its farms itself."""
-        await self._nftables.begin([each for each in changes if self._nftables in self._targets(each)])
+        return await self._nftables.begin(lambda: [each for each in changes() if self._nftables in self._targets(each)])
 
     async def is_missing(self) -> bool:
         """See ``Engine``."""

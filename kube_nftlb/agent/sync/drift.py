@@ -10,6 +10,10 @@ class ChangeWatch(Protocol):
     def others(self) -> set[str]:
         """Return the names of other programs that have changed nftables since the last call."""
 
+    @property
+    def pending(self) -> bool:
+        """True if there are any."""
+
 
 class DriftDetector:
     """Remembers that others have changed nftables until everything was compared."""
@@ -23,6 +27,11 @@ class DriftDetector:
         self.programs: set[str] = set()
         """The names of those that have, since what was compared last."""
         self._were_compared = False
+
+    @property
+    def pending(self) -> bool:
+        """True if others have made changes since ``notice`` was called."""
+        return self._watch.pending
 
     def notice(self) -> None:
         """Look for changes since the last call."""

@@ -129,8 +129,9 @@ class Programmer:
 
     async def begin(self) -> None:
         """Have the engine serve all farms, once the agent table has the rules that keep clients out."""
-        await self._engine.begin(self._changes_of(self._known(), forget=False))
-        await self._table.refuse()
+        self.changed.update(await self._engine.begin(lambda: self._changes_of(self._known(), forget=False)))
+        if not await self._engine.is_missing():
+            await self._table.refuse()
 
     def _known(self) -> set[FarmKey]:
         """Return all farms, also those that are gone and not withdrawn."""

@@ -131,7 +131,8 @@ class Reconciler:
             return
         if not self._adopted:
             await self._adopt()
-        if self._clock.now() - self._maintained_at > timing.maintain_every_s:
+        since_s = self._clock.now() - self._maintained_at
+        if since_s > timing.maintain_every_s or self._repair.is_due(since_s):
             await self._maintain()
         overdue = inputs.queue.overdue(timing.verify_within_s, self._clock.now())
         if inputs.queue.unverified and (overdue or await self._quiet(timing.verify_after_s)):

@@ -54,6 +54,10 @@ class Repair:
         """True if somebody else has changed nftables since everything was compared."""
         return self._detector.suspected
 
+    def is_due(self, since_s: float) -> bool:
+        """Return True if others have changed nftables, and it is not looked for all the time."""
+        return since_s > self._timing.poll_s and self._detector.pending
+
     def adopted(self) -> None:
         """Have everything compared once all farms are programmed: earlier changes are unknown."""
         self._detector.suspected = True

@@ -28,8 +28,8 @@ class Blueprint:
         add: Callable[[], Awaitable[None]] | None = None,
     ) -> TableContents:
         """Return what the kernel has of the table that these commands create, once ``add`` has added to it."""
-        await self._nft.run(commands)
         try:
+            await self._nft.run(commands)
             if add is not None:
                 await add()
             return await self._reader.contents(self.table, with_elements)

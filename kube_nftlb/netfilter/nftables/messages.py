@@ -29,6 +29,8 @@ _VALUE = 1
 _KEY, _DATA, _USERDATA = 1, 2, 6
 _COMMENT = 0
 _COMMENT_MAX = 126
+_LENGTH = struct.Struct("=H")
+"""What an attribute begins with."""
 _LIST_BYTES = 48 << 10
 """The list of elements in a message is one attribute, of at most 64 KiB."""
 
@@ -179,9 +181,15 @@ def leads_to(chain: str, comment: str = "", *, and_back: bool = False) -> bytes:
 
     With ``and_back`` packets come back at the chain's end.
     """
+    verdict = _verdict(chain, and_back=and_back)
+    return verdict + _comment(comment) if comment else verdict
+
+
+@functools.lru_cache(maxsize=4096)
+def _verdict(chain: str, *, and_back: bool) -> bytes:
+    """Return a verdict as data, once: thousands of farms lead to the same chains."""
     there = Verdict.JUMP if and_back else Verdict.GOTO
-    data = verdict_data(there, chain) if chain else verdict_data(Verdict.DROP)
-    return attribute(_DATA, data) + (_comment(comment) if comment else b"")
+    return attribute(_DATA, verdict_data(there, chain) if chain else verdict_data(Verdict.DROP))
 
 
 def _comment(comment: str) -> bytes:
@@ -211,7 +219,16 @@ def flush_set(table: str, name: str) -> Message:
 
 def element(key: bytes, data: bytes = b"") -> bytes:
     """Return an element of a list of elements."""
-    return attribute(_LIST_ELEMENT, attribute(_KEY, attribute(_VALUE, key)) + data)
+    before, after, length = _around_key(len(key))
+    return _LENGTH.pack(length + len(data)) + before + key + after + data
+
+
+@functools.cache
+def _around_key(length: int) -> tuple[bytes, bytes, int]:
+    """Return what is around a key of that many bytes in an element, and the element's length without data."""
+    whole = attribute(_LIST_ELEMENT, attribute(_KEY, attribute(_VALUE, bytes(length))))
+    padding = -length % 4
+    return whole[_LENGTH.size : len(whole) - length - padding], bytes(padding), len(whole)
 
 
 def element_list(table: str, name: str, elements: Iterable[bytes]) -> bytes:

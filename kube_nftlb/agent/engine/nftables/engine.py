@@ -3,7 +3,7 @@
 See docs/dataplane.md.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -155,21 +155,20 @@ class NftablesEngine:
                 self.flows.changed(each, listeners, served=served_before)
         return Applied(refused, rules_refused, changed=changed)
 
-    async def begin(self, changes: Sequence[FarmChange]) -> None:
+    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
         """See ``Engine``. A table of another layout serves until then."""
         self._has_begun = True
-        if not self._store.is_complete or self._store.is_held:
-            await self._apply(changes)
-            self._dropped(await self._store.release())
+        if self._store.is_complete and not self._store.is_held:
+            return ()
+        _, changed = await self._apply(changes())
+        for name, why in (await self._store.release()).items():
+            self._forget(name)
+            self._refused[name] = why
+        return changed
 
     async def is_missing(self) -> bool:
         """See ``Engine``."""
         return await self._store.is_missing() or not (self._has_begun or self._store.is_complete)
-
-    def _dropped(self, refused: Mapping[str, str]) -> None:
-        for name, why in refused.items():
-            self._forget(name)
-            self._refused[name] = why
 
     async def _apply(self, changes: Sequence[FarmChange]) -> tuple[dict[str, str], set[str]]:
         placed: dict[str, Placement | None] = {}
@@ -274,7 +273,7 @@ class NftablesEngine:
         return self._store.revision, self._table.digest
 
     def _save(self, now: float) -> str | None:
-        # Those that need nothing of the agent table, which is not there when a node boots.
+        # Those that need nothing of the agent table, which may be gone too when they are restored.
         savable = (
             placement
             for name, placement in self._store.placements.items()

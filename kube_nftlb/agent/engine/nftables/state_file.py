@@ -1,4 +1,4 @@
-"""The state file: with it a node that boots has its farms before the API server answers."""
+"""The state file: with it rules that went while no agent ran are back before the API server answers."""
 
 import json
 from collections.abc import Iterable, Iterator

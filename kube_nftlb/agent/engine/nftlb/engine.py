@@ -4,7 +4,7 @@ nftlb answers 200 although nft failed, so that success is what the kernel says (
 here and in ``plan`` and ``mirror``: see docs/nftlb-defects.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -162,8 +162,10 @@ class NftlbEngine:
         self._deferred = {}
         return self._wanted.rules(changes)
 
-    async def begin(self, changes: Sequence[FarmChange]) -> None:
+    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
         """See ``Engine``. nftlb has loaded what it had, and takes farms one by one."""
+        del changes
+        return ()
 
     async def is_missing(self) -> bool:
         """See ``Engine``. The agent table knows which listeners nftlb has, and has their clients wait."""

@@ -11,6 +11,10 @@ class Watch:
         names, self.names = self.names, set()
         return names
 
+    @property
+    def pending(self) -> bool:
+        return bool(self.names)
+
 
 def test_changes_by_others_are_suspect_until_everything_was_compared() -> None:
     watch = Watch()
@@ -18,7 +22,9 @@ def test_changes_by_others_are_suspect_until_everything_was_compared() -> None:
     detector.notice()
     assert (detector.suspected, detector.table_suspected, detector.programs) == (False, False, set())
     watch.names = {"nft"}
+    assert detector.pending
     detector.notice()
+    assert not detector.pending
     watch.names = {"firewalld"}
     detector.notice()
     detector.notice()

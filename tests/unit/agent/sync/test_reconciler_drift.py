@@ -38,6 +38,38 @@ async def test_what_all_farms_share_is_repaired(quiet: Node) -> None:
     assert quiet.engine.repaired == [None]
 
 
+async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_then(quiet: Node) -> None:
+    verdicts: list[str] = []
+    run, repair = quiet.nft.run, quiet.engine.repair
+
+    async def noted(commands: str) -> None:
+        await run(commands)
+        rules = (rule for rules in quiet.nft.chains.values() for rule in rules if "@service-ranges-ip " in rule)
+        verdicts.extend({rule for rule in rules if rule not in verdicts[-1:]})
+
+    async def repaired(name: str | None = None) -> None:
+        assert verdicts == ["ip daddr @service-ranges-ip drop"]
+        await repair(name)
+
+    quiet.nft.run = noted  # type: ignore[method-assign]  # noted, and called
+    quiet.engine.repair = repaired  # type: ignore[method-assign]  # the same
+    quiet.engine.missing = True
+    quiet.nft.damage()
+    quiet.reader.foreign_changes += 1
+    await until(lambda: not quiet.engine.missing)
+    await until(lambda: len(verdicts) == 2)
+    assert verdicts == [f"ip daddr @service-ranges-ip {verdict}" for verdict in ("drop", "goto refuse")]
+    drift_repaired = quiet.loop.progress.drift_repaired
+    await quiet.passes(2 * Timing().audit_every_s)
+    assert quiet.loop.progress.drift_repaired == drift_repaired
+
+
+async def test_all_farms_are_programmed_at_once_when_an_agent_starts(node: Node) -> None:
+    node.list([farm(f"f{n}", addresses=at(f"10.96.0.{n}")) for n in range(1, 100)], 20)
+    await node.settle(20)
+    assert node.engine.begun == [99]
+
+
 async def test_a_farm_that_stays_different_is_programmed_anew(quiet: Node) -> None:
     quiet.engine.deviations["web--http"] = "another backend"
     quiet.engine.irreparable.add("web--http")

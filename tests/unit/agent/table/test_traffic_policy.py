@@ -97,7 +97,7 @@ def test_local_without_a_backend_here_drops_clients_from_elsewhere() -> None:
 def test_with_persistence_a_client_keeps_the_backend_that_was_picked() -> None:
     seen = view(addresses=[EXTERNAL], backends=[OWN, OTHER], trafficPolicy="Local", persistence="srcip", persistTTL=7)
     (sticky,) = seen.after.sets
-    assert (sticky.name, sticky.dynamic) == ("sticky-7-web--http", True)
+    assert (sticky.name, "flags dynamic" in sticky.declaration) == ("sticky-7-web--http", True)
     assert rules(seen.after, "schedule-web--http")[-1] == "update @sticky-7-web--http { ip saddr : ct mark }"
 
 

@@ -1,0 +1,38 @@
+"""A client that connects all the time, as a program of its own: ``python connecting.py ADDRESS PORT``.
+
+Each attempt lasts 20 ms at most, so that none waits for TCP to repeat a packet. It ends with its standard input, and
+prints what came of all attempts, and the longest time in seconds without one that was served.
+"""
+
+import json
+import select
+import socket
+import sys
+import time
+from collections import Counter
+
+PATIENCE_S = 0.02
+
+
+def main() -> None:
+    """Connect until told to stop."""
+    address, port = sys.argv[1], int(sys.argv[2])
+    counts: Counter[str] = Counter()
+    longest_s, served_at = 0.0, time.monotonic()
+    print("begun", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        with socket.socket() as opened:
+            opened.settimeout(PATIENCE_S)
+            try:
+                opened.connect((address, port))
+                counts["served"] += 1
+                longest_s, served_at = max(longest_s, time.monotonic() - served_at), time.monotonic()
+            except TimeoutError:
+                counts["waited"] += 1
+            except OSError as error:
+                counts[type(error).__name__] += 1
+    print(json.dumps({"counts": counts, "longest_s": longest_s}))
+
+
+if __name__ == "__main__":
+    main()
