@@ -86,10 +86,12 @@ class _Watch:
         from tests.functional import leftovers
 
         self._starts = labs.starts()
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None, "pytest's own"
         try:
             for what in leftovers.found(labs.running()):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-                session.config.pluginmanager.get_plugin("terminalreporter").write_line(f"\nFAILED at the end: {what}")
+                reporter.write_line(f"\nFAILED at the end: {what}")
         finally:
             labs.remove()
 

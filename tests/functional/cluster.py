@@ -272,7 +272,7 @@ class Cluster:
                 assert out, err
                 results.append(json.loads(out))
 
-    def ask(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
+    def http_get(self, host: str, path: str, port: int, where: str = "client") -> tuple[int, Any] | None:
         """The status and the JSON of the answer to a GET; None if nothing answers."""
 
         def get() -> tuple[int, Any] | None:

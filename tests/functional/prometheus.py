@@ -56,7 +56,7 @@ class Prometheus:
 
     def api(self, path: str, **arguments: str) -> Any:
         asked = f"/api/v1/{path}?{urlencode(arguments)}"
-        reply = self._cluster.ask("127.0.0.1", asked, _PORT, WHERE)
+        reply = self._cluster.http_get("127.0.0.1", asked, _PORT, WHERE)
         assert reply is not None, f"Prometheus does not answer {asked}"
         answer = reply[1]
         assert answer["status"] == "success", (arguments, answer)

@@ -102,26 +102,6 @@ def test_an_agent_writes_no_farms_and_no_policies(cluster: Cluster, namespace: s
     assert holder.can("list", "daemonsets#kube-nftlb-agent", NAMESPACE, APPS)
 
 
-@pytest.mark.parametrize(
-    ("finalizers", "owners"),
-    [
-        pytest.param(["example.org/stay"], ["Node"], id="a finalizer"),
-        pytest.param([], [], id="no owner"),
-        pytest.param([], ["Node", "ConfigMap"], id="another owner"),
-    ],
-)
-def test_no_agent_makes_an_nftlbnode_that_outlives_its_node(
-    guarded: Cluster, finalizers: list[str], owners: list[str]
-) -> None:
-    own = guarded.nodes[0]
-    references = [{"apiVersion": "v1", "kind": kind, "name": own, "uid": own} for kind in owners]
-    body = {**report(own), "metadata": {"name": own, "finalizers": finalizers, "ownerReferences": references}}
-    told = "an NftlbNode has no finalizers, and one ownerReference, the Node of its name"
-    holder = Holder(guarded, AGENT, own)
-    # The API server takes a new policy up a moment later.
-    eventually(lambda: told in holder.says("create", "-f", "-", body=body), "it is refused", 30)
-
-
 def test_nftlb_answers_root_alone(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     port = NftlbSettings.from_environment(cluster.lab.environment(node)).port

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import addresses
+from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.trace import command, probe
 from kube_nftlb.commands.trace.command import Question
 from kube_nftlb.netfilter.tracing import table
@@ -39,7 +40,7 @@ class Tracer:
 
     def ask(self, ip: str, *, port: int = 80, client: str = "", **options: Any) -> dict[str, Any]:
         self._own = set(self.ips())
-        question = Question(client or self.client, addresses.with_port(ip, port), format="json", **options)
+        question = Question(client or self.client, addresses.with_port(ip, port), format=Format.JSON, **options)
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
             self.cluster.lab.inside(self.node, lambda: command.run(question))
         return dict(json.loads(out.getvalue()))

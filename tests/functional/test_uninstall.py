@@ -32,7 +32,7 @@ def daemon_set(alone: Cluster) -> Iterator[None]:
     """The DaemonSet that the agent takes for its own; its pod does nothing, since the lab runs the agent itself."""
     # One that starts after the DaemonSet is gone would not know that there was one.
     node = str(alone.lab.nodes[0].addresses[0].ip)
-    eventually(lambda: (alone.ask(node, "/readyz", 10256) or (0,))[0] == 200, "the agent is ready")
+    eventually(lambda: (alone.http_get(node, "/readyz", 10256) or (0,))[0] == 200, "the agent is ready")
     made = deployment("kube-nftlb-agent", 0, NAMESPACE)
     del made["spec"]["replicas"]
     made["kind"] = "DaemonSet"

@@ -56,3 +56,23 @@ def test_the_admission_policy_lets_an_agent_report_for_its_node_only(guarded: Cl
     guarded.lab.restart("agent", own)
     eventually(lambda: guarded.get("nftlbnode", own)["metadata"]["resourceVersion"] != version, "it reports again")
     eventually(lambda: guarded.get("nftlbnode", own)["status"]["watermark"] != "999999999", "the truth is back")
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "owners"),
+    [
+        pytest.param(["example.org/stay"], ["Node"], id="a finalizer"),
+        pytest.param([], [], id="no owner"),
+        pytest.param([], ["Node", "ConfigMap"], id="another owner"),
+    ],
+)
+def test_no_agent_makes_an_nftlbnode_that_outlives_its_node(
+    guarded: Cluster, finalizers: list[str], owners: list[str]
+) -> None:
+    own = guarded.nodes[0]
+    references = [{"apiVersion": "v1", "kind": kind, "name": own, "uid": own} for kind in owners]
+    body = {**report(own), "metadata": {"name": own, "finalizers": finalizers, "ownerReferences": references}}
+    told = "an NftlbNode has no finalizers, and one ownerReference, the Node of its name"
+    holder = Holder(guarded, AGENT, own)
+    # The API server takes a new policy up a moment later.
+    eventually(lambda: told in holder.says("create", "-f", "-", body=body), "it is refused", 30)

@@ -26,7 +26,7 @@ def here(cluster: Cluster, namespace: str) -> str:
 
 def readiness(cluster: Cluster) -> dict[str, tuple[int, Any]]:
     """The status and body of each operator's response to /readyz; those that run."""
-    answers = {name: cluster.ask(addresses.API_HOST, "/readyz", port) for name, port in PORTS.items()}
+    answers = {name: cluster.http_get(addresses.API_HOST, "/readyz", port) for name, port in PORTS.items()}
     return {name: answer for name, answer in answers.items() if answer is not None}
 
 
