@@ -34,6 +34,8 @@ def test_all_farms_move_at_once_by_an_upgrade_of_the_chart(cluster: Cluster, nam
         with operator_with(cluster, "nftlb"):
             cluster.apply(*(service(name, namespace, selector={"app": "web"}) for name in services))
             cluster.serve("web", 3, namespace)
+            # On a busy machine it takes this program long to start.
+            eventually(lambda: cluster.farm(f"{services[0]}--http", namespace) is not None, "the operator works", 60)
             for name in services:
                 cluster.farm_has(f"{name}--http", namespace, 3)
         vips = [cluster.vip(name, namespace) for name in services]
