@@ -79,7 +79,7 @@ def programmed(cluster: Cluster, name: str, namespace: str) -> None:
         found = condition(cluster, "farm", name, namespace)
         return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
 
-    eventually(check, f"all nodes have {name}")
+    eventually(check, f"all nodes have {name}", 60)
 
 
 def enforced(cluster: Cluster, name: str, namespace: str) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -113,7 +114,7 @@ def failures(results: dict[str, Any]) -> list[str]:
 
 def stopping(cluster: Cluster) -> subprocess.Popen[bytes]:
     """Send the agent its signal, and do not wait for its end."""
-    command = ["kube-nftlb", "lab", "--name", cluster.lab.name, "stop", "agent", NODE]
+    command = [sys.executable, "-m", "kube_nftlb", "lab", "--name", cluster.lab.name, "stop", "agent", NODE]
     return subprocess.Popen(command)
 
 

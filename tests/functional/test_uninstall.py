@@ -32,7 +32,7 @@ def daemon_set(alone: Cluster) -> Iterator[None]:
     """The DaemonSet that the agent takes for its own; its pod does nothing, since the lab runs the agent itself."""
     # One that starts after the DaemonSet is gone would not know that there was one.
     node = str(alone.lab.nodes[0].addresses[0].ip)
-    eventually(lambda: (alone.http_get(node, "/readyz", 10256) or (0,))[0] == 200, "the agent is ready")
+    eventually(lambda: (alone.http_get(node, "/readyz", 10256) or (0,))[0] == 200, "the agent is ready", 60)
     made = deployment("kube-nftlb-agent", 0, NAMESPACE)
     del made["spec"]["replicas"]
     made["kind"] = "DaemonSet"
@@ -113,6 +113,9 @@ def test_an_agent_whose_daemon_set_is_deleted_takes_everything_away(alone: Clust
     # The pod gets its signal from a controller later on; until then nothing changes.
     all_serve(alone, served)
     try:
+        # Both containers of the pod are told to end. An nftlb that goes on writes its tables anew once it learns of a
+        # neighbour.
+        alone.lab.stop("nftlb")
         alone.lab.stop("agent")
         assert look(alone, served) == {"tables": {FOREIGN}, "pods": [], "state": {"nftlb.key", "dsr.json"}}
         assert json.loads((alone.lab.kubeconfig.parent / "run" / NODE / "dsr.json").read_text()) == {}
@@ -126,7 +129,7 @@ def test_an_agent_whose_daemon_set_is_deleted_takes_everything_away(alone: Clust
             for body in (binding, role):
                 slim = {key: body["metadata"].get(key) for key in ("name", "namespace") if body["metadata"].get(key)}
                 alone.apply({**body, "metadata": slim})
-        alone.lab.restart("nftlb")
+        alone.lab.start("nftlb")
         alone.lab.start("agent")
     all_serve(alone, served)
     assert tables(alone) == OURS | {FOREIGN}

@@ -14,6 +14,9 @@ from kube_nftlb import addresses
 from tests.builders.manifests import service
 from tests.functional.cluster import TRAFFIC, Cluster, eventually
 
+# Ten clients, each a program.
+pytestmark = pytest.mark.timeout(240)
+
 PORTS = [{"name": name, "port": 80, "protocol": name.upper(), "targetPort": 8080} for name in ("tcp", "udp")]
 TCP_PORT, UDP_PORT = 30180, 30181
 FAMILIES = ("ipv4", "ipv6")
