@@ -85,7 +85,7 @@ def creation(table: str, state: State, *, dormant: bool = False) -> str:
     No packet passes one that is ``dormant``.
     """
     flags = "flags dormant;" if dormant else ""
-    fresh = f"table inet {table} {{}}\ndelete table inet {table}\ntable inet {table} {{ {flags} }}\n"
+    fresh = f"table inet {table} {{}}\ndelete table inet {table}\ntable inet {table} {{{flags}}}\n"
     return fresh + changes(table, State(), state)
 
 

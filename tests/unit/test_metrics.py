@@ -107,7 +107,6 @@ def test_every_declared_series_is_on_the_dashboard_or_in_an_alert() -> None:
         "kube_nftlb_probes_total",
         "kube_nftlb_last_queued_timestamp_seconds",
         "kube_nftlb_last_list_timestamp_seconds",
-        "kube_nftlb_farm_statuses_written_total",
         "kube_nftlb_service_statuses_written_total",
     }
     assert {series.name for series in metrics.SERIES} - asked == told_otherwise

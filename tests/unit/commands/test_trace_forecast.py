@@ -94,6 +94,7 @@ RECORDED = {
 NOT_OF_OBJECTS = {
     *(f"limit-{what}" for what in ("new", "established", "of-backend")),
     *("not-routed", "other-program", "rules-incomplete", "nftlb-established", "nftables-established"),
+    "nftables-session-not-remembered",
 }
 
 

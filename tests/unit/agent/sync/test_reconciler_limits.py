@@ -16,15 +16,15 @@ from tests.unit.agent.sync.conftest import Node
 
 @pytest.fixture
 async def small() -> AsyncIterator[Node]:
-    """A node that allows a farm 100 elements, and a namespace 200."""
-    node = Node(limits=NamespaceLimits(farm_elements=100, elements=200))
+    """A node that allows a farm 120 elements, and a namespace 230."""
+    node = Node(limits=NamespaceLimits(farm_elements=120, elements=230))
     node.start([])
     yield node
     await node.stop()
 
 
 def sized(name: str, ports: int, day: int, version: int, **fields: Any) -> Farm:
-    """A farm with so many ports, each of which has 12 elements."""
+    """A farm with so many ports, each of which has 14 elements."""
     addresses = [{"ip": f"10.96.1.{day}", "ports": f"1001-{1000 + ports}"}]
     return farm(name, addresses=addresses, created=f"2026-01-{day:02}T00:00:00Z", version=version, **fields)
 
@@ -34,7 +34,7 @@ async def test_one_farm_with_too_many_elements_is_not_served(small: Node) -> Non
     await small.settle(20)
     assert list(small.engine.farms) == ["good"]
     assert small.reason("large") == "TooManyElements"
-    assert "administrator allows 100" in small.loop.progress.problems[FarmKey("default", "large")].message
+    assert "administrator allows 120" in small.loop.progress.problems[FarmKey("default", "large")].message
 
 
 async def test_the_oldest_farms_of_a_namespace_are_served_and_others_when_there_is_room(small: Node) -> None:
