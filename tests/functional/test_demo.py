@@ -11,7 +11,7 @@ from lab.demo import Demo
 from lab.lab import Lab
 from tests.docs import pages
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.once("the demo")]
+pytestmark = pytest.mark.timeout(300)
 
 README = Path(__file__).parents[2] / "README.md"
 COMMAND = "kubectl get nftlbfarms -A"

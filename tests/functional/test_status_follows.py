@@ -11,7 +11,7 @@ import pytest
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.once("the operator writes it")]
+pytestmark = pytest.mark.timeout(180)
 
 _WITHIN_S = 3.0
 """A second on an idle machine, from an EndpointSlice that has the pods to a status that shows them as programmed."""
