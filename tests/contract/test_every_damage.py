@@ -23,6 +23,8 @@ from tests.contract.damage import damages
 from tests.contract.servers import ENDPOINTS
 from tests.contract.test_nftables_engine import LIMITED, VIPS, Node, listed, spec
 
+pytestmark = pytest.mark.timeout(600)
+
 WITHIN_S = 2
 PODS: Mapping[Family, list[str]] = {"ipv4": ["10.244.0.0/24"]}
 FARMS = {
@@ -100,6 +102,7 @@ async def read_sorted(table: str) -> list[str]:
     return sorted(line for line in listed(f"table inet {table}").split() if not line.startswith("expires"))
 
 
+@pytest.mark.long
 async def test_every_damage_of_the_table_of_services_is_mended(node: Node) -> None:
     await each_is_mended(SERVICES, node.engine.drift, node.engine.repair)
 

@@ -74,9 +74,8 @@ async def other_names() -> None:
 
 @pytest.mark.usefixtures("other_names")
 async def test_threads_with_names_of_their_own_change_nftables_as_this_program(
-    watch: Notifications, monkeypatch: pytest.MonkeyPatch
+    watch: Notifications,
 ) -> None:
-    monkeypatch.setattr(transaction, "_IN_THREAD_BYTES", 0)
     await Nft.open().run(ADD)
     with contextlib.closing(transaction.NftSocket.open()) as nftables:
         await nftables.commit([messages.delete_table("notified")])

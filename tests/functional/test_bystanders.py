@@ -17,6 +17,7 @@ from tests.functional.cluster import Cluster
 _FARMS = [int(number) for number in os.environ.get("KUBE_NFTLB_BYSTANDER_FARMS", "10").split()]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("farms", _FARMS)
 @pytest.mark.timeout(600 + 2 * max(_FARMS))
 def test_nobody_feels_the_edits_of_others(cluster: Cluster, own_namespace: str, farms: int) -> None:

@@ -57,9 +57,13 @@ def test_a_farm_that_a_node_cannot_serve_has_the_advice_for_its_reason(
     spec: dict[str, Any] = {"addresses": [{"ip": unique(), "ports": "80"}], "policies": ["nowhere"], "backends": []}
     cluster.apply(farm("guarded", namespace, **spec))
     eventually(lambda: cluster.reason("guarded", namespace).startswith("Failed"), "the policy is missing")
+
+    def says_both_nodes() -> bool:
+        return "PolicyMissing: on node-1, node-2: " in kubectl.run("why", "guarded", "-n", namespace).stdout
+
+    eventually(says_both_nodes, "both nodes have reported it")
     done = kubectl.run("why", "guarded", "-n", namespace)
     assert done.returncode == 1
-    assert "PolicyMissing: on node-1, node-2: " in done.stdout
     assert "→ create the NftlbPolicy in the farm's namespace" in done.stdout
 
 

@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.operator.cache.sanitize import sanitized_status
-from kube_nftlb.operator.model.failures import failure
+from kube_nftlb.operator.model.failures import Failure, parse_failure
 
 Json = dict[str, Any]
 
@@ -25,11 +25,11 @@ class NodeRecord(NamedTuple):
     """True if its agent has not reported for so long that the operator says so (``operator/status/silent_agents``)."""
     reported_at: str
     """When its agent reported last, as it says; "" for one of an older version."""
-    failed: dict[tuple[FarmKey, int], str]
-    """Reason and message of the farms that failed on the node, by key and generation, in the operator's words."""
+    failed: dict[tuple[FarmKey, int], Failure]
+    """The farms that failed on the node, by key and generation."""
     failed_namespaces: frozenset[str]
     """Namespaces in which more farms failed than ``failed`` has."""
-    warnings: dict[tuple[FarmKey, int], str]
+    warnings: dict[tuple[FarmKey, int], Failure]
     """The same of the farms that are programmed, and part of which has no effect."""
 
 
@@ -67,9 +67,9 @@ def parse_node(raw: Json) -> NodeRecord:
     )
 
 
-def _problems(entries: list[Json] | None, node: str) -> dict[tuple[FarmKey, int], str]:
+def _problems(entries: list[Json] | None, node: str) -> dict[tuple[FarmKey, int], Failure]:
     return {
-        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): failure(entry.get("reason"), node)
+        (FarmKey(entry["namespace"], entry["name"]), entry.get("generation", 0)): parse_failure(entry, node)
         for entry in entries or ()
     }
 

@@ -1,10 +1,10 @@
 """What tenants read of a farm that failed on a node. No I/O.
 
-The operator words it: an agent's own words, from a node that may be an attacker's, stay in the NftlbNode.
+The words of a single agent, from a node that may be an attacker's, stay in the NftlbNode.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from kube_nftlb.reasons import FailureReason
 
@@ -26,9 +26,36 @@ _TEXTS: Final[Mapping[FailureReason, str]] = {
 _UNKNOWN = "the agent reports a reason that this operator does not know"
 
 
-def failure(reason: object, node: str) -> str:
-    """Return the reason and message for a farm that failed on a node."""
-    for known, text in _TEXTS.items():
-        if reason == known:
-            return f"{known}: {text}; see kubectl describe nftlbnode {node}"
-    return f"Unknown: {_UNKNOWN}; see kubectl describe nftlbnode {node}"
+class Failure(NamedTuple):
+    """What an agent reports of a farm that failed on its node, or a part of which has no effect there."""
+
+    node: str
+    reason: str
+    """As the agent reports it: any text."""
+    message: str
+    """The same."""
+
+    @property
+    def text(self) -> str:
+        """The reason and message in the operator's words."""
+        known = next((known for known in _TEXTS if self.reason == known), None)
+        worded = f"{known}: {_TEXTS[known]}" if known else f"Unknown: {_UNKNOWN}"
+        return f"{worded}; see kubectl describe nftlbnode {self.node}"
+
+
+def parse_failure(entry: Mapping[str, Any], node: str) -> Failure:
+    """Return an entry of an NftlbNode's failedFarms or warnings."""
+    reason, message = entry.get("reason"), entry.get("message")
+    return Failure(node, reason if isinstance(reason, str) else "", message if isinstance(message, str) else "")
+
+
+def worded(failures: Sequence[Failure], nodes: int) -> str:
+    """Return the reason and message of the first of a farm's failures, for tenants, in a cluster of so many nodes.
+
+    The agent's own message names what is wrong with the spec. It is shown if another node says the same, or if there is
+    no other: then no single node can write to tenants.
+    """
+    first = failures[0]
+    known = first.reason in _TEXTS and first.message and first.message.isprintable()
+    agree = sum((each.reason, each.message) == (first.reason, first.message) for each in failures)
+    return f"{first.reason}: {first.message}" if known and agree >= min(2, nodes) else first.text

@@ -44,7 +44,7 @@ class Nodes(NamedTuple):
         failed: dict[tuple[FarmKey, int], str] = {}
         for node in everywhere:
             for key, why in node.failed.items():
-                failed.setdefault(key, f"node {node.name}: {why}")
+                failed.setdefault(key, f"node {node.name}: {why.text}")
         return cls(
             everywhere,
             min((node.watermark for node in everywhere), default=0),

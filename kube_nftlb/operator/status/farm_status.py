@@ -11,6 +11,7 @@ from kube_nftlb.api.listeners import ALL_PORTS, Listener, is_node_port
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.node_record import NodeRecord
+from kube_nftlb.operator.model.failures import worded
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.prose import some_of
@@ -142,21 +143,18 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
         return Verdict("False", "NoNodes", NO_NODES)
     if done == len(nodes):
         return Verdict("True", "AllNodes", f"all nodes ({done}) have it")
-    failed = sorted(
-        (node.name, node.failed[key]) for node in nodes if (key := (farm.key, farm.generation)) in node.failed
-    )
+    failed = sorted(node.failed[key] for node in nodes if (key := (farm.key, farm.generation)) in node.failed)
     if failed:
-        name, why = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        return Verdict("False", "Failed", f"node {name}{more}: {why}")
+        return Verdict("False", "Failed", f"node {failed[0].node}{more}: {worded(failed, len(nodes))}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
 
 
 def _warning(farm: FarmRecord, nodes: list[NodeRecord]) -> str:
     """Return that a part of a farm has no effect on the first node that says so; "" if all has."""
-    said = sorted((node.name, node.warnings.get((farm.key, farm.generation))) for node in nodes)
-    return next((why for _, why in said if why), "")
+    said = sorted(node.warnings[key] for node in nodes if (key := (farm.key, farm.generation)) in node.warnings)
+    return worded(said, len(nodes)) if said else ""
 
 
 def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:

@@ -288,8 +288,9 @@ def test_marks_of_others(bed: Testbed, pods: Pods, service: Make) -> None:
 def test_close_wait_timeout(bed: Testbed, pods: Pods, service: Make) -> None:
     """should set TCP CLOSE_WAIT timeout [Privileged]"""
     web, client = service(), pods.clients[0]
-    web.endpoints(pods.servers[1], ports=[{**HTTP, "port": 9000}])
-    server = bed.keep(pods.servers[1].where, lambda: listener("0.0.0.0", 9000))
+    number = 9000 + bed.number
+    web.endpoints(pods.servers[1], ports=[{**HTTP, "port": number}])
+    server = bed.keep(pods.servers[1].where, lambda: listener("0.0.0.0", number))
     server.settimeout(3)
     eventually(lambda: bed.outcomes(client.where, web.ip())["timeout"] > 0, "there is a listener")
     port = bed.connect(client.where, web.ip()).socket.getsockname()[1]
@@ -302,7 +303,7 @@ def test_close_wait_timeout(bed: Testbed, pods: Pods, service: Make) -> None:
     accepted.shutdown(socket.SHUT_WR)
 
     def timeout() -> int:
-        listed = bed.run_in(bed.nodes[0], "conntrack", "-L", "-p", "tcp", "--sport", str(port)).split()
+        listed = bed.run_in(bed.nodes[0], "conntrack", "-L", "-p", "tcp", "-d", web.ip(), "--sport", str(port)).split()
         return int(listed[2]) if "CLOSE_WAIT" in listed else 0
 
     eventually(lambda: 3000 < timeout() <= 3600, "such a connection is remembered for an hour")

@@ -63,7 +63,8 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
 
     cluster.apply(service("web", namespace))
     cluster.farm_has("web--http", namespace, 0)
-    cluster.serve("web", 2, namespace)
+    # Pods that start: their slices say when.
+    cluster.run("web", 2, namespace)
     cluster.farm_has("web--http", namespace, 2)
     gained('kube_nftlb_farms_applied_total{reason="Created"}', 1)
     gained('kube_nftlb_farms{state="programmed"}', 1)
@@ -76,7 +77,7 @@ def test_the_metrics_follow_a_service_as_it_comes_grows_breaks_and_goes(
     for node in cluster.nodes:
         prometheus.becomes_more(f'kube_nftlb_sync_duration_seconds_count{{node="{node}"}}', 0)
 
-    cluster.serve("web", 3, namespace)
+    cluster.scale("web", 3, namespace)
     cluster.farm_has("web--http", namespace, 3)
     gained('kube_nftlb_backends{state="ready"}', 3)
     prometheus.becomes_more(
@@ -159,7 +160,7 @@ def test_what_others_change_in_the_kernel_is_counted_as_drift(
     before = {name: prometheus.value(name) for name in (drift, different)}
     cluster.apply(service("web", namespace))
     cluster.wait("farm", "web--http", "Programmed", namespace)
-    cluster.nft(node, "delete", "table", "inet", "kube-nftlb")
+    cluster.nft(node, "flush", "chain", "ip", "nftlb", f"filter-{namespace}.web--http")
     for name, value in before.items():
         prometheus.becomes_more(name, value)
 

@@ -99,7 +99,7 @@ def failed(generation: int = 1) -> list[dict[str, Any]]:
             nodes(raw_nftlb_node(watermark="11", failed=failed())),
             "0/1",
             ["Valid", "Failed", "Failed"],
-            "Failed: node n1: Refused: the kernel refuses its rules; see kubectl describe nftlbnode n1",
+            "Failed: node n1: Refused: free text of an agent",
             id="a node where it failed",
         ),
         pytest.param(
@@ -129,7 +129,7 @@ def failed(generation: int = 1) -> list[dict[str, Any]]:
             nodes(raw_nftlb_node(watermark="11", warnings=failed())),
             "1/1",
             ["Valid", "AllNodes", "AllNodes"],
-            "Refused: the kernel refuses its rules; see kubectl describe nftlbnode n1",
+            "Refused: free text of an agent",
             id="a node where a part has no effect",
         ),
         pytest.param(

@@ -9,6 +9,8 @@ import pytest
 
 from lab import build, debian, programs
 
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
+
 _INFO = Path("/var/lib/dpkg/info")
 
 
