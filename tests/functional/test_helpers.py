@@ -147,7 +147,7 @@ def test_a_farm_that_needs_a_missing_feature_says_so_and_hurts_nobody(
         found = programmed(cluster, "web", namespace)
     if found["status"] == "True":
         pytest.skip(f"this kernel has what {option} brings")
-    assert option in found["message"]
+    eventually(lambda: option in condition(cluster, "web", namespace)["message"], "both nodes have said why")
     assert cluster.recoveries() == recoveries
     assert bystander["failures"] == []
     cluster.api.patch("farm", "web", namespace, {"spec": dict.fromkeys(spec)})

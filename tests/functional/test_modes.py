@@ -118,7 +118,10 @@ def test_what_the_mode_dsr_cannot_do_is_said(cluster: Cluster, namespace: str, c
     )
     cluster.serve("far", 1, namespace, cluster.nodes[1])
     cluster.apply(service("far", namespace, DSR))
-    eventually(lambda: "own bridges" in programmed(cluster, "far--http", namespace), "the other node is named")
+    # One node alone says so, whose own words its NftlbNode has.
+    eventually(lambda: "NoLocalBackend" in programmed(cluster, "far--http", namespace), "the other node is named")
+    failed = cluster.get("nftlbnode", cluster.nodes[0])["status"]["failedFarms"]
+    assert any("own bridges" in each["message"] for each in failed)
     cluster.apply(service("dual", namespace, DSR, **DUAL))
     eventually(lambda: "is for IPv4" in programmed(cluster, "dual--http--ipv6", namespace), "the family is named")
     vip = cluster.vip("far", namespace)

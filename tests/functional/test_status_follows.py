@@ -50,7 +50,10 @@ def test_a_watch_tells_each_step_of_a_rollout_and_the_list_follows(cluster: Clus
         eventually(lambda: seen[-1] == ("4/4", 4), "at rest the backends are listed again")
     finally:
         watch.terminate()
+        reader.join(10)
         watch.wait()
+        assert watch.stdout
+        watch.stdout.close()
     steps = [number for at, (number, _) in enumerate(seen) if at == 0 or seen[at - 1][0] != number]
     assert steps == ["4/4", "3/4", "2/4", "1/4", "2/4", "3/4", "4/4"]
 

@@ -158,8 +158,9 @@ def test_what_others_change_in_the_kernel_is_counted_as_drift(
     drift = f'kube_nftlb_drift_repaired_total{{node="{node}"}}'
     different = f'kube_nftlb_kernel_comparisons_total{{node="{node}", result="different"}}'
     before = {name: prometheus.value(name) for name in (drift, different)}
+    cluster.serve("web", 1, namespace)
     cluster.apply(service("web", namespace))
-    cluster.wait("farm", "web--http", "Programmed", namespace)
+    cluster.farm_has("web--http", namespace, 1)
     cluster.nft(node, "flush", "chain", "ip", "nftlb", f"filter-{namespace}.web--http")
     for name, value in before.items():
         prometheus.becomes_more(name, value)
