@@ -59,8 +59,8 @@ def _prepare(lab: Lab) -> None:
         for node in bed.nodes:
             # By default a host sends no more than one message a second to one peer that a port is unreachable.
             bed.run_in(node, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
-            # A node that has no use for a packet sends it to the gateway on the same link, and tells the client to do so
-            # itself: then the client's next packets would miss the node, also once it serves their address.
+            # A node that has no use for a packet sends it to the gateway on the same link, and tells the client to do
+            # likewise: then the client's next packets would miss the node, also once it serves their address.
             bed.run_in(node, "sysctl", "-qw", *(f"net.ipv4.conf.{each}.send_redirects=0" for each in ("all", "eth0")))
         bed.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         eventually(lambda: bed.get("serviceaccount", "default") is not None, "there is a service account")
