@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kube_nftlb import errors
+from lab import programs
 from lab.containers import config
 
 _TIMEOUT_S = 60
@@ -16,7 +17,8 @@ def load(enter: Sequence[str], image: Path) -> None:
 
     ``enter`` is the command prefix that runs a command on the node.
     """
-    command = [*enter, "ctr", f"--address={config.SOCKET}", "--namespace=k8s.io", "images", "import", str(image)]
+    ctr = str(programs.find("ctr") or "ctr")
+    command = [*enter, ctr, f"--address={config.SOCKET}", "--namespace=k8s.io", "images", "import", str(image)]
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
