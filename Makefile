@@ -71,8 +71,7 @@ docs: .venv/ready ## Do what the documents say, and write down what came out
 
 bystanders: export KUBE_NFTLB_BYSTANDER_FARMS ?= 200 1000
 bystanders: .venv/ready ## Try Services that nobody touches while others change, among 200 and 1,000 farms, with both engines (root; minutes)
-	KUBE_NFTLB_TEST_ENGINE=nftlb $(BIN)/pytest -s tests/functional/test_bystanders.py
-	KUBE_NFTLB_TEST_ENGINE=nftables $(BIN)/pytest -s tests/functional/test_bystanders.py
+	$(BIN)/pytest -s tests/functional/test_bystanders.py
 
 faults: .venv/ready ## Break everything that can break, for hours, and count what clients notice (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
