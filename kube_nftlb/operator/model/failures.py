@@ -39,8 +39,8 @@ class Failure(NamedTuple):
     def text(self) -> str:
         """The reason and message in the operator's words."""
         known = next((known for known in _TEXTS if self.reason == known), None)
-        worded = f"{known}: {_TEXTS[known]}" if known else f"Unknown: {_UNKNOWN}"
-        return f"{worded}; see kubectl describe nftlbnode {self.node}"
+        description = f"{known}: {_TEXTS[known]}" if known else f"Unknown: {_UNKNOWN}"
+        return f"{description}; see kubectl describe nftlbnode {self.node}"
 
 
 def parse_failure(entry: Mapping[str, Any], node: str) -> Failure:
@@ -49,7 +49,7 @@ def parse_failure(entry: Mapping[str, Any], node: str) -> Failure:
     return Failure(node, reason if isinstance(reason, str) else "", message if isinstance(message, str) else "")
 
 
-def worded(failures: Sequence[Failure], nodes: int) -> str:
+def describe(failures: Sequence[Failure], nodes: int) -> str:
     """Return the reason and message of the first of a farm's failures, for tenants, in a cluster of so many nodes.
 
     The agent's own message names what is wrong with the spec. It is shown if another node says the same, or if there is

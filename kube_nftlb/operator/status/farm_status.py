@@ -11,7 +11,7 @@ from kube_nftlb.api.listeners import ALL_PORTS, Listener, is_node_port
 from kube_nftlb.kube.events import Lasting
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.cache.node_record import NodeRecord
-from kube_nftlb.operator.model.failures import worded
+from kube_nftlb.operator.model.failures import describe
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.status.farm_endpoints import FarmEndpoints
 from kube_nftlb.prose import some_of
@@ -146,7 +146,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
     failed = sorted(node.failed[key] for node in nodes if (key := (farm.key, farm.generation)) in node.failed)
     if failed:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        return Verdict("False", "Failed", f"node {failed[0].node}{more}: {worded(failed, len(nodes))}")
+        return Verdict("False", "Failed", f"node {failed[0].node}{more}: {describe(failed, len(nodes))}")
     missing = [node.name for node in nodes if not programmed(farm, node)]
     return Verdict("False", "Pending", waiting_for(missing, len(nodes)))
 
@@ -154,7 +154,7 @@ def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done
 def _warning(farm: FarmRecord, nodes: list[NodeRecord]) -> str:
     """Return that a part of a farm has no effect on the first node that says so; "" if all has."""
     said = sorted(node.warnings[key] for node in nodes if (key := (farm.key, farm.generation)) in node.warnings)
-    return worded(said, len(nodes)) if said else ""
+    return describe(said, len(nodes)) if said else ""
 
 
 def _endpoints(endpoints: FarmEndpoints, nodes: list[NodeRecord]) -> Verdict:
