@@ -13,11 +13,11 @@ help: ## Show this list
 demo: ## Install what is missing, start a cluster, load-balance a Service, and show it
 	@.ci/demo
 
-test: lint ## Lint, types, and all that is promised, proven on real clusters with both engines (root; minutes)
+test: lint ## Lint, types, and what must never break, proven on real clusters with both engines (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test
 
-test-rest: .venv/ready ## What `make test` leaves out: depth, the image, all pages and examples (root)
+test-rest: .venv/ready ## What `make test` leaves out: features, depth, the image, all pages and examples (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test --rest
 

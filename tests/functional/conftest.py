@@ -21,7 +21,7 @@ from tests.functional.stage import Stage
 _SIZES = pytest.StashKey[dict[Path, int]]()
 _FAILED = pytest.StashKey[bool]()
 _LINES, _WIDTH = 40, 300
-DISTURBING = {Path(__file__).parent / folder for folder in ("disturbing", "faults")}
+DISTURBING = {Path(__file__).parent / folder for folder in ("disturbing", "faults", "features/disturbing")}
 OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KUBE_NFTLB_ANNOTATION_QUEUES": "0-3"}
 """The operator's settings: annotations may ask for these."""
 AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}

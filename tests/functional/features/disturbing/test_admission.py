@@ -11,9 +11,9 @@ from kube_nftlb import names
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import unique
-from tests.functional.test_conflicts import controlled_by
+from tests.functional.features.test_conflicts import controlled_by
 
-POLICIES = Path(__file__).parents[3] / "charts/kube-nftlb/admission"
+POLICIES = Path(__file__).parents[4] / "charts/kube-nftlb/admission"
 OTHER_SERVICE = {"apiVersion": "serving.knative.dev/v1", "kind": "Service"}
 
 

@@ -13,7 +13,7 @@ from lab.programs import cache_folder
 from tests import engine
 from tests.functional.cluster import running
 from tests.functional.conftest import Used
-from tests.functional.operations import deadly_nftlb
+from tests.functional.features.operations import deadly_nftlb
 
 OPERATORS = ("operator", "operator-2")
 _OPERATOR = {
