@@ -2,6 +2,8 @@
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 PIN := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+# Where bytecode is not kept, each process of pytest compiles all tests, and each program of a lab its modules.
+unexport PYTHONDONTWRITEBYTECODE
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
