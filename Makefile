@@ -2,6 +2,8 @@
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 PIN := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+# Where bytecode is not kept, each process of pytest compiles all tests, and each program of a lab its modules.
+unexport PYTHONDONTWRITEBYTECODE
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
@@ -13,11 +15,11 @@ help: ## Show this list
 demo: ## Install what is missing, start a cluster, load-balance a Service, and show it
 	@.ci/demo
 
-test: lint ## Lint, types, and all that is promised, proven on real clusters with both engines (root; minutes)
+test: lint ## Lint, types, and what must never break, proven on real clusters with both engines (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test
 
-test-rest: .venv/ready ## What `make test` leaves out: depth, the image, all pages and examples (root)
+test-rest: .venv/ready ## What `make test` leaves out: features, depth, the image, all pages and examples (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test --rest
 

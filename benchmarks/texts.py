@@ -82,8 +82,8 @@ CHAPTERS = (
         """
         500 users, a new connection for each request, and 10 servers that wait for a second before they reply, the
         usual test of IPVS schedulers. All servers are one process of the lab, and 500 requests a second are the
-        maximum. The figures show the cost of a scheduler; tests/functional/test_schedulers.py tests how it spreads
-        connections. kube-proxy has only one scheduler.
+        maximum. The figures show the cost of a scheduler; tests/functional/features/test_schedulers.py tests how it
+        spreads connections. kube-proxy has only one scheduler.
         """,
     ),
     Chapter(

@@ -18,7 +18,7 @@ from tests import engine
 from tests.builders.manifests import service
 from tests.bystanders.stage import PORT, Stage
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.test_migration import failures, lines, of_kube_proxy, serves
+from tests.functional.features.test_migration import failures, lines, of_kube_proxy, serves
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -13,7 +13,7 @@ from tests.docs import pages
 
 pytestmark = pytest.mark.timeout(300)
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 COMMAND = "kubectl get nftlbfarms -A"
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.test_engines import are_served_by
+from tests.functional.features.test_engines import are_served_by
 
 
 @contextlib.contextmanager

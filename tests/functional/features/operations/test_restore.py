@@ -7,7 +7,7 @@ from lab.lab import Lab
 from lab.state import LabFiles
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.operations.conftest import OPERATORS
+from tests.functional.features.operations.conftest import OPERATORS
 
 WITHIN_S = 60
 RESTORED = "etcd was restored to an older state"

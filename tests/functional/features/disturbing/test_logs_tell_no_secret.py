@@ -8,7 +8,7 @@ from lab import credentials
 from tests import engine
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.test_log_lines import lines
+from tests.functional.features.test_log_lines import lines
 
 TABLES = {"nftlb": ("ip", "nftlb"), "nftables": ("inet", "kube-nftlb-services")}
 

@@ -1,14 +1,17 @@
 """Metrics, dashboard and alerts in a real Prometheus."""
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from kube_nftlb import metrics, names
+from tests import engine
 from tests.builders.manifests import farm, service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import unique
+from tests.functional.features.disturbing.test_disturbances import DAMAGE
 from tests.functional.prometheus import Prometheus, alerts, dashboard_queries, running, series_of
 
 QUIET = {"kube_nftlb_watch_failures_total"}
@@ -110,12 +113,13 @@ def test_the_programming_latency_is_that_of_a_change_of_pods(
     # A change of the Service alone has no time that its Pods changed at.
     cluster.api.patch("service", "web", namespace, {"metadata": {"annotations": {f"{_ANNOTATION}scheduler": "weight"}}})
     cluster.wait("farm", "web--http", "Programmed", namespace)
+    # Pods tell when they became ready in whole seconds: what comes in the same second is the same change.
+    time.sleep(1)
     cluster.scale("web", 3, namespace)
     cluster.farm_has("web--http", namespace, 3)
     for node in cluster.nodes:
         prometheus.becomes_more(f'{_LATENCY}_count{{node="{node}"}}', before[node][0])
         count, total = _measured(prometheus, node)
-        # Pods tell when they became ready in whole seconds.
         assert 0 < (total - before[node][1]) / (count - before[node][0]) < 20
 
 
@@ -151,6 +155,7 @@ def test_a_service_without_local_backends_is_counted_on_those_nodes(
     prometheus.becomes(name, 1)
 
 
+@pytest.mark.engines
 def test_what_others_change_in_the_kernel_is_counted_as_drift(
     cluster: Cluster, namespace: str, prometheus: Prometheus
 ) -> None:
@@ -158,10 +163,8 @@ def test_what_others_change_in_the_kernel_is_counted_as_drift(
     drift = f'kube_nftlb_drift_repaired_total{{node="{node}"}}'
     different = f'kube_nftlb_kernel_comparisons_total{{node="{node}", result="different"}}'
     before = {name: prometheus.value(name) for name in (drift, different)}
-    cluster.serve("web", 1, namespace)
-    cluster.apply(service("web", namespace))
-    cluster.farm_has("web--http", namespace, 1)
-    cluster.nft(node, "flush", "chain", "ip", "nftlb", f"filter-{namespace}.web--http")
+    vip = _service(cluster, namespace)
+    cluster.nft(node, DAMAGE[engine.current()]["listener"].format(vip=vip))
     for name, value in before.items():
         prometheus.becomes_more(name, value)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.operations.conftest import OPERATORS
-from tests.functional.operations.deadly_nftlb import FARM as DEADLY
+from tests.functional.features.operations.conftest import OPERATORS
+from tests.functional.features.operations.deadly_nftlb import FARM as DEADLY
 
 
 def ends(cluster: Cluster) -> int:

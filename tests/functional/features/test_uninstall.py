@@ -10,7 +10,7 @@ from lab.rights import AGENT_ACCOUNT, NAMESPACE
 from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
 from tests.functional.cluster import Cluster, eventually, running
-from tests.functional.test_modes import loopback
+from tests.functional.features.test_modes import loopback
 
 NODE = "node-1"
 OURS = {f"table {name}" for name in ("netdev nftlb", "ip nftlb", "ip6 nftlb", "inet kube-nftlb")}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.test_rights import AGENT, Holder
+from tests.functional.features.test_rights import AGENT, Holder
 
-NODE_OWNERSHIP = Path(__file__).parents[3] / "charts/kube-nftlb/admission/node-ownership.yaml"
+NODE_OWNERSHIP = Path(__file__).parents[4] / "charts/kube-nftlb/admission/node-ownership.yaml"
 
 
 def report(node: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from tests.builders.manifests import farm, service
 from tests.functional import commands
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import unique
-from tests.functional.test_engines import served_by
-from tests.functional.test_events import told
-from tests.functional.test_health import until_status
+from tests.functional.features.test_engines import served_by
+from tests.functional.features.test_events import told
+from tests.functional.features.test_health import until_status
 
 SHORT_S = 1
 

@@ -11,7 +11,7 @@ from tests import engine
 from tests.builders.manifests import client_pod, deployment, service
 from tests.functional.cluster import Cluster, eventually, running
 
-POLICY = Path(__file__).parents[3] / "charts/kube-nftlb/admission-mutating/readiness-gate.yaml"
+POLICY = Path(__file__).parents[4] / "charts/kube-nftlb/admission-mutating/readiness-gate.yaml"
 
 
 SETTINGS = {**engine.OPERATOR, "KUBE_NFTLB_READINESS_GATE": "on", "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5"}

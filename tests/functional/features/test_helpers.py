@@ -11,7 +11,7 @@ import pytest
 from tests.builders.manifests import farm
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import backends, unique
-from tests.functional.test_limits import FAMILIES, listening
+from tests.functional.features.test_limits import FAMILIES, listening
 
 pytestmark = pytest.mark.engines
 

@@ -11,7 +11,7 @@ import pytest
 from lab import addresses
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.operations.conftest import OPERATORS
+from tests.functional.features.operations.conftest import OPERATORS
 
 PORTS = dict(zip(OPERATORS, (9196, 9296), strict=True))
 NAMESPACE = "kube-nftlb-system"

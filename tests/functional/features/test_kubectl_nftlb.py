@@ -20,7 +20,7 @@ from tests.functional.cluster import Cluster, eventually
 from tests.functional.commands import Kubectl
 from tests.functional.farms import unique
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STATE = f"{names.ANNOTATION_PREFIX}state"
 
 

@@ -6,7 +6,7 @@ from kube_nftlb import names
 from tests import engine
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.operations.conftest import OPERATORS
+from tests.functional.features.operations.conftest import OPERATORS
 
 
 def condition(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import Front
-from tests.functional.test_trace import Tracer, ending, front, tracer
+from tests.functional.features.test_trace import Tracer, ending, front, tracer
 
 __all__ = ["front", "tracer"]
 

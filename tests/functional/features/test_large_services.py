@@ -5,7 +5,7 @@ import json
 from kube_nftlb.api.farm import BACKENDS_MAX
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.test_events import told
+from tests.functional.features.test_events import told
 
 
 def test_a_service_with_too_many_endpoints_has_as_many_as_a_farm_can(cluster: Cluster, own_namespace: str) -> None:

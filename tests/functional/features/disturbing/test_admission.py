@@ -12,9 +12,9 @@ from lab.rights import NAMESPACE, OPERATOR_ACCOUNT
 from tests.builders.manifests import client_pod, farm, service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import unique
-from tests.functional.test_conflicts import controlled_by
+from tests.functional.features.test_conflicts import controlled_by
 
-POLICIES = Path(__file__).parents[3] / "charts/kube-nftlb/admission"
+POLICIES = Path(__file__).parents[4] / "charts/kube-nftlb/admission"
 OTHER_SERVICE = {"apiVersion": "serving.knative.dev/v1", "kind": "Service"}
 
 

@@ -2,7 +2,7 @@
 
 from tests.builders.manifests import service
 from tests.functional.cluster import Cluster, eventually
-from tests.functional.test_modes import DSR, clean, loopback
+from tests.functional.features.test_modes import DSR, clean, loopback
 
 
 def test_a_restarted_agent_undoes_what_an_earlier_one_has_done(cluster: Cluster, namespace: str) -> None:

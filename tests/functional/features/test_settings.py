@@ -12,7 +12,7 @@ from tests import engine
 from tests.builders.manifests import service
 from tests.functional import forwarder
 from tests.functional.cluster import Cluster, eventually, running
-from tests.functional.test_events import told
+from tests.functional.features.test_events import told
 
 PORT = 7443
 LATE_S = 3
