@@ -1,4 +1,4 @@
-"""The two netlink sockets of a count: events of connections, and the table of them."""
+"""Events of new and ended connections, whose destination is translated."""
 
 import ctypes
 import errno
@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, Self
 
-from kube_nftlb.netfilter import dump, netlink
-from kube_nftlb.netfilter.translated import DESTINATION_TRANSLATED, STATUS, TRANSLATED
+from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.conntrack.entries import DESTINATION_TRANSLATED, STATUS
 
 _GROUPS: Final = (1, 3)
 """NFNLGRP_CONNTRACK_NEW and NFNLGRP_CONNTRACK_DESTROY (nfnetlink.h)."""
@@ -82,8 +82,3 @@ class Events:
     def close(self) -> None:
         """Close the socket."""
         self.socket.close()
-
-
-def table() -> Iterator[bytes]:
-    """Yield the table of translated connections, both families, in datagrams. Raises KernelError."""
-    return dump.datagrams("all", TRANSLATED)
