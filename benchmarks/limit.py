@@ -165,7 +165,7 @@ def _netlink(folder: Path, _: int, times: int) -> dict[str, list[float]]:
     wire.close()
 
     async def through_libraries() -> None:
-        kernel, nft = await RulesetReader.open(), Nft.open()
+        kernel, nft = RulesetReader.open(), Nft.open()
         samples[QUESTION_AGENT] = await _sample_async(times, kernel.generation)
         samples[CHANGE_LIBNFTABLES] = await _sample_async(
             times, lambda: nft.run(f"add element inet {_TABLE} {_SET} {{ {next(addresses)} }}")

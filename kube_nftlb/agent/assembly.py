@@ -54,7 +54,7 @@ async def assemble(
     limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
 ) -> AsyncIterator[Assembly]:
     """Open everything that the loop needs in this network namespace, and close it on exit."""
-    reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
+    reader, nft, clock = NftlbReader.open(), Nft.open(), MonotonicClock()
     conntrack, challenger = Conntrack.open(), Challenger()
     connections = Connections(conntrack, challenger, clock)
 

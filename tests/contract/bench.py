@@ -41,7 +41,7 @@ class Bench(NamedTuple):
 
 @asynccontextmanager
 async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]:
-    client, reader, nft = NftlbClient(url, key_file), await NftlbReader.open(), Nft.open()
+    client, reader, nft = NftlbClient(url, key_file), NftlbReader.open(), Nft.open()
     conntrack = Conntrack.open()
     mirror = Mirror(client, reader, nft, Suspects(MonotonicClock()), lambda: None)
     try:

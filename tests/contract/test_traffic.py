@@ -54,7 +54,7 @@ def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture 
 
 @pytest.fixture
 def events(flows: None) -> Iterator[Events]:  # noqa: ARG001 - a fixture is asked for by name
-    opened = Events.open()
+    opened = Events()
     opened.subscribe(on=True)
     yield opened
     opened.close()

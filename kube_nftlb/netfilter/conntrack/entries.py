@@ -28,8 +28,6 @@ _OPEN: Final = range(1, 7)
 """The states SYN_SENT, SYN_RECV, ESTABLISHED, FIN_WAIT, CLOSE_WAIT and LAST_ACK."""
 _CONNECTED: Final = range(2, 7)
 
-_HEADER: Final = struct.Struct("=IH10xB3x")
-"""Of a netlink message and of nfnetlink in it: length, type and family."""
 _LENGTH: Final = struct.Struct("=H")
 # Behind the headers of the tuple, of CTA_TUPLE_IP and of each part: source, destination, protocol and the two ports.
 _TUPLES: Final = {2: struct.Struct(">12x4s4x4s8xB7xH6xH"), 10: struct.Struct(">12x16s4x16s8xB7xH6xH")}
@@ -100,15 +98,11 @@ class Entry(NamedTuple):
 
 def entries(data: bytes, to: Collection[bytes] | None = None) -> Iterator[Entry]:
     """Yield the connections in a datagram of a dump or of events; with ``to`` those to these addresses."""
-    position, size = 0, len(data)
-    while position + _HEADER.size <= size:
-        length, kind, family = _HEADER.unpack_from(data, position)
-        if length < _HEADER.size:
-            return
-        start, end = position + _HEADER.size, min(position + length, size)
-        if kind in (_NEW, _ENDED) and (found := entry(family, data, start, end, to)) is not None:
+    for kind, _, start, end in netlink.parts(data):
+        if kind not in (_NEW, _ENDED) or start == end:
+            continue
+        if (found := entry(data[start], data, start + netlink.NFNETLINK_BYTES, end, to)) is not None:
             yield found._replace(ended=True) if kind == _ENDED else found
-        position += (length + 3) & ~3
 
 
 def entry(family: int, data: bytes, start: int, end: int, to: Collection[bytes] | None = None) -> Entry | None:

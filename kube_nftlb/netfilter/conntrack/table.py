@@ -3,8 +3,6 @@
 import asyncio
 import ipaddress
 import os
-import socket
-import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
@@ -15,6 +13,7 @@ from kube_nftlb.netfilter.conntrack import filters
 from kube_nftlb.netfilter.conntrack.entries import Endpoint, Entry, entries, entry
 from kube_nftlb.netfilter.conntrack.filters import Target
 from kube_nftlb.netfilter.netlink import Change, NetfilterClient
+from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
 
 Address = tuple[str, int]
 """The IP and port of a backend; port 0 stands for all ports."""
@@ -23,10 +22,7 @@ _FAMILIES: Final = {4: "ip", 16: "ip6"}
 """By the length of an address."""
 _SEARCHED_MAX: Final = 32
 """Maximum number of addresses that a datagram is searched for: it costs less than to parse it."""
-_READ_BYTES: Final = 1 << 17
 _TIMEOUT_S: Final = 10
-_MESSAGE: Final = struct.Struct("=IHHII")
-_ERROR, _DONE = 2, 3
 
 
 class Conntrack(NetfilterClient):
@@ -88,14 +84,10 @@ def dump(family: str, payload: bytes) -> Iterator[bytes]:
     several threads may. Raises KernelError.
     """
     try:
-        with socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER
-        ) as opened:
-            opened.settimeout(_TIMEOUT_S)
-            opened.bind((0, 0))
+        with NetlinkSocket(timeout_s=_TIMEOUT_S) as opened:
             opened.sendall(netlink.dump_request(family, netlink.GET_CONNECTIONS, payload))
             while True:
-                data = opened.recv(_READ_BYTES)
+                data = opened.receive()
                 yield data
                 if _is_last(data):
                     return
@@ -105,15 +97,12 @@ def dump(family: str, payload: bytes) -> Iterator[bytes]:
 
 def _is_last(data: bytes) -> bool:
     """Return True if a datagram ends the dump. Raises KernelError if the kernel refuses it."""
-    position = 0
-    while position + _MESSAGE.size <= len(data):
-        length, kind, _, _, _ = _MESSAGE.unpack_from(data, position)
-        if kind == _DONE:
+    for kind, _, start, _ in netlink.parts(data):
+        if kind == netlink.DONE:
             return True
-        if kind == _ERROR:
-            code = -struct.unpack_from("=i", data, position + _MESSAGE.size)[0]
-            raise errors.KernelError(f"netfilter refused to tell its connections: {os.strerror(code)}")
-        position += (max(length, _MESSAGE.size) + 3) & ~3
+        if kind == netlink.ERROR:
+            refusal = os.strerror(netlink.code(data, start))
+            raise errors.KernelError(f"netfilter refused to tell its connections: {refusal}")
     return False
 
 

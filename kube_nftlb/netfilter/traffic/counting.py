@@ -125,7 +125,7 @@ def run(every_s: float, seconds: float) -> None:
 
     Raises KernelError, or OSError, as without the capability NET_ADMIN.
     """
-    events = Events.open()
+    events = Events()
     try:
         with contextlib.suppress(BrokenPipeError):
             Counting(events).run(every_s, _print, sys.stdin.fileno(), time.monotonic() + seconds)
