@@ -17,7 +17,7 @@ from kube_nftlb.kube.lease import Lease, new_identity
 from kube_nftlb.kube.lease_thread import LeaseThread
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
 from kube_nftlb.kube.servers import ApiServers
-from kube_nftlb.operator import gauges, health
+from kube_nftlb.operator import health
 from kube_nftlb.operator.parts import COMPONENT, Parts, Work
 from kube_nftlb.settings import OperatorSettings
 
@@ -63,7 +63,7 @@ class Operator:
     async def run(self, opened: AsyncExitStack) -> None:
         """Listen, and start all tasks. From then on ``stop`` closes what is ``opened``. Raises UsageError."""
         parts, settings = self._parts, self._settings
-        page = metrics.Page("operator", lambda: gauges.refresh(parts.reconciler, leads=parts.active.is_set()))
+        page = metrics.Page("operator", parts.refresh_gauges)
         for answer, address, name in (
             (page.answer, settings.metrics_address, "metrics"),
             (self.probe, settings.health_address, "health"),
@@ -88,10 +88,12 @@ class Operator:
 
     def probe(self, path: str) -> Answer:
         """Answer a probe. A standby replica is as healthy and ready as the leader."""
-        reconciler = self._parts.reconciler
-        stalled_s = max(reconciler.services.stalled_s(), reconciler.statuses.stalled_s())
         answer = health.answer(
-            path, now=datetime.now(UTC), stalled_s=stalled_s, listed=self._listed.is_set(), leads=self._leads
+            path,
+            now=datetime.now(UTC),
+            stalled_s=self._parts.reconciler.stalled_s(),
+            listed=self._listed.is_set(),
+            leads=self._leads,
         )
         if answer.status != 404:
             metrics.PROBES.labels(path, str(answer.status)).inc()

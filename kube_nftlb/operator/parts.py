@@ -12,6 +12,7 @@ from typing import Any
 
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.operator import gauges
 from kube_nftlb.operator.api_addresses import ApiAddresses
 from kube_nftlb.operator.cache.cache import Cache, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
@@ -84,7 +85,7 @@ class Parts:
         self._gate_keeper: GateKeeper | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
-            reconcile = self.reconciler.services.add
+            reconcile = self.reconciler.services.queue.add
             self._gate_keeper = GateKeeper(kube, self.writer, self._events, clock, reconcile, settings.not_programmed_s)
             self._gated_pods = GatedPodInformer(kube, self.writer, self._gate_keeper.wake)
 
@@ -101,8 +102,8 @@ class Parts:
             self._policies.write,
             self._settle_nodes,
             self._silent_agents.run,
-            *[self.reconciler.work_on_services] * _SERVICE_WORKERS,
-            *[self.reconciler.work_on_statuses] * _STATUS_WORKERS,
+            *[self.reconciler.services.work] * _SERVICE_WORKERS,
+            *[self.reconciler.statuses.work] * _STATUS_WORKERS,
             *self._gate_work(),
             *([self._conditions.run] if self._conditions is not None else []),
         ]
@@ -139,6 +140,10 @@ class Parts:
                 self._gate_keeper.wake()
         else:
             self.writer.changes.forget()
+
+    def refresh_gauges(self) -> None:
+        """Set the gauges of the cluster, if this replica writes."""
+        gauges.refresh(self.writer, self.reconciler, leads=self.active.is_set())
 
     async def _settle_nodes(self) -> None:
         while True:
