@@ -21,7 +21,7 @@ def refresh(writer: CacheWriter, reconciler: Reconciler, *, leads: bool) -> None
         # To resolve all references would take too long; the statuses have the result.
         counted = farm if farm.reference is None else farm.status
         farms, ready, total = farms + 1, ready + counted.ready, total + counted.total
-    unfinished, refused = len(cache.unfinished), len(cache.refused)
+    unfinished, refused = len(cache.progress.farms), len(cache.progress.refused)
     states = {"programmed": farms - unfinished - refused, "pending": unfinished, "refused": refused}
     metrics.set_states(metrics.FARMS, states, states)
     backends = {"ready": ready, "not_ready": total - ready}

@@ -14,7 +14,8 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.operator import gauges
 from kube_nftlb.operator.api_addresses import ApiAddresses
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
@@ -79,7 +80,7 @@ class Parts:
             on_policies=self._policies.mark,
             conditions=self._conditions,
         )
-        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.cache.put_api_host, self.mark)
+        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.writer.put_api_host, self.mark)
         self._pods = PodInformer(kube, self.writer, self._events, self.mark)
         self._informers = Informers(kube, self.writer, self.mark)
         self._gate_keeper: GateKeeper | None = None

@@ -15,7 +15,7 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
-from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter, ObjectKey
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
 

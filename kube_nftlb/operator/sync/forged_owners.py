@@ -8,7 +8,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import FARMS
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.status.farm_status import forged
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.events import Events
-from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.status.lateness import Lateness

@@ -10,7 +10,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection

@@ -5,7 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from kube_nftlb import metrics
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes

@@ -14,7 +14,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, SERVICES
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import build
@@ -296,12 +297,12 @@ async def test_a_number_never_stands_beside_the_condition_of_another(referring: 
     await asyncio.sleep(0.2)
     assert referring.backends() == ["1/1", "2/6"]
     assert referring.farm_writer.written[-1]["reason"].startswith("EndpointsPending: 1 of 2 nodes have it")
-    assert len(referring.writer.cache.endpoints_unfinished) == 1
+    assert len(referring.writer.cache.progress.endpoints) == 1
     referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
     await asyncio.sleep(0.1)
     assert [status["reason"] for status in referring.farm_writer.written[2:]] == [""]
     assert referring.farm_writer.fields[-1] == {"conditions", "reason"}
-    assert len(referring.writer.cache.endpoints_unfinished) == 0
+    assert len(referring.writer.cache.progress.endpoints) == 0
 
 
 async def test_endpoints_that_are_soon_as_before_are_not_written(referring: Operator) -> None:
