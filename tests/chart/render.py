@@ -21,7 +21,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "default": {},
     "replacing-kube-proxy": {
         "apiServer": {"host": "192.0.2.10", "port": 443},
-        "defaults": {"mode": "dnat"},
+        "profile": "kube-proxy",
         "operator": {"hostNetwork": True},
         "image": {"repository": "registry.example/kube-nftlb", "tag": "1.2.3", "pullSecrets": ["mine"]},
     },

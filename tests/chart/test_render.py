@@ -50,7 +50,9 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"apiServer": {"port": "6443"}}, r"'/apiServer/port': got string, want integer"),
         ({"apiServer": {"host": "https://192.0.2.1"}}, r"'/apiServer/host': .*does not match pattern"),
         ({"apiServer": {"hosts": ["192.0.2.1:6443/"]}}, r"'/apiServer/hosts/0': .*does not match pattern"),
-        ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of 'snat', 'dnat'"),
+        ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of '', 'snat', 'dnat'"),
+        ({"profile": "cilium"}, r"'/profile': value must be one of 'nftlb', 'kube-proxy'"),
+        ({"agent": {"proxyMode": "on"}}, r"'/agent/proxyMode': got string, want boolean or null"),
         ({"podCIDRs": "10.0.0.0/8"}, r"'/podCIDRs': got string, want array"),
         ({"podCIDRs": ["10.0.0.1"]}, r"'/podCIDRs/0': .*does not match pattern"),
         ({"log": {"level": "info"}}, r"'/log/level': value must be one of 'DEBUG'"),
@@ -138,7 +140,6 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     given = VALUES[name]
     assert operators.leader_election is True
     assert operators.namespace == agents.namespace == "here"
-    assert operators.default_mode == given.get("defaults", {}).get("mode", "snat")
     assert {str(cidr) for cidr in operators.external_ip_ranges} == set(
         given.get("externalIPRanges", ["0.0.0.0/0", "::/0"])
     )
@@ -155,6 +156,30 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     for body, container in ((operator, "operator"), (agent, "agent"), (agent, "nftlb")):
         for variable in environment(body, container):
             assert not variable.startswith("KUBE_NFTLB_") or f'"{variable}"' in known, variable
+
+
+@pytest.mark.parametrize(
+    ("values", "programmed", "memory"),
+    [
+        ({}, ("snat", "nftlb", False), "256Mi"),
+        ({"profile": "kube-proxy"}, ("dnat", "auto", True), "64Mi"),
+        ({"profile": "kube-proxy", "defaults": {"mode": "snat"}}, ("snat", "auto", True), "64Mi"),
+        ({"profile": "kube-proxy", "defaults": {"engine": "nftlb"}}, ("dnat", "nftlb", True), "256Mi"),
+        ({"profile": "kube-proxy", "agent": {"proxyMode": False}}, ("dnat", "auto", False), "64Mi"),
+        ({"defaults": {"engine": "nftables"}, "agent": {"proxyMode": True}}, ("snat", "nftables", True), "64Mi"),
+    ],
+)
+def test_a_profile_decides_what_the_values_leave_open(
+    values: dict[str, Any], programmed: tuple[str, str, bool], memory: str
+) -> None:
+    rendered = by_key(render(values))
+    agent = pod(rendered, "DaemonSet kube-nftlb-agent")
+    operators = OperatorSettings.from_environment(
+        environment(pod(rendered, "Deployment kube-nftlb-operator"), "operator")
+    )
+    agents = AgentSettings.from_environment(environment(agent, "agent"))
+    assert (operators.default_mode, operators.default_engine, agents.proxy_mode_address is not None) == programmed
+    assert container_of(agent, "nftlb")["resources"]["requests"]["memory"] == memory
 
 
 def pod(rendered: dict[str, Any], key: str) -> dict[str, Any]:

@@ -24,6 +24,26 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* What the profile decides where no value does. */}}
+{{- define "kube-nftlb.mode" -}}
+{{ .Values.defaults.mode | default (ternary "dnat" "snat" (eq .Values.profile "kube-proxy")) }}
+{{- end }}
+
+{{- define "kube-nftlb.engine" -}}
+{{ .Values.defaults.engine | default (ternary "auto" "nftlb" (eq .Values.profile "kube-proxy")) }}
+{{- end }}
+
+{{/* "true", or nothing. */}}
+{{- define "kube-nftlb.proxyMode" -}}
+{{- if kindIs "bool" .Values.agent.proxyMode | ternary .Values.agent.proxyMode (eq .Values.profile "kube-proxy") }}true{{ end }}
+{{- end }}
+
+{{/* nftlb's memory is that of the farms that it serves. */}}
+{{- define "kube-nftlb.nftlbResources" -}}
+{{- $memory := eq (include "kube-nftlb.engine" .) "nftlb" | ternary "256Mi" "64Mi" }}
+{{- .Values.agent.nftlbResources | default (dict "requests" (dict "cpu" "20m" "memory" $memory)) | toYaml }}
+{{- end }}
+
 {{/* Addresses of API servers for the operator and the agent; by default their Service. */}}
 {{- define "kube-nftlb.apiServer" -}}
 {{- $port := .Values.apiServer.port | int }}
