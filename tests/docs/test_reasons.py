@@ -28,7 +28,7 @@ def test_every_reason_is_explained() -> None:
 
 def test_every_alert_is_explained_where_its_runbook_says() -> None:
     groups = yaml.safe_load((ROOT / "charts/kube-nftlb/alerts/kube-nftlb.yaml").read_text())["groups"]
-    runbooks = {rule["annotations"]["runbook"] for group in groups for rule in group["rules"]}
+    runbooks = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
     assert runbooks == {
         f"docs/operations.md#{anchor}" for anchor in pages.anchors(TEXT) if anchor.startswith("kubenftlb")
     }
