@@ -53,7 +53,7 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"apiServer": {"hosts": ["192.0.2.1:6443/"]}}, r"'/apiServer/hosts/0': .*does not match pattern"),
         ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of '', 'snat', 'dnat'"),
         ({"profile": "cilium"}, r"'/profile': value must be one of 'nftlb', 'kube-proxy'"),
-        ({"agent": {"proxyMode": "on"}}, r"'/agent/proxyMode': got string, want boolean or null"),
+        ({"agent": {"proxyMode": "on"}}, r"'/agent/proxyMode': got string, want null or boolean"),
         ({"podCIDRs": "10.0.0.0/8"}, r"'/podCIDRs': got string, want array"),
         ({"podCIDRs": ["10.0.0.1"]}, r"'/podCIDRs/0': .*does not match pattern"),
         ({"log": {"level": "info"}}, r"'/log/level': value must be one of 'DEBUG'"),
