@@ -146,14 +146,8 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
         assert not can("editer", "create", "nftlbfarms"), "a farm may listen on any address"
         assert can("editer", "list", "nftlbfarms")
         published = {"clusters": [{"name": "", "cluster": {"server": "https://192.0.2.1:8443"}}]}
-        cluster.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "cluster-info", "namespace": "kube-public"},
-                "data": {"kubeconfig": yaml.safe_dump(published)},
-            }
-        )
+        literal = f"--from-literal=kubeconfig={yaml.safe_dump(published)}"
+        cluster.kubectl("create", "configmap", "cluster-info", "-n", "kube-public", literal)
         changed: dict[str, Any] = {"log": {"level": "DEBUG"}, "apiServer": {"host": "auto"}, "profile": "kube-proxy"}
         changed["userRoles"] = {"aggregateFarmEditor": True}
         # The nodes here let agents have all the time that they may take to end.
