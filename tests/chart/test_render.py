@@ -277,7 +277,7 @@ def test_runbooks_are_links_where_somebody_says_where_they_are(runbooks: str, be
     rendered = by_key(render({"prometheusRule": {"enabled": True, "runbooks": runbooks}}))
     groups = rendered["PrometheusRule kube-nftlb"]["spec"]["groups"]
     urls = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
-    assert all(url.startswith(f"{begin}operations.md#") for url in urls), urls
+    assert all(url.startswith(f"{begin}troubleshooting.md#") for url in urls), urls
 
 
 def test_every_rule_of_the_roles_stands_under_its_reason() -> None:
