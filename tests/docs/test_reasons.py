@@ -1,4 +1,4 @@
-"""docs/conditions.md and docs/troubleshooting.md say of every reason and alert that a person may meet what it means and what to do."""
+"""docs/conditions.md says of every reason, docs/troubleshooting.md of every alert, what it means and what to do."""
 
 import re
 from typing import get_args
