@@ -143,9 +143,7 @@ class GateKeeper:
             for service in verdict.unlisted:
                 self._reconcile(service)
         if verdict.reason == "NotServed" and now - self._since[key] < _UNSERVED_S:
-            self._checks.remind(key, _UNSERVED_S)
-            if self._cache.gates.defer(key):
-                self.wake()
+            self._wait_for_service(key)
         elif verdict.programmed:
             if key not in self._verdicts:
                 self._verdicts[key] = verdict
@@ -154,6 +152,11 @@ class GateKeeper:
             self._events.report(_subject(key, pod), [Lasting("ReadinessGatePending", verdict.message)], EVENT_PART)
             if self._cache.gates.defer(key):
                 self._begin(key)
+
+    def _wait_for_service(self, key: PodKey) -> None:
+        self._checks.remind(key, _UNSERVED_S)
+        if self._cache.gates.defer(key):
+            self.wake()
 
     def _begin(self, key: PodKey) -> None:
         self._since[key] = self._clock()
