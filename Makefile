@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test test-rest test-all unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
+.PHONY: help demo test test-rest test-all unit lint e2e image release publish format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ image: ## Build the image kube-nftlb with docker, podman or buildah, whichever w
 
 release: .venv/ready ## Build image, SBOM, chart, manifest, kubectl plugin and checksums into dist/release; publishes nothing
 	@$(PYTHON) .ci/release
+
+publish: .venv/ready ## Push image and chart of dist/release to the OCI registry that REGISTRY names, such as ghcr.io/owner
+	@$(PYTHON) .ci/publish
 
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .

@@ -99,8 +99,8 @@ def test_an_alert_fires_when_something_is_wrong_and_not_when_all_is_well(tmp_pat
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_an_alert_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> None:
     said = rule["annotations"]
-    assert said.keys() == {"summary", "description", "runbook"}
-    assert said["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+    assert said.keys() == {"summary", "description", "runbook_url"}
+    assert said["runbook_url"] == f"docs/troubleshooting.md#{rule['alert'].lower()}"
     assert said["summary"].endswith(".")
     assert rule["labels"]["severity"] in ("warning", "critical")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kube_nftlb import names
-from tests.builders.manifests import farm, service
+from lab.rights import NAMESPACE, OPERATOR_ACCOUNT
+from tests.builders.manifests import client_pod, farm, service
 from tests.functional.cluster import Cluster, eventually
 from tests.functional.farms import unique
 from tests.functional.features.test_conflicts import controlled_by
@@ -90,3 +91,48 @@ def test_the_admission_policy_lets_only_the_operator_make_a_services_farm(cluste
     unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
     assert "only kube-nftlb's operator may remove the label" in patched(unlabelled)
     assert patched({"metadata": {"labels": {"colour": "red"}}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "stolen_field"),
+    [
+        ("pod", names.READINESS_GATE, {"hostIP": "10.9.9.%d", "hostIPs": None}),
+        ("service", names.SERVICE_CONDITION, {"loadBalancer": {"ingress": [{"ip": "10.9.9.%d"}]}}),
+    ],
+)
+def test_the_admission_policy_leaves_the_operator_its_own_conditions_of_a_status(
+    cluster: Cluster, own_namespace: str, kind: str, own: str, stolen_field: dict[str, Any]
+) -> None:
+    file = POLICIES / "operator-conditions.yaml"
+    operator = f"system:serviceaccount:{NAMESPACE}:{OPERATOR_ACCOUNT}"
+    rights = ("--verb=get,patch", f"--resource={kind}s/status", "-n", own_namespace)
+    cluster.kubectl("create", "role", "conditions", *rights)
+    cluster.kubectl(
+        "create", "rolebinding", "conditions", "--role=conditions", f"--user={operator}", "-n", own_namespace
+    )
+    cluster.apply(
+        client_pod("web", own_namespace, cluster.nodes[0])
+        if kind == "pod"
+        else service("web", own_namespace, type="LoadBalancer")
+    )
+
+    def patched(part: dict[str, Any], how: str = "merge") -> str:
+        patch = ("--as", operator, "-n", own_namespace, "--type", how, "--subresource=status")
+        return cluster.try_kubectl("patch", kind, "web", *patch, "-p", json.dumps(part)).stderr
+
+    def written(type_: str) -> str:
+        now = "2026-01-02T03:04:05Z"
+        condition = {"type": type_, "status": "True", "reason": "A", "message": "", "lastTransitionTime": now}
+        return patched({"status": {"conditions": [condition]}}, "strategic")
+
+    # One that is written before the policy is in force would be no change the next time.
+    stolen = (json.loads(json.dumps({"status": stolen_field}) % number) for number in range(1, 255))
+    cluster.kubectl("apply", "-f", str(file))
+    try:
+        eventually(lambda: "may only write its own conditions" in patched(next(stolen)), "the policy is in force")
+        assert "conditions of the domain kube-nftlb.io" in written("example.com/Ready")
+        assert "may not change labels" in patched({"metadata": {"labels": {"a": "b"}}})
+        assert written(own) == ""
+        assert own in json.dumps(cluster.get(kind, "web", own_namespace)["status"]["conditions"])
+    finally:
+        cluster.kubectl("delete", "-f", str(file))
