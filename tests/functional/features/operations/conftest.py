@@ -16,14 +16,11 @@ from tests.functional.conftest import Used
 from tests.functional.features.operations import deadly_nftlb
 
 OPERATORS = ("operator", "operator-2")
-SILENT_S = 75
-"""Longer than the minute after which agents report if nothing changes, and what a busy machine adds."""
 _OPERATOR = {
     **engine.OPERATOR,
     "KUBE_NFTLB_READINESS_GATE": "on",
     "KUBE_NFTLB_SERVICE_STATUS": "on",
     "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5",
-    "KUBE_NFTLB_AGENT_SILENT_SECONDS": str(SILENT_S),
 }
 
 
