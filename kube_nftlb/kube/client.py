@@ -261,12 +261,17 @@ class Kube:
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete an object, if it has the ``uid``. Raises NotFoundError, ConflictError (another uid)."""
+        """Delete an object, if it has the ``uid`` and the resourceVersion.
+
+        Raises NotFoundError, and ConflictError if it has others.
+        """
         body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        required = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value is not None}
+        if required:
+            body["preconditions"] = required
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         await self.request("DELETE", resource.path(namespace, name), body=body)

@@ -198,11 +198,13 @@ class FakeKube(Kube):
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
         self._write("delete", resource, name, {})
-        if uid not in (None, self._known(resource, name, namespace)["metadata"]["uid"]):
-            raise errors.ConflictError(409, "Conflict", "another uid")
+        metadata = self._known(resource, name, namespace)["metadata"]
+        if uid not in (None, metadata["uid"]) or version not in (None, metadata["resourceVersion"]):
+            raise errors.ConflictError(409, "Conflict", "another uid or version")
         self.remove(resource, name, namespace)
 
     def _answer(self) -> None:

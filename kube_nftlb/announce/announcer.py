@@ -1,0 +1,150 @@
+"""Have this node hold its addresses: between ``ownership``, which decides, the responder and the Leases."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kube_nftlb import errors
+from kube_nftlb.announce.leases import Leases
+from kube_nftlb.announce.ownership.address import Act
+from kube_nftlb.announce.ownership.node import Address, Outcome, Ownership, Writing
+from kube_nftlb.announce.ownership.records import Record
+from kube_nftlb.announce.wire.client import ResponderClient
+from kube_nftlb.announce.wire.messages import Event, Ready, State
+
+_PATIENCE_S: Final = 1.0
+"""How long the API server may take for a request, and the interval in which it is tried while it is away."""
+_GATHER_S: Final = 0.005
+"""Events that come together are decided on together."""
+
+_log = structlog.get_logger()
+
+
+class Announcer:
+    """The addresses of the node ``me``. ``clock`` is the monotonic one."""
+
+    def __init__(self, me: str, responder: Path, leases: Leases, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ownership = Ownership(me)
+        self._leases = leases
+        self._clock = clock
+        self._client = ResponderClient(responder, self._heard)
+        self._changed = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._given = asyncio.Event()
+        self._state: State | None = None
+        """What the responder was told last."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._away = False
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Return the node that holds each address."""
+        return self._ownership.held
+
+    @property
+    def acts(self) -> Mapping[str, Act]:
+        """Return what this node does about each address, and why it does not announce it."""
+        return self._ownership.acts
+
+    def facts(self, addresses: Mapping[str, Address]) -> None:
+        """Take what is known of all addresses, anew whenever it changes."""
+        self._ownership.facts(addresses)
+        self._given.set()
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Ask other nodes to take the addresses; this one answers until they have."""
+        self._ownership.leaving = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Hold addresses until cancelled. The responder goes on for some seconds."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._leases.watch(self._seen, self._listed.set), name="address-leases")
+            # Without knowing who holds what, and what is programmed, nothing may be said, so as not to take it back.
+            await self._listed.wait()
+            await self._given.wait()
+            tasks.create_task(self._client.run(), name="responder")
+            tasks.create_task(self._decide(), name="decide")
+
+    async def _decide(self) -> None:
+        while True:
+            self._changed.clear()
+            outcome = self._ownership.decide(self._clock())
+            self._act(outcome)
+            try:
+                async with asyncio.timeout(None if outcome.again is None else max(0.0, outcome.again - self._clock())):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(_GATHER_S)
+
+    def _act(self, outcome: Outcome) -> None:
+        if outcome.state != self._state:
+            self._state = outcome.state
+            self._client.want(outcome.state)
+        for writing in outcome.writes:
+            self._start(self._write(writing))
+        for ip in outcome.reads:
+            self._start(self._read(ip))
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, Ready):
+            self._state = None
+        else:
+            _log.info("on the wire", what=type(event).__name__, **msgspec.structs.asdict(event))
+        self._ownership.event(event, self._clock())
+        self._changed.set()
+
+    def _seen(self, ip: str, record: Record) -> None:
+        self._ownership.record(ip, record, self._clock())
+        self._changed.set()
+
+    async def _write(self, writing: Writing) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                self._seen(writing.ip, await self._leases.write(writing))
+        except (errors.ConflictError, errors.NotFoundError):
+            # Another node was faster.
+            self._ownership.failed(writing.ip)
+            await self._read(writing.ip)
+        except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
+            self._failed(writing.ip, error)
+
+    async def _read(self, ip: str) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                self._seen(ip, await self._leases.read(ip))
+        except (errors.KubeError, errors.KubeUnreachableError, TimeoutError) as error:
+            self._failed(ip, error)
+
+    def _failed(self, ip: str, error: Exception) -> None:
+        self._ownership.failed(ip)
+        _log.warning("cannot read or write who holds an address, retrying", ip=ip, error=str(error) or repr(error))
+        if not isinstance(error, errors.KubeError) and not self._away:
+            self._away = True
+            self._ownership.api(away=True, now=self._clock())
+            self._start(self._await_return(ip))
+        self._changed.set()
+
+    async def _await_return(self, ip: str) -> None:
+        """Wait until the API server can be reached."""
+        while self._away:
+            await asyncio.sleep(_PATIENCE_S)
+            with contextlib.suppress(errors.KubeUnreachableError, TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    record = await self._leases.read(ip)
+                self._away = False
+                self._ownership.api(away=False, now=self._clock())
+                self._seen(ip, record)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

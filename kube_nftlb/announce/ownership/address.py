@@ -1,0 +1,172 @@
+"""What this node does about one address. Pure; times are seconds of the monotonic clock.
+
+The order of a hand-over is always the same: the new holder has programmed the farms, takes the Lease, answers and
+announces, and the old one stops when it hears that, or sees the Lease. So there is no time at which nobody answers.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.announce.ownership.records import Record
+
+_WATCHERS: Final = 2
+"""How many candidates watch the holder: more would only cost questions."""
+_NEXT_S: Final = 0.5
+"""How much longer each further candidate waits, for one that is better but has not programmed the farms."""
+_NEXT_SILENT_S: Final = 0.2
+"""The same for a holder that is silent, whose clients wait."""
+_ALONE_S: Final = 4.5
+"""How long a holder must have been silent, beyond the questions, to be replaced without the API server's consent."""
+_NEXT_ALONE_S: Final = 1.0
+_PROBE_AGAIN_S: Final = 10.0
+"""The interval in which a holder asks whether another host still has its address."""
+
+
+class Wire(NamedTuple):
+    """What the segment has told of an address."""
+
+    free: bool = False
+    """Nobody answered a probe, or this node has answered since."""
+    other: str = ""
+    """The link-layer address of another host that said that it has the address, though this node holds it."""
+    other_at: float = 0.0
+    silent_at: float | None = None
+    """When the holder that is watched was found silent; None if it is not."""
+    silent_alone: bool = False
+    """This node may be the one that is cut off: it heard nobody else."""
+    holder_mac: str = ""
+    """Who announced the address last, if that is not who the Lease names."""
+
+
+class View(NamedTuple):
+    """All that a decision depends on."""
+
+    me: str
+    now: float
+    record: Record
+    candidates: tuple[str, ...]
+    """The nodes that may hold the address, the best first."""
+    may_announce: Blocker | None
+    may_keep: Blocker | None
+    wire: Wire
+    read_at: float
+    """When the record was last read from the API server, or seen to change."""
+    open_at: float | None = None
+    """Since when a new holder is sought, by what this node sees; None if none is."""
+    api_away_at: float | None = None
+    """Since when the API server cannot be reached; None if it can."""
+    superseded_until: float = 0.0
+    """Another node took the address from this one while it answered: it must not take it back too soon."""
+    alone: bool = False
+    """Took the address without the API server, and holds it until that says otherwise."""
+    leaving: bool = False
+    """This node drains or shuts down."""
+    node_macs: frozenset[str] = frozenset()
+    """Link-layer addresses of the nodes that hold or held addresses."""
+
+
+class Write(Enum):
+    """What to write to the Lease."""
+
+    CLAIM = "claim"
+    LEAVE = "leave"
+    GIVE_UP = "give up"
+    DELETE = "delete"
+
+
+class Act(NamedTuple):
+    """What to do. All are for as long as the view stays as it is, and until ``again``."""
+
+    answer: bool = False
+    probe: bool = False
+    watch: str = ""
+    """The link-layer address of the holder to watch."""
+    write: Write | None = None
+    read: bool = False
+    """Read the Lease again: the segment contradicts it."""
+    alone: bool = False
+    """Answer without the API server's consent."""
+    used_by: str = ""
+    """The link-layer address of a foreign host that has the address."""
+    why_not: Blocker | None = None
+    again: float | None = None
+    """When to decide anew even if nothing changes."""
+
+
+def decide(view: View) -> Act:
+    """Return what to do."""
+    if view.record.holder == view.me:
+        return _hold(view)
+    if view.alone:
+        return Act(answer=True, alone=True, write=Write.CLAIM if view.api_away_at is None else None)
+    if view.may_announce is not None:
+        return Act(why_not=view.may_announce)
+    if view.me not in view.candidates:
+        return Act()
+    return _seek(view, view.open_at) if view.open_at is not None else _stand_by(view)
+
+
+def seeks_holder(record: Record, candidates: tuple[str, ...]) -> bool:
+    """Return whether an address needs another holder, by what all nodes see."""
+    return record.holder not in candidates or record.leaving
+
+
+def _hold(view: View) -> Act:
+    wire = view.wire
+    if view.may_keep is not None:
+        gone = view.may_keep.reason is Reason.NO_FARM
+        return Act(write=Write.DELETE if gone else Write.GIVE_UP, why_not=view.may_keep)
+    if not wire.other:
+        return _answer(view) if wire.free else Act(probe=True)
+    if view.read_at <= wire.other_at:
+        # Another node may hold it by now, and this one has not heard of it.
+        return _used(view)._replace(read=view.api_away_at is None)
+    return _answer(view) if wire.other in view.node_macs else _used(view)
+
+
+def _answer(view: View) -> Act:
+    write = None
+    if view.record.leaving and not view.leaving:
+        write = Write.CLAIM
+    elif view.leaving and not view.record.leaving and set(view.candidates) - {view.me}:
+        write = Write.LEAVE
+    return Act(answer=True, write=write)
+
+
+def _used(view: View) -> Act:
+    """Another host has the address: ask now and then whether it still has."""
+    again = view.wire.other_at + _PROBE_AGAIN_S
+    if view.now < again:
+        return Act(used_by=view.wire.other, again=again)
+    return Act(used_by=view.wire.other, probe=True)
+
+
+def _seek(view: View, open_at: float) -> Act:
+    """Take an address that nobody holds, or whose holder should no longer."""
+    due = open_at + view.candidates.index(view.me) * _NEXT_S
+    if view.api_away_at is not None:
+        return Act()
+    if view.now < due:
+        return Act(again=due)
+    if view.record.holder or view.wire.free:
+        return Act(write=Write.CLAIM)
+    return _used(view) if view.wire.other else Act(probe=True)
+
+
+def _stand_by(view: View) -> Act:
+    """Watch the holder, and take its address if it falls silent."""
+    rank = [node for node in view.candidates if node != view.record.holder].index(view.me)
+    mac, silent_at = view.wire.holder_mac or view.record.mac, view.wire.silent_at
+    if rank >= _WATCHERS or not mac:
+        return Act()
+    if silent_at is None:
+        return Act(watch=mac)
+    away = view.api_away_at is not None
+    due = silent_at + (_ALONE_S + rank * _NEXT_ALONE_S if away else rank * _NEXT_SILENT_S)
+    if view.wire.silent_alone:
+        # A node that is cut off from its segment, and not from the API server, would take the address in vain.
+        due = max(due, view.superseded_until)
+    if view.now < due:
+        return Act(watch=mac, again=due)
+    return Act(answer=True, alone=True) if away else Act(watch=mac, write=Write.CLAIM)

@@ -1,0 +1,110 @@
+"""Whether this node may announce an address: what a client would meet that connects at once. Pure."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Reason(StrEnum):
+    """Why a node does not announce an address."""
+
+    NO_FARM = "NoFarm"
+    NODE_EXCLUDED = "NodeExcluded"
+    NOT_SELECTED = "NotSelected"
+    NO_LINK = "NoLink"
+    NOT_PROGRAMMED = "NotProgrammed"
+    NO_ENDPOINT = "NoEndpoint"
+
+
+class Blocker(NamedTuple):
+    """A reason, and a sentence."""
+
+    reason: Reason
+    message: str
+
+
+class WhenEmpty(StrEnum):
+    """What to do with an address without any endpoint."""
+
+    ANNOUNCE = "announce"
+    """Clients are refused at once."""
+    WITHDRAW = "withdraw"
+
+
+class FarmHere(NamedTuple):
+    """A farm that has the address, on this node."""
+
+    name: str
+    """``namespace/name``."""
+    generation: int
+    programmed: int
+    """The generation that was verified in the kernel; 0 for none."""
+    reached: int
+    """Serving endpoints to which its policy lets this node send connections."""
+    serving: int
+    """Serving endpoints on all nodes."""
+
+
+class NodeHere(NamedTuple):
+    """What bears on all addresses."""
+
+    link: str
+    """The interface on whose segment the address is; empty if there is none."""
+    excluded: bool = False
+    """By the label node.kubernetes.io/exclude-from-external-load-balancers."""
+    selected: bool = True
+    """By the node selector of the pool."""
+
+
+_NO_LINK: Final = Blocker(Reason.NO_LINK, "no interface has the subnet of the address")
+_NO_ENDPOINT: Final = Blocker(Reason.NO_ENDPOINT, "there is no serving endpoint")
+
+
+def may_announce(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHere) -> Blocker | None:
+    """Return why this node may not begin to answer for an address; None if it may."""
+    of_address = sorted(farms)
+    if (blocker := _of_node(node)) is not None:
+        return blocker
+    if not of_address:
+        return Blocker(Reason.NO_FARM, "no farm has this address")
+    for farm in of_address:
+        if farm.programmed < farm.generation:
+            had = f"generation {farm.programmed}" if farm.programmed else "nothing of it"
+            message = f"the farm {farm.name} is at generation {farm.generation}, and the kernel has {had}"
+            return Blocker(Reason.NOT_PROGRAMMED, message)
+    return _without_endpoint(of_address, when_empty)
+
+
+def may_keep(farms: Iterable[FarmHere], when_empty: WhenEmpty, node: NodeHere) -> Blocker | None:
+    """Return why this node may not go on answering; None if it may.
+
+    A newer generation that is not programmed yet, or endpoints that are terminating, are no reason: until another node
+    has announced the address, clients are better served by this one than by none.
+    """
+    of_address = sorted(farms)
+    if not of_address:
+        return Blocker(Reason.NO_FARM, "no farm has this address")
+    if not any(farm.programmed for farm in of_address):
+        return Blocker(Reason.NOT_PROGRAMMED, f"the kernel has nothing of the farm {of_address[0].name}")
+    if not node.link:
+        return _NO_LINK
+    return _NO_ENDPOINT if when_empty is WhenEmpty.WITHDRAW and not any(farm.serving for farm in of_address) else None
+
+
+def _of_node(node: NodeHere) -> Blocker | None:
+    if node.excluded:
+        label = "node.kubernetes.io/exclude-from-external-load-balancers"
+        return Blocker(Reason.NODE_EXCLUDED, f"the node has the label {label}")
+    if not node.selected:
+        return Blocker(Reason.NOT_SELECTED, "the pool's announce.l2.nodeSelector does not select the node")
+    return _NO_LINK if not node.link else None
+
+
+def _without_endpoint(farms: list[FarmHere], when_empty: WhenEmpty) -> Blocker | None:
+    if any(farm.reached for farm in farms):
+        return None
+    if any(farm.serving for farm in farms):
+        return Blocker(Reason.NO_ENDPOINT, "externalTrafficPolicy Local reaches no serving endpoint on this node")
+    if when_empty is WhenEmpty.ANNOUNCE:
+        return None
+    return _NO_ENDPOINT

@@ -1,0 +1,224 @@
+"""What this node does about all addresses: facts, Leases and events of the wire in; orders and writes out. Pure.
+
+Times are seconds of the monotonic clock.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide, seeks_holder
+from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.announce.ownership.records import NOBODY, Record
+from kube_nftlb.announce.wire.messages import Event, Heard, Peer, Place, Probed, Ready, Silent, State, Yielded
+
+_FENCE_S: Final = 600.0
+"""How long who had an address before is asked whether it has come back with it."""
+_ASK_AGAIN_S: Final = 0.5
+"""The shortest time between two requests to the API server for one address."""
+
+
+_SUPERSEDED_FIRST_S, _SUPERSEDED_MAX_S = 10.0, 300.0
+_NOTHING: Final = Wire()
+
+
+class Address(NamedTuple):
+    """What is known of an address on this node."""
+
+    link: str
+    """The interface on whose segment it is."""
+    mac: str
+    """The link-layer address of that interface."""
+    candidates: tuple[str, ...]
+    may_announce: Blocker | None = None
+    may_keep: Blocker | None = None
+
+
+_GONE: Final = Address("", "", (), *(Blocker(Reason.NO_FARM, "no farm has this address"),) * 2)
+
+
+class Writing(NamedTuple):
+    """A Lease to write."""
+
+    ip: str
+    write: Write
+    before: Record
+    mac: str
+
+
+class Outcome(NamedTuple):
+    """What to do now."""
+
+    state: State
+    """For the responder; the deadline is for the sender to set."""
+    writes: tuple[Writing, ...]
+    reads: tuple[str, ...]
+    """Addresses whose Leases are to be read again."""
+    again: float | None
+    """When to decide again even if nothing happens."""
+
+
+@dataclass
+class _Known:
+    """What this node knows of an address."""
+
+    record: Record = NOBODY
+    read_at: float = 0.0
+    wire: Wire = _NOTHING
+    open_at: float | None = None
+    alone: bool = False
+    fence: tuple[str, float] = ("", 0.0)
+    """Who had the address before, and until when to ask there."""
+    superseded_s: float = _SUPERSEDED_FIRST_S / 2
+    superseded_until: float = 0.0
+    """Until when not to take the address back without having heard anybody, and for how long that was."""
+    asked: Write | None = None
+    """A write whose outcome is not known yet."""
+    asked_at: float = -math.inf
+    """When the API server was asked last, to write or to read."""
+
+
+class Ownership:
+    """The addresses, as one node sees them."""
+
+    def __init__(self, me: str) -> None:
+        self.leaving = False
+        self.acts: dict[str, Act] = {}
+        """What was decided last, by address."""
+        self._me = me
+        self._addresses: Mapping[str, Address] = {}
+        self._known: dict[str, _Known] = {}
+        self._macs: set[str] = set()
+        self._api_away_at: float | None = None
+        self._holds = False
+        """Whether the responder had a state when it was last heard."""
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Return the holder of each address that has one."""
+        return {ip: known.record.holder for ip, known in self._known.items() if known.record.holder}
+
+    def facts(self, addresses: Mapping[str, Address]) -> None:
+        """Take what is known of all addresses."""
+        self._addresses = addresses
+
+    def record(self, ip: str, record: Record, now: float) -> None:
+        """Take the Lease of an address, as it was read, written or watched."""
+        known = self._known.setdefault(ip, _Known())
+        before, asked = known.record, known.asked
+        if record.version and int(record.version) < int(before.version or 0):
+            # A watch may tell of a change after the answer to a later write.
+            return
+        known.record, known.read_at, known.asked = record, now, None
+        if record.mac:
+            self._macs.add(record.mac)
+        if record.holder == before.holder:
+            return
+        if before.holder == self._me and record.holder and not before.leaving:
+            known.superseded_s = min(_SUPERSEDED_MAX_S, 2 * known.superseded_s)
+            known.superseded_until = now + known.superseded_s
+        known.alone, known.open_at = False, None
+        mine = record.holder == self._me
+        # Whoever claims an address has found it free, or takes it from its holder.
+        known.wire = Wire(free=mine and (asked is Write.CLAIM or self._holds))
+        known.fence = (before.mac, now + _FENCE_S) if mine else ("", 0.0)
+
+    def failed(self, ip: str) -> None:
+        """Take note that a write was refused, or not answered: the next decision is by what is seen then."""
+        self._known[ip].asked = None
+
+    def api(self, *, away: bool, now: float) -> None:
+        """Take note whether the API server can be reached."""
+        if away != (self._api_away_at is not None):
+            self._api_away_at = now if away else None
+
+    def event(self, event: Event, now: float) -> None:
+        """Take an event of the responder."""
+        if isinstance(event, Ready):
+            self._ready(holds=event.holds)
+        elif isinstance(event, Yielded | Probed | Silent | Heard) and event.ip in self._known:
+            known = self._known[event.ip]
+            known.wire = _after(event, known.wire, now)
+            known.alone = known.alone and not isinstance(event, Yielded)
+
+    def _ready(self, *, holds: bool) -> None:
+        self._holds = holds
+        for known in self._known.values():
+            if not holds:
+                known.wire, known.alone = known.wire._replace(free=False, other=""), False
+            elif known.record.holder == self._me and not known.wire.other:
+                # This agent has restarted. What the responder does not answer for any more, it tells next.
+                known.wire = known.wire._replace(free=True)
+
+    def decide(self, now: float) -> Outcome:
+        """Return what to do now."""
+        answer, probe, watch, fence, writes, reads = [], [], [], [], [], []
+        times: list[float] = []
+        for ip in self._known.keys() | self._addresses.keys():
+            address, known = self._addresses.get(ip, _GONE), self._known.setdefault(ip, _Known())
+            if ip not in self._addresses and known.record.holder != self._me:
+                self._forget(ip)
+                continue
+            act = self.acts[ip] = decide(self._view(address, known, now))
+            self._alone(known, now, alone=act.alone)
+            place = Place(ip, address.link)
+            answer += [place] if act.answer else []
+            probe += [place] if act.probe else []
+            watch += [Peer(ip, address.link, act.watch)] if act.watch else []
+            if act.answer and known.fence[0] and now < known.fence[1]:
+                fence.append(Peer(ip, address.link, known.fence[0]))
+            if (act.write or act.read) and now < known.asked_at + _ASK_AGAIN_S:
+                times.append(known.asked_at + _ASK_AGAIN_S)
+            elif act.write and known.asked is None:
+                known.asked, known.asked_at = act.write, now
+                writes.append(Writing(ip, act.write, known.record, address.mac))
+            elif act.read:
+                known.asked_at = now
+                reads.append(ip)
+            times += [act.again] if act.again is not None else []
+        state = State(0.0, tuple(answer), tuple(probe), tuple(watch), tuple(fence))
+        return Outcome(state, tuple(writes), tuple(reads), min(times, default=None))
+
+    def _view(self, address: Address, known: _Known, now: float) -> View:
+        seeks = seeks_holder(known.record, address.candidates)
+        known.open_at = (known.open_at if known.open_at is not None else now) if seeks else None
+        return View(
+            self._me,
+            now,
+            known.record,
+            address.candidates,
+            address.may_announce,
+            address.may_keep,
+            known.wire,
+            known.read_at,
+            known.open_at,
+            self._api_away_at,
+            known.superseded_until,
+            known.alone,
+            self.leaving,
+            frozenset(self._macs),
+        )
+
+    def _alone(self, known: _Known, now: float, *, alone: bool) -> None:
+        if alone and not known.alone:
+            known.wire = Wire(free=True)
+            known.fence = known.record.mac, now + _FENCE_S
+        known.alone = alone
+
+    def _forget(self, ip: str) -> None:
+        self.acts.pop(ip, None)
+        if not self._known[ip].record.version:
+            del self._known[ip]
+
+
+def _after(event: Yielded | Probed | Silent | Heard, wire: Wire, now: float) -> Wire:
+    """Return what the segment has told of an address once an event has come."""
+    if isinstance(event, Silent):
+        return wire._replace(silent_at=now, silent_alone=event.alone)
+    if isinstance(event, Heard):
+        return wire._replace(silent_at=None, holder_mac=event.mac)
+    if event.mac:
+        return wire._replace(free=False, other=event.mac, other_at=now)
+    # Free, if a probe found it so; else the link was away, and a probe must find out.
+    return wire._replace(free=isinstance(event, Probed), other="")

@@ -1,0 +1,56 @@
+"""ARP over Ethernet: build and read frames. Pure. Addresses are packed; RFC 826, RFC 5227."""
+
+import struct
+from typing import Final
+
+from kube_nftlb.announce.wire.heard import Asked, Heard, Told
+
+PROTOCOL: Final = 0x0806
+BROADCAST: Final = b"\xff" * 6
+_UNSPECIFIED: Final = bytes(4)
+_NOBODY: Final = bytes(6)
+_REQUEST, _REPLY = 1, 2
+_FRAME: Final = struct.Struct("!6s6sH HHBBH 6s4s6s4s")
+_KIND: Final = (1, 0x0800, 6, 4)
+"""Ethernet, IPv4, and the lengths of their addresses."""
+
+
+def answer(mac: bytes, ip: bytes, asked: Asked) -> bytes:
+    """Return the reply to whoever asked for ``ip``, which is at ``mac``."""
+    return _frame(asked.mac, mac, _REPLY, (mac, ip), (asked.mac, asked.ip))
+
+
+def announcement(mac: bytes, ip: bytes, *, reply: bool) -> bytes:
+    """Return a gratuitous ARP frame: ``ip`` is at ``mac``.
+
+    As a request, which RFC 5227 recommends, or as a reply, since some devices heed only one of them.
+    """
+    return _frame(BROADCAST, mac, _REPLY if reply else _REQUEST, (mac, ip), (BROADCAST if reply else _NOBODY, ip))
+
+
+def question(mac: bytes, ip: bytes, to: bytes = BROADCAST) -> bytes:
+    """Return the question who has ``ip``, to all or to one.
+
+    It has the form of a probe (RFC 5227): without an address of the sender, so that nobody learns anything from it.
+    """
+    return _frame(to, mac, _REQUEST, (mac, _UNSPECIFIED), (_NOBODY, ip))
+
+
+def read(frame: bytes) -> Heard | None:
+    """Return what a frame asks or tells; None if it is not valid."""
+    if len(frame) < _FRAME.size:
+        return None
+    to, _, protocol, *kind, operation, sender, sender_ip, _, ip = _FRAME.unpack_from(frame)
+    if protocol != PROTOCOL or tuple(kind) != _KIND or sender[0] & 1 or sender == _NOBODY:
+        return None
+    to_all = bool(to[0] & 1)
+    if operation == _REQUEST and sender_ip != ip:
+        told = Told(sender_ip, sender, to_all) if sender_ip != _UNSPECIFIED else None
+        return Heard(Asked(ip, sender, sender_ip), told)
+    if operation in (_REQUEST, _REPLY) and sender_ip != _UNSPECIFIED:
+        return Heard(None, Told(sender_ip, sender, to_all))
+    return None
+
+
+def _frame(to: bytes, mac: bytes, operation: int, sender: tuple[bytes, bytes], target: tuple[bytes, bytes]) -> bytes:
+    return _FRAME.pack(to, mac, PROTOCOL, *_KIND, operation, *sender, *target)

@@ -1,0 +1,29 @@
+"""What a frame of ARP or NDP says. Pure. Addresses are packed."""
+
+from typing import NamedTuple
+
+
+class Asked(NamedTuple):
+    """Somebody asks who has an address."""
+
+    target: bytes
+    mac: bytes
+    """Of who asks."""
+    ip: bytes
+    """Of who asks; unspecified in a probe before first use."""
+
+
+class Told(NamedTuple):
+    """Somebody says that it has an address."""
+
+    ip: bytes
+    mac: bytes
+    to_all: bool
+    """False if it was sent to this node alone."""
+
+
+class Heard(NamedTuple):
+    """A question, a statement, or both: who asks by ARP also tells its own address."""
+
+    asked: Asked | None
+    told: Told | None

@@ -1,0 +1,113 @@
+"""Whom to ask when whether they still answer, and who is silent. Pure; times are seconds of one clock.
+
+A node that has many addresses is asked for one of them in each round, in turns, so that the cost is per node. One that
+does not answer is asked again together with the next: so a node that is gone is told from one that lost an address.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kube_nftlb.announce.wire.messages import Peer
+
+ROUND_S: Final = 0.5
+MISSES: Final = 3
+_Node = tuple[str, str]
+"""A link, and the link-layer address of a node on it."""
+
+
+class _Round:
+    """The questions to one node."""
+
+    def __init__(self, now: float) -> None:
+        self.ips: list[str] = []
+        self.next_at = now
+        self.heard_at = now
+        self.silent: set[str] = set()
+        self._missed: dict[str, int] = {}
+        """Questions without an answer yet, by address."""
+        self._turn = 0
+
+    def keep(self, ips: list[str]) -> None:
+        self.ips = ips
+        self.silent.intersection_update(ips)
+        self._missed = {ip: missed for ip, missed in self._missed.items() if ip in ips}
+
+    def ask(self, now: float) -> tuple[list[str], list[str]]:
+        """End a round and begin the next: the addresses to ask for, and those that are silent from now on."""
+        self.next_at = now + ROUND_S
+        self._missed = {ip: missed + 1 for ip, missed in self._missed.items()}
+        lost: set[str] = set()
+        if over := {ip for ip, missed in self._missed.items() if missed >= MISSES}:
+            gone = now - self.heard_at > (MISSES - 0.5) * ROUND_S
+            lost = (set(self.ips) if gone else over) - self.silent
+            self.silent |= lost
+            self._missed = {ip: missed for ip, missed in self._missed.items() if ip not in over}
+        self._turn = (self._turn + 1) % len(self.ips)
+        self._missed.setdefault(self.ips[self._turn], 0)
+        return list(self._missed), [ip for ip in self.ips if ip in lost]
+
+    def missed(self, ip: str) -> bool:
+        return self._missed.get(ip, 0) > 0
+
+    def answered(self, ip: str, now: float) -> bool:
+        """Return whether it was silent before."""
+        self.heard_at = now
+        self._missed.pop(ip, None)
+        was_silent = ip in self.silent
+        self.silent.discard(ip)
+        return was_silent
+
+
+class Rounds:
+    """Rounds of questions to several nodes."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[_Node, _Round] = {}
+
+    def keep(self, peers: Iterable[Peer], now: float) -> None:
+        """Ask these from now on. Those that were asked before keep their turn."""
+        wanted: dict[_Node, list[str]] = {}
+        for peer in peers:
+            wanted.setdefault((peer.link, peer.mac), []).append(peer.ip)
+        self._rounds = {node: self._rounds.get(node) or _Round(now) for node in wanted}
+        for node, ips in wanted.items():
+            self._rounds[node].keep(ips)
+
+    def due(self, now: float) -> tuple[list[Peer], list[Peer]]:
+        """Return whom to ask now, and who is silent."""
+        ask, silent = [], []
+        for (link, mac), each in self._rounds.items():
+            if each.next_at <= now:
+                asked, lost = each.ask(now)
+                ask += [Peer(ip, link, mac) for ip in asked]
+                silent += [Peer(ip, link, mac) for ip in lost]
+        return ask, silent
+
+    def heard(self, peer: Peer, now: float) -> bool:
+        """Take an answer. Return whether the address was silent."""
+        each = self._rounds.get((peer.link, peer.mac))
+        return each is not None and peer.ip in each.ips and each.answered(peer.ip, now)
+
+    def silent(self) -> list[Peer]:
+        """Return who is silent."""
+        return [Peer(ip, *node) for node, each in self._rounds.items() for ip in each.ips if ip in each.silent]
+
+    def doubts(self, peer: Peer) -> bool:
+        """Return whether a question for the address was not answered."""
+        each = self._rounds.get((peer.link, peer.mac))
+        return each is not None and each.missed(peer.ip)
+
+    def of(self, link: str, mac: str) -> list[str]:
+        """Return the addresses for which a node is asked."""
+        each = self._rounds.get((link, mac))
+        return each.ips if each is not None else []
+
+    def has_other(self, peer: Peer) -> bool:
+        """Return whether another node on the same link is asked for the address."""
+        return any(
+            link == peer.link and mac != peer.mac and peer.ip in self.of(link, mac) for link, mac in self._rounds
+        )
+
+    def wake(self) -> float | None:
+        """Return when the next round begins; None if nobody is asked."""
+        return min((each.next_at for each in self._rounds.values()), default=None)

@@ -1,0 +1,239 @@
+"""The responder on a real segment: what kernels of other hosts learn from it, and what a switch does."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kube_nftlb.announce.wire import arp, ndp
+from kube_nftlb.announce.wire.links import Link
+from kube_nftlb.announce.wire.messages import Heard, LinkChanged, Peer, Place, Probed, Ready, Silent, State, Yielded
+from kube_nftlb.announce.wire.sending import packed
+from tests.contract.segment import Agent, Host, Segment, segment, usable
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root: network namespaces")
+
+FOUR, SIX = "192.0.2.10", "2001:db8::a:b:c"
+BOTH = (Place(FOUR, Host.link), Place(SIX, Host.link))
+FAMILIES = pytest.mark.parametrize("ip", [FOUR, SIX], ids=["ipv4", "ipv6"])
+
+
+class Lab(NamedTuple):
+    segment: Segment
+    node: Host
+    agent: Agent
+    """Of the node."""
+    client: Host
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[tuple[Segment, Host, Host]]:
+    with segment() as made:
+        yield made, made.host(1), made.host(200)
+
+
+@pytest.fixture
+def lab(hosts: tuple[Segment, Host, Host], tmp_path: Path) -> Iterator[Lab]:
+    """A fresh responder on a node, a client that knows nothing, and an agent that says nothing yet."""
+    made, node, client = hosts
+    client.forget()
+    agent = Agent(node, tmp_path)
+    agent.wait(Ready)
+    yield Lab(made, node, agent, client)
+    agent.close()
+
+
+def mac(host: Host) -> bytes:
+    return bytes.fromhex(host.mac.replace(":", ""))
+
+
+def heard(link: Link, seconds: float, ip: str) -> list[bytes]:
+    """Return the frames that tell of an address within a time."""
+    frames, deadline = [], time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for frame in link.read():
+            said = arp.read(frame) or ndp.read(frame)
+            if said and said.told and said.told.ip == packed(ip):
+                frames.append(frame)
+        time.sleep(0.002)
+    return frames
+
+
+@FAMILIES
+def test_a_client_finds_the_address_at_the_node(lab: Lab, ip: str) -> None:
+    assert lab.client.neighbour(ip) == "", "nobody has it yet"
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    assert lab.client.neighbour(ip) == lab.node.mac
+    assert lab.client.neighbour("192.0.2.11" if ip == FOUR else "2001:db8::a:b:d") == "", "not what is next to it"
+
+
+def test_the_node_has_the_address_on_no_interface(lab: Lab) -> None:
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    assert FOUR not in lab.node.run("ip", "address")
+    assert SIX not in lab.node.run("ip", "address")
+
+
+@FAMILIES
+def test_a_client_that_checks_whether_the_node_is_still_there_gets_an_answer(lab: Lab, ip: str) -> None:
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    # The kernel asks by unicast while an entry is in this state (neighbour unreachability detection).
+    lab.client.run("ip", "neigh", "replace", ip, "lladdr", lab.node.mac, "nud", "probe", "dev", Host.link)
+    deadline = time.monotonic() + 3
+    while "REACHABLE" not in (told := lab.client.run("ip", "neigh", "show", ip)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert "REACHABLE" in told
+
+
+@FAMILIES
+def test_a_client_that_knew_another_node_learns_of_the_new_one(lab: Lab, ip: str) -> None:
+    lab.client.run("ip", "neigh", "replace", ip, "lladdr", "02:00:00:00:00:ee", "nud", "reachable", "dev", Host.link)
+    # The kernel ignores ARP for an entry that is younger than a second (locktime).
+    time.sleep(1.1)
+    lab.agent.want(State(0, BOTH))
+    deadline = time.monotonic() + 2
+    while lab.client.known(ip) != lab.node.mac and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert lab.client.known(ip) == lab.node.mac
+
+
+@FAMILIES
+def test_a_handover_takes_three_frames_and_rest_none(lab: Lab, ip: str) -> None:
+    link = lab.client.open()
+    lab.agent.want(State(0, BOTH))
+    assert len(heard(link, 1.5, ip)) == 3
+    lab.agent.want(State(0, BOTH))
+    assert heard(link, 3.0, ip) == []
+    link.close()
+
+
+def test_many_addresses_are_announced_at_most_200_times_a_second(lab: Lab) -> None:
+    link = lab.client.open()
+    lab.agent.want(State(0, tuple(Place(f"192.0.2.{number}", Host.link) for number in range(20, 180))))
+    times = []
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        times += [time.monotonic() for _ in link.read()]
+        time.sleep(0.002)
+    assert 160 <= len(times) <= 205, "each once, and of the repetitions what the rate leaves"
+    link.close()
+
+
+def test_a_host_that_wants_the_ipv6_address_finds_that_it_is_used(lab: Lab) -> None:
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    lab.client.run("sysctl", "-qw", f"net.ipv6.conf.{Host.link}.accept_dad=1")
+    lab.client.run("ip", "address", "add", f"{SIX}/64", "dev", Host.link)
+    deadline = time.monotonic() + 5
+    while "dadfailed" not in (told := lab.client.run("ip", "address")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    lab.client.run("ip", "address", "del", f"{SIX}/64", "dev", Host.link)
+    lab.client.run("sysctl", "-qw", f"net.ipv6.conf.{Host.link}.accept_dad=0")
+    assert "dadfailed" in told
+
+
+@FAMILIES
+def test_a_probe_finds_out_who_has_an_address(lab: Lab, ip: str) -> None:
+    lab.agent.want(State(0, probe=BOTH))
+    assert {lab.agent.wait(Probed) for _ in BOTH} == {Probed(place.ip, Host.link) for place in BOTH}
+    lab.agent.want(State(0))
+    prefix = "24" if ip == FOUR else "64"
+    lab.client.run("ip", "address", "add", f"{ip}/{prefix}", "dev", Host.link)
+    lab.agent.want(State(0, probe=(Place(ip, Host.link),)))
+    try:
+        assert lab.agent.wait(Probed) == Probed(ip, Host.link, lab.client.mac)
+    finally:
+        lab.client.run("ip", "address", "del", f"{ip}/{prefix}", "dev", Host.link)
+
+
+@FAMILIES
+def test_the_node_yields_to_another_that_announces_itself(lab: Lab, ip: str) -> None:
+    link = lab.client.open()
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    build = arp.announcement(mac(lab.client), packed(ip), reply=False) if ip == FOUR else None
+    link.send(build or ndp.announcement(mac(lab.client), packed(ip)))
+    assert lab.agent.wait(Yielded) == Yielded(ip, Host.link, lab.client.mac)
+    link.close()
+    lab.client.forget()
+    assert lab.client.neighbour(ip) == ""
+    assert lab.client.neighbour(SIX if ip == FOUR else FOUR) == lab.node.mac, "the other one is its own"
+
+
+@FAMILIES
+def test_a_hung_agent_falls_silent_by_itself_and_a_restarted_one_does_not(lab: Lab, ip: str) -> None:
+    lab.agent.want(State(0, BOTH), 60)
+    lab.agent.wait(LinkChanged)
+    began = time.monotonic()
+    lab.agent.connect()
+    assert lab.agent.wait(Ready).holds, "an agent that restarts finds its addresses answered for"
+    assert lab.client.neighbour(ip) == lab.node.mac
+    assert not lab.agent.wait(Ready, 6).holds
+    assert 4.5 <= time.monotonic() - began <= 5.5
+    lab.client.forget()
+    assert lab.client.neighbour(ip) == ""
+
+
+def test_a_switch_that_snoops_forwards_solicitations_for_as_long_as_the_address_is_here(lab: Lab) -> None:
+    group = "ff02::1:ff0b:c"
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    deadline = time.monotonic() + 3
+    while group not in lab.segment.groups(lab.node) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert group in lab.segment.groups(lab.node)
+    lab.agent.want(State(0))
+    deadline = time.monotonic() + 5
+    while group in lab.segment.groups(lab.node) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert group not in lab.segment.groups(lab.node)
+
+
+@FAMILIES
+def test_a_holder_that_stands_still_is_silent_and_is_heard_when_it_goes_on(lab: Lab, ip: str, tmp_path: Path) -> None:
+    standby = lab.segment.host(2 if ip == FOUR else 3)
+    watching = Agent(standby, tmp_path)
+    lab.agent.want(State(0, BOTH), 60)
+    lab.agent.wait(LinkChanged)
+    watching.want(State(0, watch=(Peer(ip, Host.link, lab.node.mac),)))
+    watching.wait(LinkChanged)
+    time.sleep(1.0)
+    began = time.monotonic()
+    lab.agent.process.send_signal(signal.SIGSTOP)
+    watching.want(State(0, watch=(Peer(ip, Host.link, lab.node.mac),)))
+    assert watching.wait(Silent) == Silent(ip, Host.link, lab.node.mac)
+    assert 1.0 <= time.monotonic() - began <= 2.3
+    lab.agent.process.send_signal(signal.SIGCONT)
+    assert watching.wait(Heard) == Heard(ip, Host.link, lab.node.mac)
+    watching.close()
+
+
+def test_a_link_that_was_away_is_told_of_and_its_addresses_are_not_taken_for_granted(lab: Lab) -> None:
+    lab.agent.want(State(0, BOTH))
+    lab.agent.wait(LinkChanged)
+    lab.segment.switch.run("ip", "link", "set", lab.node.port, "down")
+    assert lab.agent.wait(LinkChanged).error
+    lab.segment.switch.run("ip", "link", "set", lab.node.port, "up")
+    assert lab.agent.wait(LinkChanged).mac == lab.node.mac
+    assert lab.client.neighbour(FOUR) == "", "others may have it by now"
+    lab.agent.want(State(0))
+    lab.agent.want(State(0, BOTH))
+    lab.client.forget()
+    assert lab.client.neighbour(FOUR) == lab.node.mac
+
+
+def test_it_needs_one_capability_and_25_megabytes(lab: Lab) -> None:
+    lab.agent.want(State(0, tuple(Place(f"2001:db8::{number:x}", Host.link) for number in range(0x1000, 0x1000 + 500))))
+    lab.agent.wait(LinkChanged)
+    time.sleep(0.5)
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{lab.agent.process.pid}/status").read_text().splitlines()
+    )
+    assert int(status["CapEff"], 16) == 1 << 13, "NET_RAW (capability.h)"
+    assert int(status["VmRSS"].split()[0]) <= 25 * 1024
+    assert lab.client.neighbour("2001:db8::11f3") == lab.node.mac, "the last of 500"

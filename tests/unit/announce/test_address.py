@@ -1,0 +1,96 @@
+"""What a node does about one address, for each situation."""
+
+from typing import Any
+
+import pytest
+
+from kube_nftlb.announce.ownership.address import Act, View, Wire, Write, decide
+from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.announce.ownership.records import NOBODY, Record
+
+ME, HOLDER = "me", "holder"
+MAC, FOREIGN = "02:00:00:00:00:01", "02:00:00:00:00:ee"
+MINE, THEIRS = Record("1", ME, "02:00:00:00:00:02"), Record("1", HOLDER, MAC)
+LATE, GONE = Blocker(Reason.NOT_PROGRAMMED, ""), Blocker(Reason.NO_FARM, "")
+NOW = 100.0
+FREE = Wire(free=True)
+SILENT = Wire(silent_at=NOW)
+CUT_OFF = Wire(silent_at=NOW, silent_alone=True)
+ASIDE = Wire(other=MAC, other_at=NOW - 1)
+STOLEN = Wire(other=FOREIGN, other_at=NOW - 1)
+
+
+def view(**differs: Any) -> View:
+    """A node that has programmed the farms of an address that nobody holds."""
+    asked = View(ME, NOW, NOBODY, (ME, HOLDER), None, None, Wire(), NOW, open_at=NOW, node_macs=frozenset({MAC}))
+    if differs.get("record", NOBODY).holder == HOLDER:
+        asked = asked._replace(open_at=None)
+    return asked._replace(**differs)
+
+
+@pytest.mark.parametrize(
+    ("differs", "expected"),
+    [
+        ({}, Act(probe=True)),
+        ({"wire": FREE}, Act(write=Write.CLAIM)),
+        ({"wire": FREE, "may_announce": LATE}, Act(why_not=LATE)),
+        ({"wire": FREE, "candidates": (HOLDER,)}, Act()),
+        ({"wire": FREE, "candidates": (HOLDER, ME)}, Act(again=NOW + 0.5)),
+        ({"wire": FREE, "candidates": (HOLDER, ME), "open_at": NOW - 0.5}, Act(write=Write.CLAIM)),
+        ({"wire": FREE, "api_away_at": NOW - 9}, Act()),
+        ({"wire": STOLEN}, Act(used_by=FOREIGN, again=NOW + 9)),
+        ({"wire": STOLEN, "now": NOW + 9}, Act(used_by=FOREIGN, probe=True)),
+    ],
+)
+def test_an_address_that_nobody_holds(differs: dict[str, Any], expected: Act) -> None:
+    assert decide(view(**differs)) == expected
+
+
+@pytest.mark.parametrize(
+    ("differs", "expected"),
+    [
+        ({}, Act(watch=MAC)),
+        ({"may_announce": LATE}, Act(why_not=LATE)),
+        ({"candidates": (HOLDER, "b", ME)}, Act(watch=MAC)),
+        ({"candidates": (HOLDER, "b", "c", ME)}, Act()),
+        ({"wire": SILENT}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"wire": SILENT, "candidates": (HOLDER, "b", ME)}, Act(watch=MAC, again=NOW + 0.2)),
+        ({"wire": SILENT, "api_away_at": NOW - 9}, Act(watch=MAC, again=NOW + 4.5)),
+        ({"wire": SILENT, "api_away_at": NOW - 9, "now": NOW + 4.5}, Act(answer=True, alone=True)),
+        ({"wire": SILENT, "superseded_until": NOW + 9}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"wire": CUT_OFF}, Act(watch=MAC, write=Write.CLAIM)),
+        ({"wire": CUT_OFF, "superseded_until": NOW + 9}, Act(watch=MAC, again=NOW + 9)),
+        ({"alone": True, "api_away_at": NOW - 9}, Act(answer=True, alone=True)),
+        ({"alone": True}, Act(answer=True, alone=True, write=Write.CLAIM)),
+        ({"open_at": NOW}, Act(write=Write.CLAIM)),
+        ({"open_at": NOW, "api_away_at": NOW - 9}, Act()),
+        ({"wire": Wire(holder_mac=FOREIGN)}, Act(watch=FOREIGN)),
+    ],
+)
+def test_an_address_that_another_node_holds(differs: dict[str, Any], expected: Act) -> None:
+    assert decide(view(record=THEIRS, **differs)) == expected
+
+
+@pytest.mark.parametrize(
+    ("differs", "expected"),
+    [
+        ({}, Act(probe=True)),
+        ({"wire": FREE}, Act(answer=True)),
+        ({"wire": FREE, "may_announce": LATE}, Act(answer=True)),
+        ({"wire": FREE, "candidates": (HOLDER,)}, Act(answer=True)),
+        ({"wire": FREE, "api_away_at": NOW - 900}, Act(answer=True)),
+        ({"wire": FREE, "may_keep": LATE}, Act(write=Write.GIVE_UP, why_not=LATE)),
+        ({"wire": FREE, "may_keep": GONE}, Act(write=Write.DELETE, why_not=GONE)),
+        ({"wire": FREE, "leaving": True}, Act(answer=True, write=Write.LEAVE)),
+        ({"wire": FREE, "leaving": True, "candidates": (ME,)}, Act(answer=True)),
+        ({"wire": FREE, "record": MINE._replace(leaving=True), "leaving": True}, Act(answer=True)),
+        ({"wire": FREE, "record": MINE._replace(leaving=True)}, Act(answer=True, write=Write.CLAIM)),
+        ({"wire": ASIDE, "read_at": NOW - 2}, Act(used_by=MAC, read=True, again=NOW + 9)),
+        ({"wire": ASIDE, "read_at": NOW - 2, "api_away_at": NOW}, Act(used_by=MAC, again=NOW + 9)),
+        ({"wire": ASIDE}, Act(answer=True)),
+        ({"wire": STOLEN}, Act(used_by=FOREIGN, again=NOW + 9)),
+        ({"wire": STOLEN, "now": NOW + 9}, Act(used_by=FOREIGN, probe=True)),
+    ],
+)
+def test_an_address_that_this_node_holds(differs: dict[str, Any], expected: Act) -> None:
+    assert decide(view(**{"record": MINE, **differs})) == expected

@@ -1,0 +1,60 @@
+"""The Leases of addresses over a fake API server that refuses what has another version by now, as the real one does."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from kube_nftlb import errors
+from kube_nftlb.announce.leases import KubeLeases
+from kube_nftlb.announce.ownership.address import Write
+from kube_nftlb.announce.ownership.node import Writing
+from kube_nftlb.announce.ownership.records import NOBODY, Record
+from kube_nftlb.kube.resources import LEASES
+from tests.fakes.kube import FakeKube
+
+IP, MAC = "192.0.2.10", "02:00:00:00:00:01"
+
+
+def claim(before: Record) -> Writing:
+    return Writing(IP, Write.CLAIM, before, MAC)
+
+
+async def test_of_two_nodes_that_want_an_address_one_gets_it() -> None:
+    kube = FakeKube()
+    one, two = KubeLeases(kube, "here", "one"), KubeLeases(kube, "here", "two")
+    assert await one.read(IP) == NOBODY
+    held = await one.write(claim(NOBODY))
+    assert held == Record(held.version, "one", MAC)
+    with pytest.raises(errors.ConflictError):
+        await two.write(claim(NOBODY))
+    leaves = await one.write(Writing(IP, Write.LEAVE, held, MAC))
+    assert leaves.leaving
+    with pytest.raises(errors.ConflictError):
+        await two.write(claim(held))
+    taken = await two.write(claim(leaves))
+    assert taken == Record(taken.version, "two", MAC, leaving=False, transitions=1)
+    with pytest.raises(errors.ConflictError):
+        await one.write(Writing(IP, Write.DELETE, held, MAC))
+    assert await two.write(Writing(IP, Write.GIVE_UP, taken, MAC)) == await one.read(IP)
+    assert await one.write(Writing(IP, Write.DELETE, await one.read(IP), MAC)) == NOBODY
+    assert kube.find(LEASES, "address-192-0-2-10", "here") is None
+
+
+async def test_a_watch_tells_what_there_is_and_what_changes() -> None:
+    kube = FakeKube()
+    leases, seen, listed = KubeLeases(kube, "here", "one"), dict[str, Record](), asyncio.Event()
+    held = await leases.write(claim(NOBODY))
+    watching = asyncio.create_task(leases.watch(seen.__setitem__, listed.set))
+    async with asyncio.timeout(5):
+        await listed.wait()
+        assert seen == {IP: held}
+        taken = await KubeLeases(kube, "here", "two").write(claim(held))
+        while seen[IP] != taken:
+            await asyncio.sleep(0.01)
+        kube.remove(LEASES, "address-192-0-2-10", "here")
+        while seen[IP] != NOBODY:
+            await asyncio.sleep(0.01)
+    watching.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching

@@ -1,0 +1,308 @@
+"""Nodes that hold addresses together: who answers, how long nobody does, and how long two do, in simulated time."""
+
+import pytest
+
+from kube_nftlb.announce.ownership.address import Write
+from kube_nftlb.announce.ownership.candidates import Demand
+from kube_nftlb.announce.ownership.gate import Blocker, Reason
+from kube_nftlb.announce.wire import arp
+from tests.unit.announce.cluster import STEP_S, Cluster
+
+FOUR, SIX = "192.0.2.10", "2001:db8::a"
+NOT_YET = Blocker(Reason.NOT_PROGRAMMED, "")
+FAMILIES = pytest.mark.parametrize("ip", [FOUR, SIX], ids=["ipv4", "ipv6"])
+
+
+def settled(nodes: int, *ips: str) -> Cluster:
+    cluster = Cluster(nodes, list(ips))
+    cluster.run(2.0)
+    return cluster
+
+
+@FAMILIES
+def test_an_address_is_answered_for_by_one_node_soon_and_nothing_is_written_any_more(ip: str) -> None:
+    cluster = settled(3, ip)
+    first = next(at for at, who in cluster.answered[ip] if who)
+    assert first <= 0.3, "probed, written and announced"
+    assert cluster.doubles(ip, 0) == 0
+    cluster.writes.clear()
+    cluster.frames.clear()
+    cluster.run(60)
+    assert cluster.writes == []
+    assert len(cluster.frames) <= 60 * 2 * 2, "two nodes ask the holder twice a second, and nobody announces"
+
+
+def test_addresses_are_spread_and_stay_when_a_node_joins() -> None:
+    ips = [f"192.0.2.{number}" for number in range(1, 31)]
+    cluster = Cluster(3, ips)
+    for name in ("n2", "n3"):
+        cluster.nodes[name].agent_runs = True
+    cluster.run(3.0)
+    holders = {ip: cluster.holder(ip) for ip in ips}
+    assert sorted(list(holders.values()).count(name) for name in cluster.nodes) == [10, 10, 10]
+    cluster.demands = {ip: Demand(frozenset(cluster.nodes), frozenset({"n1"})) for ip in ips}
+    cluster.run(5.0)
+    assert {ip: cluster.holder(ip) for ip in ips} == holders, "a preference counts when a holder is sought"
+
+
+def test_no_node_answers_that_has_not_programmed_the_farms() -> None:
+    cluster = Cluster(2, [FOUR])
+    cluster.nodes["n1"].blocked = cluster.nodes["n2"].blocked = {FOUR: NOT_YET}
+    cluster.run(2.0)
+    assert cluster.answerers(FOUR) == frozenset()
+    cluster.nodes["n2"].blocked = {}
+    cluster.run(1.0)
+    assert cluster.holder(FOUR) == "n2", "the other one need not be the first choice"
+
+
+@FAMILIES
+def test_another_node_takes_over_when_the_holder_dies(ip: str) -> None:
+    cluster = settled(3, ip)
+    since, holder = cluster.now, cluster.holder(ip)
+    cluster.kill(holder)
+    cluster.run(5.0)
+    assert cluster.holder(ip) != holder
+    assert cluster.gaps(ip, since) <= 2.2
+    assert cluster.doubles(ip, 0) == 0
+
+
+def test_a_takeover_takes_two_seconds_whenever_in_a_round_the_holder_dies() -> None:
+    gaps = []
+    for number in range(20):
+        cluster = settled(3, FOUR)
+        cluster.run(number * 0.03)
+        since = cluster.now
+        cluster.kill(cluster.holder(FOUR))
+        cluster.run(4.0)
+        gaps.append(cluster.gaps(FOUR, since))
+    assert sorted(gaps)[10] <= 1.9
+    assert max(gaps) <= 2.2
+
+
+def test_all_addresses_of_a_node_that_dies_are_taken_within_three_seconds() -> None:
+    ips = [f"192.0.2.{number}" for number in range(1, 101)]
+    cluster = Cluster(2, ips)
+    cluster.run(8.0)
+    since = cluster.now
+    cluster.kill("n1")
+    cluster.run(6.0)
+    assert {cluster.holder(ip) for ip in ips} == {"n2"}
+    assert max(cluster.gaps(ip, since) for ip in ips) <= 3.0
+
+
+def test_a_hung_agent_loses_its_addresses_within_five_seconds_and_two_answer_never() -> None:
+    cluster = settled(2, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.nodes[holder].agent_runs = False
+    cluster.run(10.0)
+    assert cluster.holder(FOUR) != holder
+    assert cluster.gaps(FOUR, since) <= 2.2, "it answers for five seconds, then it takes two"
+    cluster.nodes[holder].agent_runs = True
+    cluster.run(10.0)
+    assert cluster.holder(FOUR) != holder
+    assert cluster.doubles(FOUR, 0) == 0
+
+
+def test_an_agent_that_restarts_keeps_its_addresses() -> None:
+    cluster = settled(2, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.writes.clear()
+    node = cluster.nodes[holder]
+    node.agent_runs = False
+    cluster.run(3.0)
+    node.ownership = type(node.ownership)(holder)
+    node.responder.events = node.responder.standing(cluster.now)
+    node.agent_runs = True
+    cluster.set_api(holder, reachable=True)
+    # It begins once it has the Leases.
+    for _, ip, record in node.due:
+        node.ownership.record(ip, record, cluster.now)
+    cluster.run(10.0)
+    assert cluster.holder(FOUR) == holder
+    assert cluster.gaps(FOUR, since) == 0
+    assert cluster.writes == []
+
+
+@pytest.mark.parametrize("stopped_s", [0.5, 3.0, 8.0])
+def test_a_responder_that_stood_still_answers_beside_nobody(stopped_s: float) -> None:
+    cluster = settled(3, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.nodes[holder].responder_runs = False
+    cluster.run(stopped_s)
+    cluster.nodes[holder].responder_runs = True
+    cluster.run(10.0)
+    assert len(cluster.answerers(FOUR)) == 1
+    assert cluster.gaps(FOUR, since) <= max(2.2, 0.0)
+    assert cluster.doubles(FOUR, since) <= 2 * STEP_S
+
+
+def test_a_drain_moves_addresses_without_a_gap() -> None:
+    cluster = settled(3, FOUR, SIX)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.nodes[holder].ownership.leaving = True
+    cluster.run(3.0)
+    assert cluster.holder(FOUR) != holder
+    assert cluster.gaps(FOUR, since) == 0
+    assert cluster.doubles(FOUR, since) <= 0.1
+    assert [each.write for _, _, each in cluster.writes if each.ip == FOUR] == [Write.CLAIM, Write.LEAVE, Write.CLAIM]
+
+
+def test_the_last_node_that_may_have_an_address_keeps_it_though_it_drains() -> None:
+    cluster = settled(1, FOUR)
+    cluster.nodes["n1"].ownership.leaving = True
+    cluster.run(5.0)
+    assert cluster.holder(FOUR) == "n1"
+
+
+def test_endpoints_move_make_before_break() -> None:
+    cluster = settled(3, FOUR)
+    holder = cluster.holder(FOUR)
+    target = next(name for name in cluster.nodes if name != holder)
+    for name, node in cluster.nodes.items():
+        node.blocked = {FOUR: NOT_YET} if name == target else {FOUR: Blocker(Reason.NO_ENDPOINT, "")}
+    since = cluster.now
+    cluster.demands = {FOUR: Demand(frozenset({target}))}
+    cluster.run(1.0)
+    assert cluster.holder(FOUR) == holder, "the new node has not programmed the farms"
+    cluster.nodes[target].blocked = {}
+    cluster.run(1.0)
+    assert cluster.holder(FOUR) == target
+    assert cluster.gaps(FOUR, since) == 0
+    assert cluster.doubles(FOUR, since) <= 0.1
+
+
+def test_while_nobody_reaches_the_api_server_all_keep_what_they_have() -> None:
+    cluster = settled(3, FOUR, SIX)
+    since, holders = cluster.now, {cluster.holder(FOUR), cluster.holder(SIX)}
+    cluster.set_api("n1", "n2", "n3", reachable=False)
+    cluster.run(120.0)
+    cluster.set_api("n1", "n2", "n3", reachable=True)
+    cluster.run(5.0)
+    assert {cluster.holder(FOUR), cluster.holder(SIX)} == holders
+    assert max(cluster.gaps(FOUR, since), cluster.gaps(SIX, since)) == 0
+    assert max(cluster.doubles(FOUR, 0), cluster.doubles(SIX, 0)) == 0
+
+
+def test_a_node_that_dies_while_nobody_reaches_the_api_server_is_replaced_by_the_wire_alone() -> None:
+    cluster = settled(3, FOUR)
+    cluster.set_api("n1", "n2", "n3", reachable=False)
+    cluster.run(3.0)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.kill(holder)
+    cluster.run(20.0)
+    taker = cluster.holder(FOUR)
+    assert 6.0 <= cluster.gaps(FOUR, since) <= 8.0
+    cluster.writes.clear()
+    cluster.set_api(*(cluster.nodes.keys() - {holder}), reachable=True)
+    cluster.run(5.0)
+    assert cluster.holder(FOUR) == taker
+    assert [(node, each.write) for _, node, each in cluster.writes] == [(taker, Write.CLAIM)]
+    assert cluster.doubles(FOUR, since) == 0
+
+
+def test_a_segment_that_was_split_has_one_holder_a_second_after_it_is_whole() -> None:
+    cluster = settled(3, FOUR)
+    holder = cluster.holder(FOUR)
+    cluster.nodes[holder].side = 1
+    cluster.set_api(holder, reachable=False)
+    cluster.run(20.0)
+    assert len(cluster.answerers(FOUR)) == 2, "each side has one"
+    cluster.nodes[holder].side = 0
+    since = cluster.now
+    cluster.run(20.0)
+    assert cluster.holder(FOUR) != holder
+    assert cluster.doubles(FOUR, since) <= 1.0
+    assert cluster.gaps(FOUR, since) == 0
+
+
+def test_a_holder_that_lost_only_its_segment_stops_and_does_not_take_the_address_back_at_once() -> None:
+    cluster = settled(3, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.nodes[holder].side = 1
+    cluster.run(3.0)
+    taker = cluster.holder(FOUR)
+    assert taker != holder
+    cluster.run(8.0)
+    assert cluster.holder(FOUR) == taker, "it reaches the API server, but hears nobody"
+    assert cluster.doubles(FOUR, since) <= 0.1
+
+
+def test_a_holder_cut_off_from_the_api_server_is_superseded() -> None:
+    cluster = settled(3, FOUR)
+    since, holder = cluster.now, cluster.holder(FOUR)
+    cluster.set_api(holder, reachable=False)
+    cluster.run(31.0)
+    assert cluster.holder(FOUR) == holder
+    cluster.demands = {FOUR: Demand(frozenset(cluster.nodes) - {holder})}
+    cluster.run(5.0)
+    assert cluster.holder(FOUR) != holder
+    assert cluster.gaps(FOUR, since) == 0
+    assert cluster.doubles(FOUR, since) <= 1.0
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_address_that_a_foreign_host_has_is_not_announced_until_it_is_free(before: bool) -> None:
+    cluster = Cluster(2, [FOUR])
+    stranger = bytes.fromhex("0200000000ee")
+    if not before:
+        cluster.run(2.0)
+    ip = bytes((192, 0, 2, 10))
+    end = cluster.now + 15.0
+    while cluster.now < end:
+        for node in cluster.nodes.values():
+            node.inbox.append(arp.announcement(stranger, ip, reply=True))
+        cluster.run(0.05)
+    assert cluster.answerers(FOUR) == frozenset()
+    acts = [node.ownership.acts[FOUR] for node in cluster.nodes.values()]
+    assert "02:00:00:00:00:ee" in {act.used_by for act in acts}
+    cluster.run(25.0)
+    assert len(cluster.answerers(FOUR)) == 1, "it is free again"
+
+
+def test_an_address_whose_service_is_gone_is_no_longer_answered_for_and_its_lease_goes() -> None:
+    cluster = settled(2, FOUR)
+    cluster.demands = {}
+    cluster.run(2.0)
+    assert cluster.answerers(FOUR) == frozenset()
+    assert not cluster.leases[FOUR].version
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_any_faults_one_node_answers(seed: int) -> None:
+    import random
+
+    chance = random.Random(seed)  # noqa: S311 - choices of a test
+    cluster = settled(3, FOUR, SIX)
+    for _ in range(12):
+        name = chance.choice(sorted(cluster.nodes))
+        node = cluster.nodes[name]
+        fault = chance.choice(["kill", "api", "split", "agent", "responder", "leave"])
+        if fault == "kill":
+            cluster.kill(name)
+        elif fault == "api":
+            cluster.set_api(name, reachable=False)
+        elif fault == "split":
+            node.side = 1
+        elif fault == "agent":
+            node.agent_runs = False
+        elif fault == "responder":
+            node.responder_runs = False
+        else:
+            node.ownership.leaving = True
+        cluster.run(chance.uniform(0.1, 12.0))
+        if chance.random() < 0.7:
+            _mend(cluster)
+            cluster.run(chance.uniform(0.1, 5.0))
+    _mend(cluster)
+    cluster.run(30.0)
+    assert len(cluster.answerers(FOUR)) == len(cluster.answerers(SIX)) == 1
+
+
+def _mend(cluster: Cluster) -> None:
+    for name, node in cluster.nodes.items():
+        if not node.agent_runs and not node.responder_runs:
+            cluster.start(name)
+        node.agent_runs = node.responder_runs = True
+        node.side, node.ownership.leaving = 0, False
+        if not node.api:
+            cluster.set_api(name, reachable=True)

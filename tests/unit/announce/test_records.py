@@ -1,0 +1,72 @@
+"""The Lease of an address: what is written is what is read, and nothing is written over what the writer did not see."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kube_nftlb.announce.ownership import records
+from kube_nftlb.announce.ownership.records import NOBODY, Record
+
+IP, MAC = "192.0.2.10", "02:00:00:00:00:01"
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HELD = Record("7", "a", MAC, leaving=False, transitions=3)
+
+
+def merged(before: Record, patch: dict[str, Any]) -> Record:
+    """What the API server has after a merge patch, with the next resourceVersion."""
+    annotations = {records.MAC: before.mac, **({records.LEAVING: "true"} if before.leaving else {})}
+    annotations |= patch["metadata"]["annotations"]
+    spec = {"holderIdentity": before.holder, "leaseTransitions": before.transitions, **patch["spec"]}
+    metadata = {**patch["metadata"], "resourceVersion": "8"}
+    metadata["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+    ip, record = records.parse({"metadata": metadata, "spec": spec})
+    assert ip == IP
+    return record
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "after"),
+    [
+        (NOBODY, records.claimed(IP, NOBODY, "b", MAC, NOW), Record("8", "b", MAC)),
+        (
+            HELD,
+            records.claimed(IP, HELD, "b", "02:00:00:00:00:02", NOW),
+            Record("8", "b", "02:00:00:00:00:02", transitions=4),
+        ),
+        (HELD, records.leaving(IP, HELD), HELD._replace(version="8", leaving=True)),
+        (HELD._replace(leaving=True), records.claimed(IP, HELD, "b", MAC, NOW), Record("8", "b", MAC, transitions=4)),
+        (HELD, records.given_up(IP, HELD), Record("8", transitions=3)),
+    ],
+    ids=["first", "take over", "leave", "from one that leaves", "give up"],
+)
+def test_what_is_written_is_what_is_read(before: Record, body: dict[str, Any], after: Record) -> None:
+    assert merged(before, body) == after
+    assert body["metadata"].get("resourceVersion", "") == before.version, "compare and swap"
+
+
+@pytest.mark.parametrize(
+    ("ip", "name"),
+    [(IP, "address-192-0-2-10"), ("2001:db8::a", "address-2001-0db8-0000-0000-0000-0000-0000-000a")],
+)
+def test_the_name_is_of_the_address(ip: str, name: str) -> None:
+    assert records.name(ip) == name
+
+
+@pytest.mark.parametrize("mac", ["", "x", "ff:ff:ff:ff:ff:ff", "02:00:00:00:00", MAC + "\n"])
+def test_a_link_layer_address_that_is_none_is_not_asked(mac: str) -> None:
+    lease = {"metadata": {"name": records.name(IP), "annotations": {records.IP: IP, records.MAC: mac}}}
+    assert records.parse(lease) == (IP, NOBODY)
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        {},
+        {"metadata": {"name": "kube-nftlb-operator"}},
+        {"metadata": {"name": "address-192-0-2-11", "annotations": {records.IP: IP}}},
+        {"metadata": {"name": "address-x", "annotations": {records.IP: "x"}}},
+    ],
+)
+def test_other_leases_are_not_ours(lease: dict[str, Any]) -> None:
+    assert records.parse(lease)[0] == ""
