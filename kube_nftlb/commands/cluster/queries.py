@@ -1,4 +1,4 @@
-"""Connect as kubectl would, and read what several commands need."""
+"""Connect as kubectl would, and read the objects that several commands need."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube_nftlb import errors
-from kube_nftlb.commands.agent_nodes import AGENTS
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.kube import kubeconfig
 from kube_nftlb.kube.client import Kube, Transform
 from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
@@ -17,6 +17,9 @@ OPERATOR_LEASE = "kube-nftlb-operator"
 PROGRAMS = "app.kubernetes.io/name=kube-nftlb"
 """The label selector of the pods of operator and agents."""
 COMPONENT = "app.kubernetes.io/component"
+AGENT_PODS = f"{COMPONENT}=agent,{PROGRAMS}"
+AGENTS = "metadata.name=kube-nftlb-agent"
+"""The field selector of the agents' DaemonSet."""
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
 
@@ -26,19 +29,6 @@ class Target(NamedTuple):
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
-
-
-class Overview(NamedTuple):
-    """The objects that tell if all is well."""
-
-    nodes: list[JsonObject]
-    reports: list[JsonObject]
-    farms: list[JsonObject]
-    lease: JsonObject | None = None
-    pods: list[JsonObject] | None = None
-    """The pods of operator and agents; None if the user may not list them."""
-    daemon_sets: list[JsonObject] | None = None
-    """The agents' DaemonSet; None if the user may not list it."""
 
 
 @asynccontextmanager
@@ -53,15 +43,15 @@ def namespace_of(target: Target) -> str:
     return target.namespace or kubeconfig.namespace(target.kubeconfig, target.context)
 
 
-async def farms_and_reports(kube: Kube, namespace: str | None) -> Overview:
+async def farms_and_reports(kube: Kube, namespace: str | None) -> ClusterView:
     """Return the farms of one namespace, or of all, with the nodes' reports if the user may read them."""
     farms, reports = await asyncio.gather(
         kube.list(FARMS, namespace, not_older_than="0"), list_if_allowed(kube, NFTLB_NODES)
     )
-    return Overview([], reports or [], farms.items)
+    return ClusterView(farms.items, reports=reports or ())
 
 
-async def overview(kube: Kube, namespace: str | None) -> Overview:
+async def overview(kube: Kube, namespace: str | None) -> ClusterView:
     """Return the state of the cluster, with the farms of one namespace, or of all."""
     nodes, reports, farms, leases, pods, daemon_sets = await asyncio.gather(
         kube.list(NODES, metadata_only=True),
@@ -71,7 +61,8 @@ async def overview(kube: Kube, namespace: str | None) -> Overview:
         list_if_allowed(kube, PODS, label_selector=PROGRAMS),
         list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
     )
-    return Overview(nodes.items, reports.items, farms.items, leases[0] if leases else None, pods, daemon_sets)
+    lease = leases[0] if leases else None
+    return ClusterView(farms.items, nodes.items, reports.items, lease=lease, pods=pods, daemon_sets=daemon_sets)
 
 
 async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from kube_nftlb import errors, http_server
-from kube_nftlb.commands import healthy
+from kube_nftlb.commands import container
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Answer
 
@@ -22,7 +22,7 @@ from kube_nftlb.http_server import Answer
     ],
 )
 def test_the_program_is_found_in_the_command_line_of_the_first_process(command_line: str, program: str | None) -> None:
-    assert healthy.program_of(command_line.encode()) == program
+    assert container.program_of(command_line.encode()) == program
 
 
 _ADDRESS = {"operator": "KUBE_NFTLB_HEALTH_ADDRESS", "agent": "KUBE_NFTLB_METRICS_ADDRESS"}
@@ -35,7 +35,7 @@ async def ask(answer: Answer, unused_tcp_port: int, program: str = "operator") -
         "KUBE_NFTLB_NODE_NAME": "a",
     }
     try:
-        await asyncio.to_thread(healthy.check, environment, program)
+        await asyncio.to_thread(container.check_health, environment, program)
     finally:
         server.close()
 
@@ -52,9 +52,9 @@ async def test_status_503_is_unhealthy_with_the_reason(unused_tcp_port: int) -> 
 
 def test_no_response_is_unhealthy(unused_tcp_port: int) -> None:
     with pytest.raises(errors.UnhealthyError, match="does not respond"):
-        healthy.check({"KUBE_NFTLB_HEALTH_ADDRESS": f"127.0.0.1:{unused_tcp_port}"}, "operator")
+        container.check_health({"KUBE_NFTLB_HEALTH_ADDRESS": f"127.0.0.1:{unused_tcp_port}"}, "operator")
 
 
 def test_another_program_is_refused() -> None:
     with pytest.raises(errors.UsageError, match="operator, agent or nftlb-daemon"):
-        healthy.check({}, "sshd")
+        container.check_health({}, "sshd")

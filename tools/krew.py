@@ -1,4 +1,4 @@
-"""``kube-nftlb krew``: the archive and the manifest by which krew installs ``kubectl nftlb``.
+"""The archive and the manifest by which krew installs ``kubectl nftlb``.
 
 A plugin of krew is one archive without dependencies. Ours has the Python package of the same version as a wheel, and a
 launcher that has uv or pipx run it, unless the package is installed.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from kube_nftlb import __version__, errors
+from kube_nftlb import __version__
 
 ARCHIVE = "kubectl-nftlb.tar.gz"
 MANIFEST = "nftlb.yaml"
@@ -42,15 +42,12 @@ exit 3
 
 
 def write(directory: Path, url: str, wheel: Path, license_file: Path) -> Path:
-    """Write archive and manifest; ``url`` is where the archive will be. Return the manifest. Raises UsageError."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        packed = archive(wheel.name, wheel.read_bytes(), license_file.read_bytes())
-        (directory / ARCHIVE).write_bytes(packed)
-        path = directory / MANIFEST
-        path.write_text(manifest(url, hashlib.sha256(packed).hexdigest(), wheel.name))
-    except OSError as error:
-        raise errors.UsageError(f"cannot write the plugin for krew: {error}") from error
+    """Write archive and manifest; ``url`` is where the archive will be. Return the manifest. Raises OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    packed = archive(wheel.name, wheel.read_bytes(), license_file.read_bytes())
+    (directory / ARCHIVE).write_bytes(packed)
+    path = directory / MANIFEST
+    path.write_text(manifest(url, hashlib.sha256(packed).hexdigest(), wheel.name))
     return path
 
 

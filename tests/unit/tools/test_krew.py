@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube_nftlb import __version__, errors
-from kube_nftlb.commands import krew
+from kube_nftlb import __version__
+from tools import krew
 
 ROOT = Path(__file__).parents[3]
 WHEEL = f"kube_nftlb-{__version__}-py3-none-any.whl"
@@ -69,12 +69,6 @@ def test_the_launcher_runs_the_installed_program(plugin: Path, tmp_path: Path) -
     (readlink / "uvx").chmod(0o755)
     by_uv = run(str(readlink))
     assert by_uv.stdout == f"uvx --quiet --from {link.parent}/../{WHEEL} kubectl-nftlb status -n a b\n"
-
-
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(errors.UsageError, match="cannot write the plugin"):
-        krew.write(tmp_path / "file", URL, tmp_path / "file", ROOT / "LICENSE")
 
 
 def test_kubectl_finds_the_programs_that_are_installed() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.commands.agent_nodes import selected
+from kube_nftlb.commands.cluster.findings import agent_nodes
 from tests.builders import raw_node
 
 NODES = [
@@ -27,7 +27,7 @@ def label(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 
 def test_without_a_daemon_set_all_linux_nodes_should_have_one() -> None:
-    assert selected(NODES, None) == selected(NODES, []) == {"plain", "virtual", "unlabelled"}
+    assert agent_nodes(NODES, None) == agent_nodes(NODES, []) == {"plain", "virtual", "unlabelled"}
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_without_a_daemon_set_all_linux_nodes_should_have_one() -> None:
     ],
 )
 def test_it_selects_as_kubernetes_does(made: dict[str, Any], names: set[str]) -> None:
-    assert selected(NODES, [made]) == names
+    assert agent_nodes(NODES, [made]) == names

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.commands.connections import Target, Tried, problems, summary, targets
+from kube_nftlb.commands.cluster.connections import Target, Tried, findings, summary, targets
 
 V4, V6 = Target("TCP", "10.96.0.7", 80), Target("UDP", "fd00::7", 80)
 
@@ -34,15 +34,17 @@ def test_a_service_without_an_address_is_named(spec: dict[str, Any]) -> None:
 
 def test_what_all_pods_answered_is_summed_up() -> None:
     tried = [Tried(V4, Counter(a=12, b=8), Counter())]
-    assert list(problems(tried, pods=2)) == []
+    assert list(findings(service(), tried, pods=2)) == []
     assert list(summary(tried)) == ["TCP 10.96.0.7:80 answered 20 of 20 connections, from a (12) and b (8)"]
 
 
 def test_one_failed_connection_is_a_problem() -> None:
-    (told,) = problems([Tried(V6, Counter(a=19), Counter({"no answer within 3 s": 1}))], pods=1)
-    assert told.startswith("UDP [fd00::7]:80 failed 1 of 20 connections from this pod: 1 times 'no answer within 3 s'")
+    tried = [Tried(V6, Counter(a=19), Counter({"no answer within 3 s": 1}))]
+    (finding,) = findings(service(), tried, pods=1)
+    assert (finding.subject, finding.reason) == ("service shop/web", "ConnectionsFailed")
+    assert finding.message == "UDP [fd00::7]:80 failed 1 of 20 connections from here: 1 times 'no answer within 3 s'"
 
 
 def test_a_pod_that_never_answers_is_a_problem() -> None:
-    (told,) = problems([Tried(V4, Counter(a=20), Counter())], pods=2)
-    assert told == "TCP 10.96.0.7:80 was answered by a (20) alone, not by 2 pods: is one of them not ready?"
+    (finding,) = findings(service(), [Tried(V4, Counter(a=20), Counter())], pods=2)
+    assert finding.message == "TCP 10.96.0.7:80 was answered by a (20) alone, not by 2 pods"

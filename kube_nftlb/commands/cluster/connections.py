@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kube_nftlb import addresses, errors
+from kube_nftlb.commands.cluster.findings import Finding
 from kube_nftlb.kube.resources import JsonObject
 
 _NUMBER: Final = 20
@@ -39,10 +40,10 @@ class Tried(NamedTuple):
 def targets(service: JsonObject) -> list[Target]:
     """Return the TCP and UDP ports of all cluster IPs of a Service. Raises UsageError if it has none."""
     spec = service["spec"]
-    addresses = [ip for ip in spec.get("clusterIPs") or [spec.get("clusterIP")] if ip and ip != "None"]
+    ips = [ip for ip in spec.get("clusterIPs") or [spec.get("clusterIP")] if ip and ip != "None"]
     found = [
         Target(port.get("protocol", "TCP"), ip, port["port"])
-        for ip in addresses
+        for ip in ips
         for port in spec.get("ports") or ()
         if port.get("protocol", "TCP") in _KINDS
     ]
@@ -83,21 +84,22 @@ async def _ask(target: Target) -> tuple[str, str]:
     return (answer, "") if answer else ("", "closed without an answer")
 
 
-def problems(tried: Iterable[Tried], pods: int) -> Iterator[str]:
-    """Yield a sentence for each target of which a connection failed, or that fewer than ``pods`` answered. No I/O."""
+def findings(service: JsonObject, tried: Iterable[Tried], pods: int) -> Iterator[Finding]:
+    """Yield a finding for each target of which a connection failed, or that fewer than ``pods`` answered."""
+    namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
     for target, answers, failures in tried:
         if failures:
             causes = ", ".join(f"{number} times {cause!r}" for cause, number in sorted(failures.items()))
-            yield (
-                f"{target} failed {failures.total()} of {_NUMBER} connections from this pod: {causes}; "
-                "`kubectl nftlb trace` shows what the node does with one"
-            )
+            message = f"{target} failed {failures.total()} of {_NUMBER} connections from here: {causes}"
+            todo = "`kubectl nftlb trace` shows what the node does with one"
+            yield Finding("service", namespace, name, "ConnectionsFailed", message, todo)
         elif len(answers) < pods:
-            yield f"{target} was answered by {_named(answers)} alone, not by {pods} pods: is one of them not ready?"
+            message = f"{target} was answered by {_named(answers)} alone, not by {pods} pods"
+            yield Finding("service", namespace, name, "TooFewPods", message, "see whether one of them is not ready")
 
 
 def summary(tried: Iterable[Tried]) -> Iterator[str]:
-    """Yield a line for each target. No I/O."""
+    """Yield a line for each target."""
     for target, answers, _ in tried:
         yield f"{target} answered {answers.total()} of {_NUMBER} connections, from {_named(answers)}"
 

@@ -63,7 +63,7 @@ def test_metrics_of_farms_are_off_by_default_and_limited() -> None:
         ("KUBE_NFTLB_METRICS_FARMS_MAX", "1001", "from 1 to 1000"),
         ("KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX", "-1", "from 0 to 100"),
         ("KUBE_NFTLB_METRICS_FARM_SELECTOR", "team==a,,", "is none of: a=b"),
-        ("KUBE_NFTLB_METRICS_PER_FARM", "yes", "on, off"),
+        ("KUBE_NFTLB_METRICS_PER_FARM", "yes", "must be on or off"),
     ],
 )
 def test_a_limit_of_no_use_is_refused_with_a_sentence(name: str, value: str, sentence: str) -> None:

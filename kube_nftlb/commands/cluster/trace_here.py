@@ -11,8 +11,8 @@ from kube_nftlb.agent.engine.nftables import layout as nftables_layout
 from kube_nftlb.agent.table import layout
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
 from kube_nftlb.api.values import Protocol
-from kube_nftlb.commands.trace import interpret
-from kube_nftlb.commands.trace.passage import Outcome, Passage
+from kube_nftlb.commands.trace.interpret import interpret
+from kube_nftlb.commands.trace.result import Outcome, TraceResult
 from kube_nftlb.netfilter import netlink, readback
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import messages
@@ -37,9 +37,9 @@ _OURS: Final = (layout.TABLE, nftables_layout.TABLE, nftlb_layout.TABLE)
 
 
 class Traced(NamedTuple):
-    """The passage of a packet, and the events and rules that tell it."""
+    """What happened to a packet, and the events and rules that tell it."""
 
-    passage: Passage
+    result: TraceResult
     events: tuple[Event, ...] = ()
     rules: Mapping[tuple[Chain, int], Rule] = {}
 
@@ -57,11 +57,11 @@ async def trace(flow: Flow, seconds: float, probe: Probe | None, ready: Callable
             ready()
             packet, sent = await _packet(tracer, flow, seconds, probe)
             if packet is not None:
-                traced = await _told(netfilter, removed, flow, packet)
+                traced = await _interpreted(netfilter, removed, flow, packet)
             else:
                 traced = _unseen(flow, seconds, sent)
             if sent is not None:
-                traced.passage.step("probe", sent)
+                traced.result.step("probe", sent)
             return traced
 
 
@@ -91,25 +91,25 @@ async def _first_of_connection(tracer: Tracer, packets: Packets, seconds: float)
     return None
 
 
-async def _told(netfilter: NetfilterSocket, removed: RemovedRules, flow: Flow, packet: Packet) -> Traced:
+async def _interpreted(netfilter: NetfilterSocket, removed: RemovedRules, flow: Flow, packet: Packet) -> Traced:
     chains = {rules.chain_of(event) for event in packet.events if event.table in _OURS}
     present = await rules.read(netfilter, sorted(chains))
     # Afterwards: a rule that was not there any more has been told of by now. A table gives no handle twice.
     known = removed.read() | present
-    made = interpret.passage(packet, known, flow.protocol, await farm_of(netfilter, flow))
-    if packet.opens and made.outcome is not None and made.outcome.verdict in ("Served", "NotServed"):
+    result = interpret(packet, known, flow.protocol, await farm_of(netfilter, flow))
+    if packet.opens and result.outcome is not None and result.outcome.verdict in ("Served", "NotServed"):
         reply = await replies.wait_for_reply(netfilter, flow, packet.addresses.source_port, _REPLY_S)
-        made.reply = {
+        result.reply = {
             "replied": "the other side has replied",
             "reset": "the other side has refused the connection: nothing listens there, or it was reset",
             "silent": f"no reply within {_REPLY_S:.0f} s",
         }[reply]
-        made.step("reply", made.reply)
-    return Traced(made, tuple(packet.events), known)
+        result.step("reply", result.reply)
+    return Traced(result, tuple(packet.events), known)
 
 
 def _unseen(flow: Flow, seconds: float, sent: str | None) -> Traced:
-    made = Passage(flow.client, addresses.with_port(flow.ip, flow.port), flow.protocol)
+    result = TraceResult(flow.client, addresses.with_port(flow.ip, flow.port), flow.protocol)
     if sent is not None:
         text = "the probe did not come as far as the first rule: is there a route to the address?"
     else:
@@ -117,8 +117,8 @@ def _unseen(flow: Flow, seconds: float, sent: str | None) -> Traced:
             f"no packet came within {seconds:.0f} s: the client sent none, it came to another node, or it bypasses "
             "these hooks (mode dsr)"
         )
-    made.outcome = Outcome("Unseen", "NoPacket", text)
-    return Traced(made)
+    result.outcome = Outcome("Unseen", "NoPacket", text)
+    return Traced(result)
 
 
 async def farm_of(netfilter: NetfilterSocket, flow: Flow) -> str:

@@ -1,4 +1,4 @@
-"""The passage of a packet, in our words. Pure: no I/O."""
+"""What happened to a packet on a node, in our words. Pure: no I/O."""
 
 import re
 from dataclasses import dataclass, field
@@ -59,8 +59,8 @@ class Outcome(NamedTuple):
 
 
 @dataclass(slots=True)
-class Passage:
-    """The way of a packet through a node, as far as it was read."""
+class TraceResult:
+    """What happened to a packet on a node, as far as it was read."""
 
     client: str = ""
     destination: str = ""
