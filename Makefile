@@ -34,6 +34,7 @@ lint: .venv/ready ## Lint, types, import rules, purity, words, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(PYTHON) -m tools.lint
 	$(PYTHON) -m tools.generate --check
 
 e2e: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
