@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Engine
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -19,6 +20,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.limits import NamespaceLimits
 from tests.fakes.clock import FakeClock
+from tests.fakes.conntrack import FakeConntrack
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
 
@@ -38,7 +40,7 @@ class FakeNode(Generic[E]):
     def __init__(self, timing: Timing | None = None, limits: NamespaceLimits | None = None) -> None:
         self.limits = limits or NamespaceLimits()
         self.timing = timing or Timing()
-        self.nft, self.clock = FakeNft(), FakeClock()
+        self.nft, self.clock, self.conntrack = FakeNft(), FakeClock(), FakeConntrack()
         self.reports: list[tuple[int, int]] = []
         """The watermark and the number of programmed farms at each report."""
         self.errors: list[str] = []
@@ -50,9 +52,10 @@ class FakeNode(Generic[E]):
     def start(self, policies: list[dict[str, Any]] | None, slices: Iterable[Slice] | None = ()) -> None:
         """None: the policies or slices are not listed yet."""
         table = AgentTable(self.nft)
+        self.connections = Connections(self.conntrack, self.conntrack, self.clock)
         self.engine = self.make_engine(table)
         latency = ProgrammingLatency(datetime.now(UTC))
-        self.inputs = Inputs(self.engine, FeatureProbe(self.nft), latency, self.clock, self.limits)
+        self.inputs = Inputs(self.engine, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
         self.loop = Reconciler(
             self.inputs,
             self.engine,

@@ -130,7 +130,7 @@ class Engine(Protocol):
         """
 
     async def forget_stale(self, name: str) -> None:
-        """Clean up sessions and connections to endpoints that disappeared while no agent ran."""
+        """Clean up sessions of endpoints that disappeared while no agent ran."""
 
     async def maintain(self, *, busy: bool) -> str | None:
         """Do periodic work, about once a second; ``busy`` if changes wait. Return what went wrong, or None."""

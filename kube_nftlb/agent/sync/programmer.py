@@ -1,7 +1,7 @@
 """Facts → decisions → changes → the engine: one path for every farm, whatever triggered it."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,7 +13,7 @@ from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import PodVip
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
 from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
-from kube_nftlb.agent.model import Version
+from kube_nftlb.agent.model import Programmed, Version
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -61,6 +61,8 @@ class Programmer:
         """Names of farms that the engine has changed, until that is logged."""
         self._orphans: set[str] = set()
         """Farms of an earlier agent that the engine did not let go."""
+        self._before: dict[str, Programmed | None] = {}
+        """What the node had of farms, by name, until their changes are done."""
         table.fallback = self._closed
 
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
@@ -73,7 +75,7 @@ class Programmer:
             asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
             changes = self._changes_of(keys)
             asked |= {each.name: farm for each in changes if (farm := self._farm(each.name)) is not None}
-            applied = await self._engine.apply(changes)
+            applied = await self._apply(changes)
             self.changed.update(applied.changed)
             self._rules_refused(applied.rules_refused, asked)
             if not applied.nothing_done:
@@ -83,15 +85,23 @@ class Programmer:
             await self._index.probe()
 
     def _programmed(self, changes: Iterable[FarmChange], applied: Applied) -> None:
-        now = self._clock.now()
         for each in changes:
-            # Before a farm is programmed without an endpoint, its clients would only come back to that.
             if each.keep or each.name in applied.refused:
                 continue
-            self._inputs.cuts.changed(each.name, each.farm, now)
             key = self._index.key(each.name)
             if each.farm is None and key is not None and self._index.is_removed(key):
                 self._index.forget(key)
+
+    async def _apply(self, changes: Sequence[FarmChange]) -> Applied:
+        """Apply changes, then have connections ended that may not go on. Sooner, clients would only come back."""
+        done = [each for each in changes if not each.keep]
+        for each in done:
+            self._before.setdefault(each.name, self._engine.programmed.get(each.name))
+        applied = await self._engine.apply(changes)
+        for each in done if not applied.nothing_done else ():
+            if each.name not in applied.refused:
+                self._inputs.connections.changed(each.name, each.farm, self._before.pop(each.name))
+        return applied
 
     async def update_policies(self) -> None:
         """Write changed policies to the kernel."""
@@ -103,7 +113,7 @@ class Programmer:
         for name in names_:
             rules = self.policies.rules(name)
             changes.append(FarmChange(name, overlay=None, policies=rules, policies_after=rules))
-        return await self._engine.apply(changes)
+        return await self._apply(changes)
 
     async def adopt(self) -> bool:
         """Start from what the engine has; what is as wanted already is not touched.

@@ -25,6 +25,8 @@ class Survey(NamedTuple):
     """The ConfigMap of kube-proxy; None if there is none, or if the user may not read it."""
     cilium: JsonObject | None = None
     """The ConfigMap of Cilium."""
+    network_policies: list[JsonObject] | None = None
+    """None if the user may not list them."""
 
 
 class Finding(NamedTuple):

@@ -51,7 +51,7 @@ ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
     "PolicyInvalid": "correct the NftlbPolicy that the message names",
     "NoEffect": "remove the part that has no effect, or correct it",
 }
-"""What to do, for every reason for which a farm can be unhealthy; docs/operations.md says more."""
+"""What to do, for every reason for which a farm can be unhealthy; docs/conditions.md says more."""
 
 
 class Finding(NamedTuple):
@@ -218,7 +218,7 @@ def _of_condition(kind: str, namespace: str, name: str, found: JsonObject, todo:
 
 def _advice(reason: str) -> str:
     # A reason of another version has none.
-    return next((text for known, text in ADVICE.items() if known == reason), "see docs/operations.md")
+    return next((text for known, text in ADVICE.items() if known == reason), "see docs/conditions.md")
 
 
 def _name(raw: JsonObject) -> str:

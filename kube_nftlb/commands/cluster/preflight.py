@@ -9,7 +9,7 @@ from kube_nftlb.commands.cluster import terminal
 from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES, SERVICES
+from kube_nftlb.kube.resources import CONFIG_MAPS, DAEMON_SETS, NETWORK_POLICIES, NODES, SERVICES
 from kube_nftlb.settings import DefaultEngine
 
 _SYSTEM: Final = "kube-system"
@@ -49,4 +49,5 @@ async def _survey(kube: Kube) -> Survey:
         get_or_none(kube, CONFIG_MAPS, "kube-proxy", _SYSTEM),
         get_or_none(kube, CONFIG_MAPS, "cilium-config", _SYSTEM),
     )
-    return Survey(version, nodes.items, services.items, daemon_sets, kube_proxy, cilium)
+    policies = await list_if_allowed(kube, NETWORK_POLICIES)
+    return Survey(version, nodes.items, services.items, daemon_sets, kube_proxy, cilium, policies)

@@ -28,6 +28,7 @@ from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.settings import AgentSettings
+from tests.fakes.conntrack import no_connections
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
@@ -61,7 +62,8 @@ class Agent:
             table = AgentTable(nft)
             engine = FakeEngine(table, nft)
             reader = FakeTableReader(nft, lambda: engine.writes)
-            inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, settings.limits)
+            latency = ProgrammingLatency(datetime.now(UTC))
+            inputs = Inputs(engine, FeatureProbe(nft), latency, no_connections(clock), clock, settings.limits)
             reconciler = Reconciler(
                 inputs,
                 engine,

@@ -9,25 +9,24 @@ from typing import ClassVar
 
 import structlog
 
+from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.affinity_use import AffinityUse
 from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
-from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.nftables.store import Store
 from kube_nftlb.agent.engine.nftables.support import unsupported
 from kube_nftlb.agent.engine.owners import ListenerOwners
-from kube_nftlb.agent.engine.untranslated import Untranslated
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import policies, source_ranges
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.conntrack import Connections
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.transaction import Transactions
 from kube_nftlb.netfilter.transaction import Contents
@@ -54,13 +53,11 @@ class NftablesEngine:
         self._table = table
         self._clock = clock
         self._store = Store(nft, netfilter, reader)
-        self.flows = Flows(connections, clock)
-        """What forgets stale flows, in a task of its own."""
+        self._connections = connections
         self._state_file = StateFile(state_file)
         self._programmed: dict[str, Programmed] = {}
         self._refused: dict[str, str] = {}
         """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
-        self._untranslated = Untranslated(self._programmed, connections)
         self._owners = ListenerOwners()
         self._numbers = FarmNumbers()
         self._affinity_use = AffinityUse(reader)
@@ -123,7 +120,7 @@ class NftablesEngine:
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
-            await self._untranslated.forget(self._clock.now())
+            await self._connections.rules_back(self._programmed)
             await self._store.load()
             for placement in self._store.placements.values():
                 self._note(placement)
@@ -141,18 +138,11 @@ class NftablesEngine:
         before = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
         if rules_refused := await self._table.update(before):
             return Applied(rules_refused=rules_refused, nothing_done=True)
-        served = {each.name: self._programmed.get(each.name) for each in changes}
         refused, changed = await self._apply(changes)
         # Those that are refused stay where they were: their clients are kept out there as before.
         after = {name: overlay for name, overlay in overlays.items() if name not in refused}
         after |= {policies.rules_owner(each.name): each.policies_after for each in changes if each.name not in refused}
         rules_refused = await self._table.update(after)
-        for each in changes:
-            if not (each.keep or each.handed_over or each.name in refused):
-                was = served[each.name]
-                listeners = was.listeners if was is not None else frozenset()
-                served_before = was is not None and not was.refuses
-                self.flows.changed(each, listeners, served=served_before)
         return Applied(refused, rules_refused, changed=changed)
 
     async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
@@ -164,6 +154,7 @@ class NftablesEngine:
         for name, why in (await self._store.release()).items():
             self._forget(name)
             self._refused[name] = why
+        await self._connections.rules_back(self._programmed)
         return changed
 
     async def is_missing(self) -> bool:
@@ -230,6 +221,11 @@ class NftablesEngine:
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
+        drift = await self._drift(name)
+        metrics.KERNEL_COMPARISONS.labels("different" if drift else "same").inc()
+        return drift
+
+    async def _drift(self, name: str | None) -> str | None:
         if name is None:
             return await self._store.drift()
         if (refusal := self._refused.get(name)) is not None:
@@ -242,7 +238,7 @@ class NftablesEngine:
         """See ``Engine``."""
         del name
         await self._store.repair()
-        await self._untranslated.forget(self._clock.now())
+        await self._connections.rules_back(self._programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""
@@ -250,14 +246,11 @@ class NftablesEngine:
         return name in self._store.placements and await self._store.has(name)
 
     async def forget_stale(self, name: str) -> None:
-        """See ``Engine``."""
-        if (programmed := self._programmed.get(name)) is not None:
-            self.flows.forget_stale(name, programmed.listeners)
+        """See ``Engine``. Its sessions lead nowhere once their endpoint is gone."""
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()
-        await self._untranslated.again(now)
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
             self._swept = self._store.revision
@@ -288,5 +281,4 @@ class NftablesEngine:
 
     async def aclose(self) -> str | None:
         """See ``Engine``."""
-        await self.flows.clean()
         return self._save(self._clock.now())

@@ -12,23 +12,21 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.endpoints.selection import cut_off
+from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftlb import direct, plan
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner, StaleConnections, stale_after
+from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions, gone_marks
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import listeners
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.nftlb.wanted import Target, Wanted, incomplete
-from kube_nftlb.agent.engine.untranslated import Untranslated
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import layout, policies, traffic_policy
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.conntrack import Connections
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
@@ -54,6 +52,7 @@ class NftlbEngine:
         self,
         client: NftlbClient,
         reader: RulesReader,
+        conntrack: Table,
         connections: Connections,
         nft: Nftables,
         table: AgentTable,
@@ -66,9 +65,8 @@ class NftlbEngine:
         self._suspects = Suspects(clock)
         self.mirror = Mirror(client, reader, nft, self._suspects, self._keep_out_of_startup_file)
         self.verifier = Verifier(self.mirror.present, reader, self.mirror.sessions)
-        self.cleaner = ConnectionCleaner(self.mirror.present, self.mirror.sessions, connections)
-        self._stale = StaleConnections(self.cleaner)
-        self._untranslated = Untranslated(self.mirror.programmed, connections)
+        self._stale = StaleSessions(self.mirror.present, self.mirror.sessions, conntrack)
+        self._connections = connections
         self._wanted = Wanted(self.mirror.present, table)
         self._startup_file = StartupFile(startup_file)
         self._loaded = False
@@ -144,7 +142,7 @@ class NftlbEngine:
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
-            await self._untranslated.forget(self._clock.now())
+            await self._connections.rules_back(self.mirror.programmed)
         if restarted and self._loaded:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
@@ -215,12 +213,10 @@ class NftlbEngine:
         self, targets: dict[str, Target], changes: Sequence[FarmChange]
     ) -> tuple[dict[str, str], set[str]]:
         """Bring nftlb to the targets. Return what it refused and why, and the farms for which it was sent anything."""
-        handed_over = {each.name for each in changes if each.handed_over}
         self._suspects.expect({each.name: each.farm.version for each in changes if each.farm is not None})
-        refused, changed = await self._carry_out(targets, handed_over)
+        refused, changed = await self._carry_out(targets)
         self._suspects.cleared(each.name for each in changes if each.farm is not None and not each.keep)
-        cut = {each.name: cut_off(each.farm.spec) for each in changes if each.farm is not None and not each.keep}
-        await self._stale.clean({name: ips for name, ips in cut.items() if ips}, self._clock.now())
+        await self._stale.clean(self._clock.now())
         for name, farm in targets.items():
             if farm is None:
                 self._startup_file.gone(name)
@@ -230,12 +226,9 @@ class NftlbEngine:
                 self._targets[name] = farm
         return refused, changed
 
-    async def _carry_out(
-        self, targets: Mapping[str, Target], handed_over: Collection[str]
-    ) -> tuple[dict[str, str], set[str]]:
+    async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
         steps = self._plan(targets)
-        leaving = [step for step in steps if step.name not in handed_over]
-        self._stale.expect(stale_after(leaving, targets, self.mirror.present))
+        self._stale.expect(gone_marks(steps, targets, self.mirror.present))
         self._in_flight = targets
         failed = await self.mirror.apply(steps)
         self._in_flight = {}
@@ -281,7 +274,7 @@ class NftlbEngine:
             await self.mirror.rebuild()
         else:
             await self.mirror.reload(name)
-        await self._untranslated.forget(self._clock.now())
+        await self._connections.rules_back(self.mirror.programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. nftlb may have taken a change that the kernel has refused."""
@@ -290,7 +283,7 @@ class NftlbEngine:
         before = self._table_before.get(name, {})
         if await self._table.update({owner: self._table.owned(owner) | each for owner, each in before.items()}):
             return False
-        refused, _ = await self._carry_out({name: farm}, ())
+        refused, _ = await self._carry_out({name: farm})
         self._targets[name] = farm
         if name in refused or await self.drift(name) is not None:
             return False
@@ -299,7 +292,7 @@ class NftlbEngine:
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
-        await self.cleaner.release(name, set())
+        await self._stale.release(name, set())
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
@@ -310,7 +303,6 @@ class NftlbEngine:
         deferred, self._deferred = self._deferred, {}
         refused = await self._table.update(deferred)
         await self._stale.again(now)
-        await self._untranslated.again(now)
         try:
             if self._startup_file.save_if_due(
                 now, present=len(self.mirror.present), in_conflict=self._in_conflict, busy=busy
@@ -329,7 +321,7 @@ class NftlbEngine:
         try:
             # First, as the cleanup may fail.
             problem = self._save()
-            await self._stale.clean({}, now)
+            await self._stale.clean(now)
             await self._stale.again(now)
         finally:
             await self._client.close()
