@@ -31,14 +31,13 @@ test-all: lint ## Everything: `make test`, what it leaves out, and the installat
 unit: .venv/ready ## The unit tests alone: no root, no network, a minute
 	$(BIN)/pytest --numprocesses auto tests/unit
 
-lint: .venv/ready ## Lint, types, import rules, generated files
+lint: .venv/ready ## Lint, types, import rules, purity, words, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/kube-nftlb crds --check
-	$(BIN)/kube-nftlb reference --check
-	$(BIN)/kube-nftlb chart --check
+	$(PYTHON) -m tools.lint
+	$(PYTHON) -m tools.generate --check
 
 e2e: export KUBE_NFTLB_LAB_KUBERNETES ?= 1.35
 e2e: .venv/ready ## Install the chart on real nodes of an older Kubernetes: kubelet, containerd, runc (root; minutes)
@@ -62,13 +61,13 @@ format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff format .
 
 crds: .venv/ready ## Write the CustomResourceDefinitions anew from the models
-	$(BIN)/kube-nftlb crds
+	$(PYTHON) -m tools.generate crds
 
-reference: .venv/ready ## Write docs/reference.md anew from the models
-	$(BIN)/kube-nftlb reference
+reference: .venv/ready ## Write the pages of fields, settings and metrics anew from the code
+	$(PYTHON) -m tools.generate reference
 
-chart: .venv/ready ## Write the chart's table of values and the plain manifest anew from the chart
-	$(BIN)/kube-nftlb chart
+chart: .venv/ready ## Write the chart's comments and table of values, and the plain manifest, anew from the code and the chart
+	$(PYTHON) -m tools.generate chart
 	$(BIN)/python -m tests.chart.manifest
 
 docs: .venv/ready ## Do what the documents say, and write down what came out

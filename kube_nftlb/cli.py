@@ -9,25 +9,20 @@ import socket
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import app as cluster
-from kube_nftlb.commands.cluster.options import Format
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.group import PLUGIN, App, Commands
-from kube_nftlb.commands.words import duration
 from kube_nftlb.settings import AgentSettings, DefaultEngine, NftlbSettings, OperatorSettings
 
-_TRACE_MAX_S = 600
 _NO_FILES = ":4"
 """Tells kubectl not to complete the names of files."""
 
 _ON_A_NODE = "On a node"
-
-L4Protocol = Literal["TCP", "UDP", "SCTP"]
 
 app = App(
     cls=Commands,
@@ -99,75 +94,14 @@ def nftlb_daemon() -> None:
     daemon.run(settings.port, settings.key_file, settings.startup_file)
 
 
-@app.command(epilog=statuses("something is wrong, or with --before connections would fail.", "all is well."))
-def check(
-    before: Annotated[
-        bool, typer.Option("--before", help="Before a move from kube-proxy: say what kube-nftlb does differently.")
-    ] = False,
-    engine: Annotated[
-        DefaultEngine | None, typer.Option(help="With --before: defaults.engine of the chart to install.")
-    ] = None,
-    output: cluster.Output = Format.TEXT,
-    context: cluster.Context = None,
-    kubeconfig: cluster.Kubeconfig = None,
-    timeout: Annotated[
-        float,
-        typer.Option("--timeout", "--wait", parser=duration, metavar="DURATION", help="How long to wait, such as 60s."),
-    ] = 0,
-    service: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMESPACE/NAME", help="Also connect to a Service from here, whose pods run `kube-nftlb echo`."
-        ),
-    ] = "",
-    pods: Annotated[int | None, typer.Option(min=1, help="How many pods of that Service must answer; 1.")] = None,
-) -> None:
-    """Check that the agent of every node is ready and that every node serves the Service kubernetes.
-
-    With --before, where kube-proxy still runs: list what the cluster uses that kube-nftlb does differently, or not at
-    all, and what to do.
-    """
-    from kube_nftlb.commands.cluster.asking import Target
-
-    target = Target(kubeconfig, context)
-    if before:
-        from kube_nftlb.commands.before.command import before as look
-
-        if service or pods or timeout:
-            raise errors.UsageError("--before connects to nothing and does not wait: leave out --service and --timeout")
-        if not cluster.ask(look(target, output, engine or "nftlb")):
-            raise typer.Exit(WRONG)
-        return
-    from kube_nftlb.commands import check as command
-    from kube_nftlb.commands.cluster import terminal
-
-    namespace, slash, name = service.partition("/")
-    if service and not (namespace and slash and name):
-        raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
-    if engine or (pods and not service):
-        raise errors.UsageError("--engine needs --before" if engine else "--pods needs --service")
-    checked = cluster.ask(
-        command.check(target, timeout, command.Service(namespace, name, pods or 1) if service else None)
-    )
-    if output is not Format.TEXT:
-        terminal.show_data({"healthy": not checked.problems, **checked._asdict()}, output)
-    else:
-        for problem in checked.problems:
-            typer.echo(problem, err=True)
-        if not checked.problems:
-            typer.echo(checked.summary)
-    if checked.problems:
-        raise typer.Exit(WRONG)
-
-
 @app.command(hidden=True)
 def echo(
     port: Annotated[int, typer.Option(min=1, max=65535, help="TCP and UDP port, on all addresses.")] = 8080,
 ) -> None:
-    """Answer connections and datagrams with this machine's name, for `kube-nftlb check --service`."""
-    from kube_nftlb.commands import echo as command
+    """Answer connections and datagrams with this machine's name, for `kube-nftlb status --service`."""
+    from kube_nftlb.commands import container
 
-    asyncio.run(command.serve(port, socket.gethostname()))
+    asyncio.run(container.serve_echo(port, socket.gethostname()))
 
 
 @app.command(hidden=True)
@@ -177,9 +111,9 @@ def healthy(
     ] = None,
 ) -> None:
     """Check the health of this container's program, with its environment. The exit status is 1 if it is not healthy."""
-    from kube_nftlb.commands import healthy as command
+    from kube_nftlb.commands import container
 
-    command.check(os.environ, program)
+    container.check_health(os.environ, program)
 
 
 @app.command(rich_help_panel=_ON_A_NODE)
@@ -204,102 +138,9 @@ def nftlb(
 
     The agent reverts changes to its farms.
     """
-    from kube_nftlb.commands import nftlb as command
+    from kube_nftlb.commands import container
 
-    typer.echo(asyncio.run(command.send(NftlbSettings.from_environment(os.environ), method, path, data)))
-
-
-@app.command(epilog=statuses("no packet arrived.", "the connection was traced."))
-def trace(
-    client: Annotated[str, typer.Argument(help="The client's address, or its pod: POD or NAMESPACE/POD.")],
-    destination: Annotated[
-        str, typer.Argument(metavar="VIP:PORT", help="Such as 10.96.0.10:80; an IPv6 address goes in brackets.")
-    ],
-    node: Annotated[
-        str, typer.Option(help="The node that the connection comes to. Default: the client's own node.")
-    ] = "",
-    protocol: Annotated[L4Protocol, typer.Option(help="TCP, UDP or SCTP.")] = "TCP",
-    send: Annotated[
-        bool, typer.Option("--send", help="Send a probe, if the client is the node or a pod on it.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Trace nothing: tell from the API server's objects what should happen.")
-    ] = False,
-    local: Annotated[bool, typer.Option("--local", help="Trace here, not in the pod of the node's agent.")] = False,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout",
-            "--seconds",
-            parser=duration,
-            metavar="DURATION",
-            help="How long to wait for the client: 1s to 10m.",
-        ),
-    ] = 30,
-    namespace: cluster.Namespace = None,
-    output: cluster.Output = Format.TEXT,
-    context: cluster.Context = None,
-    kubeconfig: cluster.Kubeconfig = None,
-    until_closed: Annotated[bool, typer.Option(hidden=True)] = False,
-) -> None:
-    """Tell what happens to a connection on a node, and why: who lets it pass, who chooses its backend, who drops it."""
-    from kube_nftlb.commands.cluster.asking import Target
-    from kube_nftlb.commands.trace import command
-
-    if not 1 <= timeout <= _TRACE_MAX_S:
-        raise errors.UsageError(f"--timeout must be from 1s to {_TRACE_MAX_S // 60}m, not {timeout:g}s")
-    target = Target(kubeconfig, context, namespace)
-    question = command.Question(
-        client, destination, protocol, node, send, local, dry_run, timeout, output, until_closed, target
-    )
-    if status := command.run(question):
-        raise typer.Exit(status)
-
-
-_Check = Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")]
-
-
-@app.command(hidden=True)
-def crds(
-    directory: Annotated[Path, typer.Argument(help="Directory of the files.")] = Path("crds"), check: _Check = False
-) -> None:
-    """Generate the CustomResourceDefinitions from the models."""
-    from kube_nftlb.commands import generated
-
-    generated.write(generated.crds(directory), "kube-nftlb crds", check=check)
-
-
-@app.command(hidden=True)
-def reference(
-    directory: Annotated[Path, typer.Argument(help="Directory of the pages.")] = Path("docs"), check: _Check = False
-) -> None:
-    """Generate the reference pages of fields, annotations and metrics from the code."""
-    from kube_nftlb.commands import generated
-
-    generated.write(generated.pages(directory), "kube-nftlb reference", check=check)
-
-
-@app.command(hidden=True)
-def chart(
-    directory: Annotated[Path, typer.Argument(help="Directory of the chart.")] = Path("charts/kube-nftlb"),
-    check: _Check = False,
-) -> None:
-    """Generate the table of values in the Helm chart's README from values.yaml."""
-    from kube_nftlb.commands import chart_page, generated
-
-    generated.write(chart_page.texts(directory), "kube-nftlb chart", check=check)
-
-
-@app.command(hidden=True)
-def krew(
-    url: Annotated[str, typer.Option(help="Where the archive can be downloaded.")],
-    wheel: Annotated[Path, typer.Option(help="The Python package, as `uv build --wheel` writes it.")],
-    directory: Annotated[Path, typer.Argument(help="Directory of archive and manifest.")] = Path("dist"),
-) -> None:
-    """Generate the archive and the manifest by which krew installs `kubectl nftlb`."""
-    from kube_nftlb.commands import krew as command
-
-    typer.echo(command.write(directory, url, wheel, Path("LICENSE")))
+    typer.echo(asyncio.run(container.request(NftlbSettings.from_environment(os.environ), method, path, data)))
 
 
 @app.command(epilog=statuses())
@@ -374,11 +215,10 @@ def render(
     elif output is Output.NFTLB:
         text = json.dumps(command.nftlb_document(rendered), indent=2) + "\n"
     else:
-        from kube_nftlb.commands.ruleset import ruleset
-        from kube_nftlb.commands.shorter_ruleset import shorter
+        from kube_nftlb.commands.ruleset import ruleset, shorter
 
-        made = ruleset(rendered)
-        text, problems = made.text if everything else shorter(made.text), (*problems, *made.problems)
+        rules = ruleset(rendered)
+        text, problems = rules.text if everything else shorter(rules.text), (*problems, *rules.problems)
     for note in rendered.notes:
         typer.echo(f"note: {note}", err=True)
     for problem in problems:

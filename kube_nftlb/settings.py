@@ -1,211 +1,177 @@
-"""The settings of operator, agent and nftlb, from environment variables."""
+"""The settings of operator, agent and nftlb: environment variables, the chart's values, defaults and meaning."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Final, Literal
 
-from kube_nftlb import errors, label_selector
+from annotated_types import Interval
+from pydantic import Field, field_validator
+from pydantic_core.core_schema import ValidationInfo
+
+from kube_nftlb import label_selector
 from kube_nftlb.environment import (
+    Address,
+    Addresses,
+    Allowed,
     IpNetwork,
     ListenAddress,
+    Networks,
+    Number,
     NumberRanges,
-    choice,
-    listen_address,
+    OptionalAddress,
+    Seconds,
+    Settings,
+    Switch,
+    Text,
+    Variable,
     networks,
-    number,
     number_ranges,
-    seconds,
-    server_addresses,
-    words,
+    words_of,
 )
 from kube_nftlb.label_selector import LabelSelector
 from kube_nftlb.limits import NamespaceLimits
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["json", "console"]
-
 DefaultMode = Literal["snat", "dnat"]
-
-_LOG_LEVELS: dict[str, LogLevel] = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARNING", "ERROR": "ERROR"}
 DefaultEngine = Literal["nftlb", "nftables", "auto"]
 
-_DEFAULT_ENGINES: dict[str, DefaultEngine] = {"nftlb": "nftlb", "nftables": "nftables", "auto": "auto"}
-_DEFAULT_MODES: dict[str, DefaultMode] = {"snat": "snat", "dnat": "dnat"}
-_ENGINES = ("nftables", "nftlb")
-_HELPERS = ("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp")
-_MONTH_S = 30 * 86400
-_PER_FARM = "KUBE_NFTLB_METRICS_PER_FARM"
-_SWITCH = {"on": True, "off": False}
-_LOG_FORMATS: dict[str, LogFormat] = {"json": "json", "console": "console"}
+_ENGINES: Final = frozenset(("nftables", "nftlb"))
+_HELPERS: Final = frozenset(("amanda", "ftp", "h323", "irc", "netbios-ns", "pptp", "sane", "sip", "snmp", "tftp"))
+_MONTH_S: Final = 30 * 86400
+_EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
+_PER_FARM: Final = Variable("KUBE_NFTLB_METRICS_PER_FARM", "metrics.perFarm.enabled")
 
 
-@dataclass(frozen=True)
-class CommonSettings:
-    """Settings of both operator and agent. Defaults are in parentheses."""
+def _node_port_addresses(text: str) -> tuple[IpNetwork, ...] | None:
+    return None if text == "primary" else networks(text)
 
-    metrics_address: ListenAddress
-    """KUBE_NFTLB_METRICS_ADDRESS: address of the metrics server, ``host:port`` or ``[IPv6]:port`` (127.0.0.1:9195)."""
-    health_address: ListenAddress
-    """KUBE_NFTLB_HEALTH_ADDRESS: address of /healthz, /livez and /readyz, as ``host:port`` or ``[IPv6]:port``.
 
-    ``[::]`` stands for all addresses of both families. The default is 127.0.0.1:9196 for the operator and [::]:10256,
-    the port of kube-proxy's health checks, for the agent.
+class CommonSettings(Settings):
+    """Settings of both operator and agent."""
+
+    metrics_address: Annotated[Address, Variable("KUBE_NFTLB_METRICS_ADDRESS")] = ListenAddress("127.0.0.1", 9195)
+    """Address of the metrics server."""
+    health_address: Annotated[Address, Variable("KUBE_NFTLB_HEALTH_ADDRESS")] = ListenAddress("127.0.0.1", 9196)
+    """Address of /healthz, /livez and /readyz. `[::]` stands for all of both families."""
+    api_servers: Annotated[Addresses, Variable("KUBE_NFTLB_API_SERVERS")] = ()
+    """Further API servers.
+
+    They are used while that of the kubeconfig or of KUBERNETES_SERVICE_HOST cannot be reached, before the endpoints
+    of the Service `kubernetes`.
     """
-    api_servers: tuple[ListenAddress, ...]
-    """KUBE_NFTLB_API_SERVERS: comma-separated ``host:port`` of further API servers (none).
-
-    They are used while that of the kubeconfig or of KUBERNETES_SERVICE_HOST cannot be reached, before the endpoints of
-    the Service kubernetes.
-    """
-    log_level: LogLevel
-    """KUBE_NFTLB_LOG_LEVEL: DEBUG, INFO, WARNING or ERROR (INFO)."""
-    log_format: LogFormat
-    """KUBE_NFTLB_LOG_FORMAT: json, one object per line, or console, for reading (json)."""
+    log_level: Annotated[LogLevel, Variable("KUBE_NFTLB_LOG_LEVEL", "log.level")] = "INFO"
+    """Log level: `DEBUG`, `INFO`, `WARNING` or `ERROR`."""
+    log_format: Annotated[LogFormat, Variable("KUBE_NFTLB_LOG_FORMAT", "log.format")] = "json"
+    """Log format: `json` (one object per line) or `console` (for reading)."""
+    namespace: Annotated[Text, Variable("KUBE_NFTLB_NAMESPACE")] = "kube-nftlb-system"
+    """Namespace of the operator's Lease and the agents' DaemonSet."""
+    limits: NamespaceLimits = NamespaceLimits()
 
 
-def limits(environ: Mapping[str, str]) -> NamespaceLimits:
-    """Read what a namespace may have; operator and agents must agree on it.
-
-    KUBE_NFTLB_SERVICE_PORTS_MAX: how many ports of a Service are served, 1 to 32768 (1024).
-    KUBE_NFTLB_NAMESPACE_FARMS_MAX: how many farms a namespace may have, 1 to 1000000 (10000).
-    KUBE_NFTLB_NAMESPACE_POLICIES_MAX: how many NftlbPolicies a namespace may have, 1 to 100000 (256).
-    KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX: how many address ranges these may have, 1 to 10000000 (65536).
-    KUBE_NFTLB_FARM_ELEMENTS_MAX: how many elements a farm may have in the nftables of a node, 1 to 100000000 (262144).
-    KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX: the same of a namespace, 1 to 100000000 (1000000).
-    KUBE_NFTLB_NODE_ELEMENTS_MAX: the same of all together, which share it fairly, 1 to 1000000000 (8000000).
-    """
-    defaults = NamespaceLimits()
-    return NamespaceLimits(
-        number(environ, "KUBE_NFTLB_SERVICE_PORTS_MAX", defaults.service_ports, low=1, high=32768),
-        number(environ, "KUBE_NFTLB_NAMESPACE_FARMS_MAX", defaults.farms, low=1, high=1_000_000),
-        number(environ, "KUBE_NFTLB_NAMESPACE_POLICIES_MAX", defaults.policies, low=1, high=100_000),
-        number(environ, "KUBE_NFTLB_NAMESPACE_POLICY_RANGES_MAX", defaults.policy_ranges, low=1, high=10_000_000),
-        number(environ, "KUBE_NFTLB_FARM_ELEMENTS_MAX", defaults.farm_elements, low=1, high=100_000_000),
-        number(environ, "KUBE_NFTLB_NAMESPACE_ELEMENTS_MAX", defaults.elements, low=1, high=100_000_000),
-        number(environ, "KUBE_NFTLB_NODE_ELEMENTS_MAX", defaults.node_elements, low=1, high=1_000_000_000),
-    )
-
-
-@dataclass(frozen=True)
 class OperatorSettings(CommonSettings):
     """Settings of the operator."""
 
-    relist_s: float
-    """KUBE_NFTLB_RELIST_SECONDS: interval of complete lists, 10 to 86400 (300)."""
-    agent_silent_s: float
-    """KUBE_NFTLB_AGENT_SILENT_SECONDS: time without a report after which a node no longer counts, 1 to 86400 (180).
+    relist_s: Annotated[
+        Seconds, Variable("KUBE_NFTLB_RELIST_SECONDS", "operator.relistSeconds"), Interval(ge=10, le=86400)
+    ] = 300
+    """Interval in seconds of complete lists, which find changes that a watch missed."""
+    agent_silent_s: Annotated[
+        Seconds, Variable("KUBE_NFTLB_AGENT_SILENT_SECONDS", "operator.agentSilentSeconds"), Interval(ge=1, le=86400)
+    ] = 180
+    """Time in seconds without a report after which a node no longer counts, and is named.
 
-    Agents report once a minute, if nothing changes.
+    Agents report each minute.
     """
-    status_s: float
-    """KUBE_NFTLB_STATUS_SECONDS: how long the status of a farm waits for nodes to report, 0 to 60 (0.6).
+    status_s: Annotated[Seconds, Variable("KUBE_NFTLB_STATUS_SECONDS"), Interval(ge=0, le=60)] = 0.6
+    """How long the status of a farm waits for nodes to report. Then it says which ones it waits for."""
+    statuses_per_s: Annotated[
+        Number, Variable("KUBE_NFTLB_STATUSES_PER_SECOND", "operator.statusesPerSecond"), Interval(ge=1, le=10000)
+    ] = 500
+    """Statuses of farms written per second at most.
 
-    Then it says which ones it waits for.
+    Fewer are written while the API server is slow, and with more than 40 nodes.
     """
-    statuses_per_s: float
-    """KUBE_NFTLB_STATUSES_PER_SECOND: statuses of farms written at most, 1 to 10000 (500).
+    not_programmed_s: Annotated[
+        Seconds, Variable("KUBE_NFTLB_NOT_PROGRAMMED_SECONDS", "operator.notProgrammedSeconds"), Interval(ge=1, le=3600)
+    ] = 30
+    """How long nodes may take to program a change, in seconds.
 
-    Fewer are written while the API server is slow, and in clusters of more than 40 nodes.
+    Then an Event on the farm and its Service names those that are late.
     """
-    not_programmed_s: float
-    """KUBE_NFTLB_NOT_PROGRAMMED_SECONDS: how long nodes may take to program a change of a farm, 1 to 3600 (30).
-
-    After that an Event on the farm and its Service names them.
+    default_mode: Annotated[DefaultMode, Variable("KUBE_NFTLB_DEFAULT_MODE", "defaults.mode")] = "snat"
+    """Mode of Services without an annotation: `snat` (backends see the node's address) or `dnat` (backends see the
+    client's address, as with kube-proxy).
     """
-    default_mode: DefaultMode
-    """KUBE_NFTLB_DEFAULT_MODE: snat, or dnat so that backends see clients' addresses as with kube-proxy (snat)."""
-    default_engine: DefaultEngine
-    """KUBE_NFTLB_DEFAULT_ENGINE: nftlb, nftables, or auto: nftables where it can, nftlb for the rest (nftlb)."""
-    external_ips: bool
-    """KUBE_NFTLB_EXTERNAL_IPS: on or off: whether spec.externalIPs of Services are served (on).
-
-    Corresponds to kube-proxy's feature gate AllowServiceExternalIPs.
+    default_engine: Annotated[DefaultEngine, Variable("KUBE_NFTLB_DEFAULT_ENGINE", "defaults.engine")] = "nftlb"
+    """Engine of Services without an annotation: `nftlb`, `nftables` (changes in milliseconds with any number of
+    Services), or `auto` (nftables for what it can serve, nftlb for the rest).
     """
-    external_ip_ranges: tuple[IpNetwork, ...]
-    """KUBE_NFTLB_EXTERNAL_IP_RANGES: comma-separated CIDRs of spec.externalIPs that are served (all)."""
-    pod_cidrs: tuple[IpNetwork, ...]
-    """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of all pods, beside spec.podCIDRs of the Nodes (none).
-
-    Their addresses are not served as external IPs.
+    external_ips: Annotated[Switch, Variable("KUBE_NFTLB_EXTERNAL_IPS", "externalIPs")] = True
+    """Serve `spec.externalIPs` of Services, as kube-proxy does by default until Kubernetes 1.40 (its feature gate
+    AllowServiceExternalIPs). Addresses of nodes, pods, Services and the API server are never served.
     """
-    api_server: str
-    """KUBERNETES_SERVICE_HOST: address of the API server, set in every pod; not served as an external IP either."""
-    source_address_ranges: tuple[IpNetwork, ...]
-    """KUBE_NFTLB_SOURCE_ADDRESS_RANGES: comma-separated CIDRs allowed in the annotation source-addr (all)."""
-    annotation_marks: NumberRanges
-    """KUBE_NFTLB_ANNOTATION_MARKS: marks that annotations may ask for, such as 0x10000-0xf0000, or all (none)."""
-    annotation_queues: NumberRanges
-    """KUBE_NFTLB_ANNOTATION_QUEUES: netfilter queues that annotations may ask for, such as 0-3, or all (none)."""
-    annotation_helpers: frozenset[str]
-    """KUBE_NFTLB_ANNOTATION_HELPERS: comma-separated conntrack helpers that annotations may ask for, or none (all)."""
-    annotation_engines: frozenset[str]
-    """KUBE_NFTLB_ANNOTATION_ENGINES: comma-separated engines that annotations may ask for, or none (all)."""
-    limits: NamespaceLimits
-    readiness_gate: bool
-    """KUBE_NFTLB_READINESS_GATE: on or off: whether the readiness gate of Pods is set (off)."""
-    service_status: bool
-    """KUBE_NFTLB_SERVICE_STATUS: on or off: whether Services get the condition kube-nftlb.io/Programmed (off)."""
-    leader_election: bool
-    """KUBE_NFTLB_LEADER_ELECTION: on or off. If on, only the replica that holds a Lease writes (off)."""
-    namespace: str
-    """KUBE_NFTLB_NAMESPACE: namespace of that Lease (kube-nftlb-system)."""
+    external_ip_ranges: Annotated[Networks, Variable("KUBE_NFTLB_EXTERNAL_IP_RANGES", "externalIPRanges")] = _EVERYWHERE
+    """CIDRs in which `spec.externalIPs` of Services are served. Default: all."""
+    pod_cidrs: Annotated[Networks, Variable("KUBE_NFTLB_POD_CIDRS", "podCIDRs")] = ()
+    """Pod CIDRs, if the network plugin does not use `spec.podCIDRs` of the Nodes."""
+    api_server: Annotated[Text, Variable("KUBERNETES_SERVICE_HOST")] = ""
+    """Address of the API server, set in every pod; not served as an external IP either."""
+    source_address_ranges: Annotated[Networks, Variable("KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "sourceAddressRanges")] = (
+        _EVERYWHERE
+    )
+    """CIDRs that the annotation `source-addr` may use. Default: all."""
+    annotation_marks: Annotated[
+        NumberRanges, number_ranges(2, 0xFFFF000), Variable("KUBE_NFTLB_ANNOTATION_MARKS", "annotations.marks")
+    ] = NumberRanges()
+    """Marks that the annotation `mark` of Services and Pods may ask for: numbers and ranges such as
+    `0x10000-0xf0000`, or `all`. Default: none, since other programs on the nodes may read the bits.
+    """
+    annotation_queues: Annotated[
+        NumberRanges, number_ranges(0, 65535), Variable("KUBE_NFTLB_ANNOTATION_QUEUES", "annotations.queues")
+    ] = NumberRanges()
+    """Netfilter queues that the annotation `queue` may ask for: numbers and ranges such as `0-3`, or `all`.
 
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings. Empty variables count as unset. Raises UsageError for invalid values."""
-        return cls(
-            metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
-            health_address=listen_address(environ, "KUBE_NFTLB_HEALTH_ADDRESS", "127.0.0.1:9196"),
-            api_servers=server_addresses(environ, "KUBE_NFTLB_API_SERVERS"),
-            log_level=log_level(environ),
-            log_format=log_format(environ),
-            relist_s=seconds(environ, "KUBE_NFTLB_RELIST_SECONDS", 300, low=10, high=86400),
-            agent_silent_s=seconds(environ, "KUBE_NFTLB_AGENT_SILENT_SECONDS", 180, low=1, high=86400),
-            status_s=seconds(environ, "KUBE_NFTLB_STATUS_SECONDS", 0.6, low=0, high=60),
-            statuses_per_s=number(environ, "KUBE_NFTLB_STATUSES_PER_SECOND", 500, low=1, high=10000),
-            not_programmed_s=seconds(environ, "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS", 30, low=1, high=3600),
-            default_mode=choice(environ, "KUBE_NFTLB_DEFAULT_MODE", "snat", _DEFAULT_MODES),
-            default_engine=choice(environ, "KUBE_NFTLB_DEFAULT_ENGINE", "nftlb", _DEFAULT_ENGINES),
-            external_ips=choice(environ, "KUBE_NFTLB_EXTERNAL_IPS", "on", _SWITCH),
-            external_ip_ranges=networks(environ, "KUBE_NFTLB_EXTERNAL_IP_RANGES", "0.0.0.0/0,::/0"),
-            pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
-            api_server=environ.get("KUBERNETES_SERVICE_HOST") or "",
-            source_address_ranges=networks(environ, "KUBE_NFTLB_SOURCE_ADDRESS_RANGES", "0.0.0.0/0,::/0"),
-            annotation_marks=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_MARKS", low=2, high=0xFFFF000),
-            annotation_queues=number_ranges(environ, "KUBE_NFTLB_ANNOTATION_QUEUES", low=0, high=65535),
-            annotation_helpers=words(environ, "KUBE_NFTLB_ANNOTATION_HELPERS", _HELPERS),
-            annotation_engines=words(environ, "KUBE_NFTLB_ANNOTATION_ENGINES", _ENGINES),
-            limits=limits(environ),
-            readiness_gate=choice(environ, "KUBE_NFTLB_READINESS_GATE", "off", _SWITCH),
-            service_status=choice(environ, "KUBE_NFTLB_SERVICE_STATUS", "off", _SWITCH),
-            leader_election=choice(environ, "KUBE_NFTLB_LEADER_ELECTION", "off", _SWITCH),
-            namespace=namespace(environ),
-        )
+    Default: none, since the program that listens to a queue decides on the packets.
+    """
+    annotation_helpers: Annotated[
+        frozenset[str], words_of(_HELPERS), Variable("KUBE_NFTLB_ANNOTATION_HELPERS", "annotations.helpers")
+    ] = _HELPERS
+    """Conntrack helpers that the annotation `helper` may ask for. Default: all."""
+    annotation_engines: Annotated[
+        frozenset[str], words_of(_ENGINES), Variable("KUBE_NFTLB_ANNOTATION_ENGINES", "annotations.engines")
+    ] = _ENGINES
+    """Engines that the annotation `engine` may ask for: `nftlb`, `nftables`.
+
+    Default: all. Without any, all Services have the engine of `defaults.engine`.
+    """
+    readiness_gate: Annotated[Switch, Variable("KUBE_NFTLB_READINESS_GATE", "readinessGate.enabled")] = False
+    """Set the readiness gate `kube-nftlb.io/programmed` of Pods that have it and the label
+    `kube-nftlb.io/readiness-gate: enabled`: they become ready once all nodes that count send them connections. The
+    operator may then write the status of Pods.
+    """
+    service_status: Annotated[Switch, Variable("KUBE_NFTLB_SERVICE_STATUS", "serviceStatus.enabled")] = False
+    """Write the condition `kube-nftlb.io/Programmed` into the status of Services.
+
+    Otherwise nothing is written to Services.
+    """
+    leader_election: Annotated[Switch, Variable("KUBE_NFTLB_LEADER_ELECTION")] = False
+    """Whether only the replica that holds a Lease writes."""
 
 
-@dataclass(frozen=True)
-class NftlbSettings:
+class NftlbSettings(Settings):
     """Settings that the agent, ``kube-nftlb nftlb-daemon`` and ``kube-nftlb nftlb`` share on a node."""
 
-    run_dir: Path
-    """KUBE_NFTLB_RUN_DIR: directory of nftlb's key, shared with nftlb, best in memory (/run/kube-nftlb)."""
-    state_dir: Path
-    """KUBE_NFTLB_STATE_DIR: directory of nftlb's startup file and the changes made to pods (the run directory).
+    run_dir: Annotated[Path, Allowed("a directory"), Variable("KUBE_NFTLB_RUN_DIR")] = Path("/run/kube-nftlb")
+    """Directory of nftlb's key, shared with nftlb, best in memory."""
+    state_dir: Annotated[Path, Allowed("a directory"), Variable("KUBE_NFTLB_STATE_DIR")] = Field(
+        default_factory=lambda data: data["run_dir"]
+    )
+    """Directory of nftlb's startup file and the changes made to pods; by default the run directory.
 
     It should survive restarts of both programs, but not of the machine.
     """
-    port: int
-    """KUBE_NFTLB_NFTLB_PORT: TCP port of nftlb on 127.0.0.1 (5555)."""
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings. Empty variables count as unset. Raises UsageError for invalid values."""
-        port = environ.get("KUBE_NFTLB_NFTLB_PORT") or "5555"
-        if not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise errors.UsageError(f"KUBE_NFTLB_NFTLB_PORT={port!r}: must be a port from 1 to 65535")
-        run_dir = environ.get("KUBE_NFTLB_RUN_DIR") or "/run/kube-nftlb"
-        return cls(Path(run_dir), Path(environ.get("KUBE_NFTLB_STATE_DIR") or run_dir), int(port))
+    port: Annotated[Number, Variable("KUBE_NFTLB_NFTLB_PORT"), Interval(ge=1, le=65535)] = 5555
+    """TCP port of nftlb on 127.0.0.1."""
 
     @property
     def url(self) -> str:
@@ -233,175 +199,115 @@ class NftlbSettings:
         return self.state_dir / "dsr.json"
 
 
-@dataclass(frozen=True)
-class ConntrackSettings:
+class ConntrackSettings(Settings):
     """Settings of the kernel's connection tracking; 0 keeps the kernel's. The defaults are kube-proxy's."""
 
-    max_per_core: int
-    """KUBE_NFTLB_CONNTRACK_MAX_PER_CORE: connections that are tracked per CPU core, never less than now (32768).
-
-    Corresponds to kube-proxy's --conntrack-max-per-core.
+    max_per_core: Annotated[
+        Number, Variable("KUBE_NFTLB_CONNTRACK_MAX_PER_CORE", "conntrack.maxPerCore"), Interval(ge=0, le=1 << 24)
+    ] = 32768
+    """Connections that a node tracks per CPU core, if that is more than now; 0 keeps the kernel's setting."""
+    minimum: Annotated[Number, Variable("KUBE_NFTLB_CONNTRACK_MIN", "conntrack.min"), Interval(ge=0, le=1 << 28)] = (
+        131072
+    )
+    """Connections that a node tracks at least, if `conntrack.maxPerCore` is not 0."""
+    tcp_established_s: Annotated[
+        Number,
+        Variable("KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS", "conntrack.tcpEstablishedSeconds"),
+        Interval(ge=0, le=_MONTH_S),
+    ] = 86400
+    """Conntrack timeout in seconds of idle TCP connections; 0 keeps the kernel's setting."""
+    tcp_close_wait_s: Annotated[
+        Number,
+        Variable("KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", "conntrack.tcpCloseWaitSeconds"),
+        Interval(ge=0, le=_MONTH_S),
+    ] = 3600
+    """Conntrack timeout in seconds of TCP connections in state CLOSE_WAIT; 0 keeps the kernel's setting."""
+    tcp_be_liberal: Annotated[Switch, Variable("KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "conntrack.tcpBeLiberal")] = False
+    """Translate TCP packets outside the window too; otherwise they reach clients untranslated, who reset the
+    connection.
     """
-    minimum: int
-    """KUBE_NFTLB_CONNTRACK_MIN: connections that are tracked at least, however few cores (131072; --conntrack-min)."""
-    tcp_established_s: int
-    """KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS: timeout of idle TCP connections (86400).
+    count_bytes: Annotated[Switch, _PER_FARM] = False
+    """Export connections and bytes of the busiest farms and their backends on each node.
 
-    Corresponds to kube-proxy's --conntrack-tcp-timeout-established.
+    The agents set the sysctl `net.netfilter.nf_conntrack_acct`, by which the kernel counts bytes; it stays until
+    the node restarts.
     """
-    tcp_close_wait_s: int
-    """KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS: timeout of TCP connections in state CLOSE_WAIT (3600).
-
-    Corresponds to kube-proxy's --conntrack-tcp-timeout-close-wait.
-    """
-    tcp_be_liberal: bool
-    """KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL: on or off. If on, TCP packets outside the window are translated too (off).
-
-    Otherwise they reach clients untranslated, who reset the connection. Corresponds to kube-proxy's
-    --conntrack-tcp-be-liberal.
-    """
-    count_bytes: bool
-    """Count the bytes of connections from then on, as metrics of farms need; False keeps the kernel's setting."""
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings. Raises UsageError for invalid values."""
-        return cls(
-            max_per_core=number(environ, "KUBE_NFTLB_CONNTRACK_MAX_PER_CORE", 32768, low=0, high=1 << 24),
-            minimum=number(environ, "KUBE_NFTLB_CONNTRACK_MIN", 131072, low=0, high=1 << 28),
-            tcp_established_s=number(
-                environ, "KUBE_NFTLB_CONNTRACK_TCP_ESTABLISHED_SECONDS", 86400, low=0, high=_MONTH_S
-            ),
-            tcp_close_wait_s=number(environ, "KUBE_NFTLB_CONNTRACK_TCP_CLOSE_WAIT_SECONDS", 3600, low=0, high=_MONTH_S),
-            tcp_be_liberal=choice(environ, "KUBE_NFTLB_CONNTRACK_TCP_BE_LIBERAL", "off", _SWITCH),
-            count_bytes=choice(environ, _PER_FARM, "off", _SWITCH),
-        )
 
 
-@dataclass(frozen=True)
-class TrafficSettings:
+class TrafficSettings(Settings):
     """Settings of the metrics of farms and backends."""
 
-    farms: int
-    """KUBE_NFTLB_METRICS_FARMS_MAX: how many farms have series on a node, 1 to 1000 (20)."""
-    backends: int
-    """KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX: how many backends of each have, 0 to 100 (10)."""
-    selector: LabelSelector
-    """KUBE_NFTLB_METRICS_FARM_SELECTOR: label selector of these farms (all)."""
+    farms: Annotated[
+        Number, Variable("KUBE_NFTLB_METRICS_FARMS_MAX", "metrics.perFarm.farms"), Interval(ge=1, le=1000)
+    ] = 20
+    """Number of farms with series on a node."""
+    backends: Annotated[
+        Number, Variable("KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX", "metrics.perFarm.backends"), Interval(ge=0, le=100)
+    ] = 10
+    """Number of backends of each farm with series on a node."""
+    selector: Annotated[
+        LabelSelector,
+        Allowed("a label selector", label_selector.parse),
+        Variable("KUBE_NFTLB_METRICS_FARM_SELECTOR", "metrics.perFarm.selector"),
+    ] = LabelSelector()
+    """Label selector of the farms, as for `kubectl -l`.
 
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self | None:
-        """Read the settings; None if KUBE_NFTLB_METRICS_PER_FARM is off, the default. Raises UsageError."""
-        if not choice(environ, _PER_FARM, "off", _SWITCH):
-            return None
-        selector = environ.get("KUBE_NFTLB_METRICS_FARM_SELECTOR") or ""
-        try:
-            parsed = label_selector.parse(selector)
-        except ValueError as error:
-            raise errors.UsageError(f"KUBE_NFTLB_METRICS_FARM_SELECTOR={selector!r}: {error}") from None
-        return cls(
-            number(environ, "KUBE_NFTLB_METRICS_FARMS_MAX", 20, low=1, high=1000),
-            number(environ, "KUBE_NFTLB_METRICS_FARM_BACKENDS_MAX", 10, low=0, high=100),
-            parsed,
-        )
+    Farms also count as having the label `kubernetes.io/metadata.name` of their namespace. Default: all.
+    """
 
 
-@dataclass(frozen=True)
 class AgentSettings(CommonSettings):
     """Settings of the agent."""
 
-    node_name: str
-    """KUBE_NFTLB_NODE_NAME: name of the Node that the agent runs on; required."""
-    sync_overdue_s: float
-    """KUBE_NFTLB_SYNC_OVERDUE_SECONDS: lag after which the agent reports unhealthy, 1 to 3600 (60)."""
-    report_s: float
-    """KUBE_NFTLB_REPORT_SECONDS: interval of reports in a cluster of one node, 0.01 to 60 (0.25).
-
-    It grows with the square root of the number of nodes.
+    node_name: Annotated[Text, Variable("KUBE_NFTLB_NODE_NAME")]
+    """Name of the Node that the agent runs on."""
+    health_address: Annotated[Address, Variable("KUBE_NFTLB_HEALTH_ADDRESS")] = ListenAddress("::", 10256)
+    """Address of /healthz, /livez and /readyz: by default where kube-proxy has its health checks."""
+    sync_overdue_s: Annotated[
+        Seconds, Variable("KUBE_NFTLB_SYNC_OVERDUE_SECONDS", "agent.syncOverdueSeconds"), Interval(ge=1, le=3600)
+    ] = 60
+    """Lag in seconds after which an agent reports unhealthy."""
+    report_s: Annotated[
+        Seconds, Variable("KUBE_NFTLB_REPORT_SECONDS", "agent.reportSeconds"), Interval(ge=0.01, le=60)
+    ] = 0.25
+    """Minimum interval in seconds of an agent's reports in a cluster of one node; it grows with the square root of
+    their number.
     """
-    proxy_mode_address: ListenAddress | None
-    """KUBE_NFTLB_PROXY_MODE_ADDRESS: address of /proxyMode, ``host:port`` (none).
-
-    Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249.
-    """
-    probe_address: ListenAddress | None
-    """KUBE_NFTLB_PROBE_ADDRESS: address of the kubelet's probes beside that of the metrics (none).
+    proxy_mode_address: Annotated[OptionalAddress, Variable("KUBE_NFTLB_PROXY_MODE_ADDRESS")] = None
+    """Address of /proxyMode. Tests of Kubernetes ask for it on kube-proxy's 127.0.0.1:10249."""
+    probe_address: Annotated[OptionalAddress, Variable("KUBE_NFTLB_PROBE_ADDRESS")] = None
+    """Address of the kubelet's probes beside that of the metrics.
 
     On a loopback address nobody but the node can keep the kubelet from it.
     """
-    nftlb: NftlbSettings
-    pod_cidrs: tuple[IpNetwork, ...]
-    """KUBE_NFTLB_POD_CIDRS: comma-separated CIDRs of this node's pods (spec.podCIDRs of the Node)."""
-    node_port_addresses: tuple[IpNetwork, ...] | None
-    """KUBE_NFTLB_NODE_PORT_ADDRESSES: node addresses on which node ports listen (primary).
-
-    Either ``primary``, the InternalIPs of the Node, or comma-separated CIDRs, the node's addresses in them; for a
-    family without a CIDR, all addresses of that family.
+    nftlb: NftlbSettings = NftlbSettings()
+    pod_cidrs: Annotated[Networks, Variable("KUBE_NFTLB_POD_CIDRS", "podCIDRs")] = ()
+    """Pod CIDRs, if the network plugin does not use `spec.podCIDRs` of the Nodes."""
+    node_port_addresses: Annotated[
+        tuple[IpNetwork, ...] | None,
+        Allowed("primary, or CIDRs such as 10.0.0.0/8,fd00::/64", _node_port_addresses),
+        Variable("KUBE_NFTLB_NODE_PORT_ADDRESSES", "nodePortAddresses"),
+    ] = None
+    """CIDRs of the node addresses on which node ports listen; for a family without a CIDR, all addresses of that
+    family. Default: the InternalIPs of the nodes (`primary`).
     """
-    conntrack: ConntrackSettings
-    traffic: TrafficSettings | None
-    """KUBE_NFTLB_METRICS_PER_FARM: on or off. If on, the busiest farms and their backends have series (off)."""
-    namespace: str
-    """KUBE_NFTLB_NAMESPACE: namespace of the agent's DaemonSet (kube-nftlb-system)."""
-    daemon_set: str | None
-    """KUBE_NFTLB_DAEMON_SET: DaemonSet that runs the agent (none).
+    conntrack: ConntrackSettings = ConntrackSettings()
+    traffic: TrafficSettings | None = None
+    """None if the metrics of farms are off."""
+    daemon_set: Annotated[str | None, Allowed("text"), Variable("KUBE_NFTLB_DAEMON_SET")] = None
+    """DaemonSet that runs the agent.
 
-    When it is deleted, the agent removes its rules before it exits; when it no longer selects the node, once kube-proxy
-    has rules there. Without one, they always stay.
+    When it is deleted, the agent removes its rules before it exits; when it no longer selects the node, once
+    kube-proxy has rules there. Without one, they always stay.
     """
-    kube_proxy_cleanup: bool
-    """KUBE_NFTLB_KUBE_PROXY_CLEANUP: whether rules that kube-proxy left on the node are removed, on or off (on)."""
-    limits: NamespaceLimits
-    sysctl_dir: Path
-    """KUBE_NFTLB_SYSCTL_DIR: writable mount of /proc/sys (/proc/sys)."""
+    kube_proxy_cleanup: Annotated[Switch, Variable("KUBE_NFTLB_KUBE_PROXY_CLEANUP", "kubeProxy.cleanup")] = True
+    """Remove the rules that kube-proxy left on a node: once farms serve what they do and kube-proxy has been gone
+    for 5 s, and once in the life of an agent. Otherwise they are only reported.
+    """
+    sysctl_dir: Annotated[Path, Allowed("a directory"), Variable("KUBE_NFTLB_SYSCTL_DIR")] = Path("/proc/sys")
+    """Writable mount of /proc/sys."""
 
+    @field_validator("traffic")
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings. Empty variables count as unset. Raises UsageError for invalid values."""
-        node_name = environ.get("KUBE_NFTLB_NODE_NAME") or ""
-        if not node_name:
-            raise errors.UsageError("KUBE_NFTLB_NODE_NAME must be set to the name of the Node that this agent runs on")
-        ports = "KUBE_NFTLB_NODE_PORT_ADDRESSES"
-        return cls(
-            metrics_address=listen_address(environ, "KUBE_NFTLB_METRICS_ADDRESS", "127.0.0.1:9195"),
-            health_address=listen_address(environ, "KUBE_NFTLB_HEALTH_ADDRESS", "[::]:10256"),
-            api_servers=server_addresses(environ, "KUBE_NFTLB_API_SERVERS"),
-            log_level=log_level(environ),
-            log_format=log_format(environ),
-            node_name=node_name,
-            sync_overdue_s=seconds(environ, "KUBE_NFTLB_SYNC_OVERDUE_SECONDS", 60, low=1, high=3600),
-            report_s=seconds(environ, "KUBE_NFTLB_REPORT_SECONDS", 0.25, low=0.01, high=60),
-            proxy_mode_address=_optional_address(environ, "KUBE_NFTLB_PROXY_MODE_ADDRESS"),
-            probe_address=_optional_address(environ, "KUBE_NFTLB_PROBE_ADDRESS"),
-            nftlb=NftlbSettings.from_environment(environ),
-            pod_cidrs=networks(environ, "KUBE_NFTLB_POD_CIDRS", ""),
-            node_port_addresses=(
-                None if (environ.get(ports) or "primary") == "primary" else networks(environ, ports, "")
-            ),
-            conntrack=ConntrackSettings.from_environment(environ),
-            traffic=TrafficSettings.from_environment(environ),
-            namespace=namespace(environ),
-            daemon_set=environ.get("KUBE_NFTLB_DAEMON_SET") or None,
-            kube_proxy_cleanup=choice(environ, "KUBE_NFTLB_KUBE_PROXY_CLEANUP", "on", _SWITCH),
-            limits=limits(environ),
-            sysctl_dir=Path(environ.get("KUBE_NFTLB_SYSCTL_DIR") or "/proc/sys"),
-        )
-
-
-def _optional_address(environ: Mapping[str, str], name: str) -> ListenAddress | None:
-    return listen_address(environ, name, "") if environ.get(name) else None
-
-
-def namespace(environ: Mapping[str, str]) -> str:
-    """Read KUBE_NFTLB_NAMESPACE."""
-    return environ.get("KUBE_NFTLB_NAMESPACE") or "kube-nftlb-system"
-
-
-def log_level(environ: Mapping[str, str]) -> LogLevel:
-    """Read KUBE_NFTLB_LOG_LEVEL."""
-    return choice(environ, "KUBE_NFTLB_LOG_LEVEL", "INFO", _LOG_LEVELS)
-
-
-def log_format(environ: Mapping[str, str]) -> LogFormat:
-    """Read KUBE_NFTLB_LOG_FORMAT."""
-    return choice(environ, "KUBE_NFTLB_LOG_FORMAT", "json", _LOG_FORMATS)
+    def _only_if_on(cls, traffic: TrafficSettings | None, info: ValidationInfo) -> TrafficSettings | None:
+        return traffic if info.data["conntrack"].count_bytes else None

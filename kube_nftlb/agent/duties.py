@@ -18,7 +18,7 @@ from kube_nftlb.agent.kube_proxy.rules import ProxyRules, has_legacy_nat
 from kube_nftlb.agent.kube_proxy.takeover import Takeover
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
-from kube_nftlb.agent.node.watch import NodeWatch
+from kube_nftlb.agent.node_watch import NodeWatch
 from kube_nftlb.agent.status.drains import Drains
 from kube_nftlb.agent.status.gauges import Gauges
 from kube_nftlb.agent.status.node_events import NodeEvents

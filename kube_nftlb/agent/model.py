@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 from kube_nftlb import names
+from kube_nftlb.agent.endpoints.selection import NodeBackend
 from kube_nftlb.agent.endpoints.topology import Endpoints
-from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.farm.engines import Engine
@@ -26,17 +26,6 @@ class Version(NamedTuple):
     def of(cls, farm: Farm) -> Self:
         """Return the version of a farm's spec."""
         return cls(farm.metadata.uid, farm.metadata.generation)
-
-
-class NodeBackend(NamedTuple):
-    """A backend that this node uses.
-
-    One that is not schedulable gets no new connections from the scheduler, but keeps those it has, and stays reachable
-    for sessions and for clients of this node.
-    """
-
-    backend: Backend
-    schedulable: bool
 
 
 class NodeAddress(NamedTuple):

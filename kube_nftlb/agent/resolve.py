@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Iterator
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.model import NodeAddress, NodeBackend, NodeFarm, Version
+from kube_nftlb.agent.endpoints.selection import NodeBackend
+from kube_nftlb.agent.model import NodeAddress, NodeFarm, Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table.source_ranges import admitted
 from kube_nftlb.api.conflicts import farm_key

@@ -31,23 +31,23 @@ class _Pods(NamedTuple):
 
 def examples(raws: Sequence[JsonObject]) -> Examples:
     """Return what the pods of these manifests would be to their Services, where no EndpointSlice says it."""
-    made = Examples([], [], [])
+    result = Examples([], [], [])
     taken = json.dumps(raws, default=str)
     addresses = {family: _addresses(network, taken) for family, network in _NETWORKS.items()}
-    told = {_of_service(raw) for raw in raws if raw["kind"] == "EndpointSlice"}
+    sliced = {_of_service(raw) for raw in raws if raw["kind"] == "EndpointSlice"}
     for service in (raw for raw in raws if raw["kind"] == "Service"):
         spec = service.get("spec")
-        if not isinstance(spec, dict) or not spec.get("selector") or _key(service) in told:
+        if not isinstance(spec, dict) or not spec.get("selector") or _key(service) in sliced:
             continue
         for pods in _selected(raws, _namespace(service), spec["selector"]):
             for family in _families(spec):
                 ips = [ip for _, ip in zip(pods.names, addresses[family], strict=False)]
-                made.objects.append(_slice(service, pods, family, ips))
-                made.notes.append(f"{pods.owner}: {len(ips)} example pods for Service {'/'.join(_key(service))}")
+                result.objects.append(_slice(service, pods, family, ips))
+                result.notes.append(f"{pods.owner}: {len(ips)} example pods for Service {'/'.join(_key(service))}")
             if pods.raw["kind"] != "Pod":
-                made.objects.extend(_pod(name, _namespace(service), pods.template) for name in pods.names)
-            made.used.append(pods.raw)
-    return made
+                result.objects.extend(_pod(name, _namespace(service), pods.template) for name in pods.names)
+            result.used.append(pods.raw)
+    return result
 
 
 def _selected(raws: Sequence[JsonObject], namespace: str, selector: Any) -> Iterator[_Pods]:

@@ -36,9 +36,9 @@ def message_of(error: errors.KubeNftlbError) -> str:
     if isinstance(error, errors.KubeUnreachableError):
         text = f"the API server cannot be reached: {error}"
     elif isinstance(error, errors.KubeError):
-        told = error.message.strip() or error.reason
+        message = error.message.strip() or error.reason
         if error.status in _FORBIDDEN:
-            text = f"the API server refuses ({error.status}): {told}"
+            text = f"the API server refuses ({error.status}): {message}"
         elif error.status == _NOT_FOUND:
-            text = f"{told}; is kube-nftlb installed there?"
+            text = f"{message}; is kube-nftlb installed there?"
     return " ".join(text.split())

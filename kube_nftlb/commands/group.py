@@ -17,7 +17,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 PLUGIN: Final = "kubectl nftlb"
 OF_USERS: Final = frozenset(
-    ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "check", "explain", "render", "version")
+    ("status", "why", "get", "top", "drain", "undrain", "sysdump", "trace", "preflight", "explain", "render", "version")
 )
 """The commands of ``kubectl nftlb``. Others work there too, but are for nodes, containers and checkouts."""
 _COMMAND: Final = f"{__name__}.command"
@@ -95,9 +95,9 @@ class Commands(TyperGroup):
                 raise
             if os.environ.get(_DEBUG):
                 traceback.print_exc()
-            told = " ".join(f"{type(error).__name__}: {error}".split())
+            message = " ".join(f"{type(error).__name__}: {error}".split())
             where = f"{_DEBUG}=1 shows where"
-            typer.echo(f"kube-nftlb: a defect of this program, please report it: {told} ({where})", err=True)
+            typer.echo(f"kube-nftlb: a defect of this program, please report it: {message} ({where})", err=True)
             raise typer.Exit(exits.CANNOT_TELL) from None
 
 

@@ -1,9 +1,9 @@
-"""``kube-nftlb render``: what manifests result in, without a cluster. No I/O.
+"""``kube-nftlb render``: what manifests result in, without a cluster. Pure: no I/O.
 
 The farms come from the operator's own functions, and everything after them from the agent's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -12,18 +12,13 @@ from pydantic import ValidationError
 
 from kube_nftlb import errors
 from kube_nftlb.agent.engine.nftlb.translate import translate
-from kube_nftlb.agent.informers import parse
-from kube_nftlb.agent.node.info import NodeFacts, gather
-from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.base import first_error
-from kube_nftlb.api.conflicts import FarmKey, farm_key, lost_listeners
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.kubernetes.node import CoreNode
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.commands.manifests import Manifests
-from kube_nftlb.endpointslices.backends import resolved_spec
-from kube_nftlb.endpointslices.slices import ServiceKey
-from kube_nftlb.kube.resources import FARMS, NODES, PODS, POLICIES, JsonObject, Resource
+from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NODES, PODS, POLICIES, JsonObject, Resource
 from kube_nftlb.nftlb import objects
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.farm_record import parse_farm
@@ -42,18 +37,20 @@ _UNKNOWN: Final = ("uid", "resourceVersion", "generation", "managedFields")
 class Rendered(NamedTuple):
     """The result of rendering manifests."""
 
-    farms: tuple[JsonObject, ...]
-    """All NftlbFarms, including invalid ones, which the operator would write and report in their status."""
+    view: ClusterView
+    """The objects; its farms are all NftlbFarms, with invalid ones, which the operator would report in their status."""
     accepted: tuple[Farm, ...]
-    """The farms that a node would program."""
-    lost: Mapping[FarmKey, frozenset[Listener]]
-    """The listeners of these that other farms have."""
+    """The farms that a node would program, as if all backends were written by hand."""
     problems: tuple[str, ...]
     """Rejected objects and options, as sentences that name the object."""
     notes: tuple[str, ...]
-    policies: tuple[JsonObject, ...] = ()
-    facts: NodeFacts = NodeFacts()
+    node: str = ""
     """The node to render for; by default, one without backends."""
+
+    @property
+    def facts(self) -> NodeFacts:
+        """What the agent of the node knows of it."""
+        return self.view.facts_of(self.node)
 
 
 def render(manifests: Manifests, node: str | None = None, engine: DefaultEngine = "nftlb") -> Rendered:
@@ -61,19 +58,13 @@ def render(manifests: Manifests, node: str | None = None, engine: DefaultEngine 
 
     ``engine`` is the operator's default. Raises UsageError if there is no such Node.
     """
-    raw_nodes = {raw["metadata"]["name"]: raw for resource, raw in manifests.objects if resource == NODES}
-    policies = tuple(raw for resource, raw in manifests.objects if resource == POLICIES)
-    facts = _facts(node, raw_nodes) if node else NodeFacts()
-    return _farms(manifests, Profile(engine=engine))._replace(policies=policies, facts=facts)
-
-
-def _facts(name: str, raws: dict[str, JsonObject]) -> NodeFacts:
-    if name not in raws:
-        known = f" (found {', '.join(sorted(raws))})" if raws else ""
+    names = sorted(raw["metadata"]["name"] for resource, raw in manifests.objects if resource == NODES)
+    if node and node not in names:
+        known = f" (found {', '.join(names)})" if names else ""
         raise errors.UsageError(
-            f"no Node {name!r} in the manifests{known}; add the output of kubectl get node {name} -o yaml"
+            f"no Node {node!r} in the manifests{known}; add the output of kubectl get node {node} -o yaml"
         )
-    return gather(name, CoreNode.model_validate(raws[name]))
+    return _farms(manifests, Profile(engine=engine))._replace(node=node or "")
 
 
 def _farms(manifests: Manifests, profile: Profile) -> Rendered:
@@ -112,7 +103,17 @@ def _farms(manifests: Manifests, profile: Profile) -> Rendered:
             writer.put(FARMS, raw)
         if serves(service) and not cache.slices.of(key):
             notes.append(f"Service {'/'.join(key)} has no EndpointSlice or workload in the manifests: no backends")
-    return _judged(cache, raws, problems, notes)
+    view = ClusterView(
+        [raw for _, raw in sorted(raws.items())],
+        _of_kind(manifests, NODES),
+        slices=_of_kind(manifests, ENDPOINT_SLICES),
+        policies=_of_kind(manifests, POLICIES),
+    )
+    return _judged(cache, view, problems, notes)
+
+
+def _of_kind(manifests: Manifests, kind: Resource) -> list[JsonObject]:
+    return [raw for resource, raw in manifests.objects if resource == kind]
 
 
 def _take(writer: CacheWriter, resource: Resource, raw: JsonObject, farms: dict[FarmKey, JsonObject]) -> Iterator[str]:
@@ -132,63 +133,47 @@ def _take(writer: CacheWriter, resource: Resource, raw: JsonObject, farms: dict[
 
 def _take_pod(writer: CacheWriter, raw: JsonObject) -> list[str]:
     """Take in what a Pod's annotations ask; what of it is refused."""
-    if (kept := slim(raw)) is None:
+    if (slimmed := slim(raw)) is None:
         return []
-    key, pod = pod_key(raw), parse_pod(kept)
-    writer.put(PODS, kept)
+    key, pod = pod_key(raw), parse_pod(slimmed)
+    writer.put(PODS, slimmed)
     return [f"Pod {'/'.join(key)}: {problem.reason}: {problem.message}" for problem in pod.problems]
 
 
 def farms_yaml(rendered: Rendered) -> str:
     """Return the farms as manifests."""
-    return yaml.safe_dump_all([_plain(raw) for raw in rendered.farms], sort_keys=False, width=120)
+    return yaml.safe_dump_all([_plain(raw) for raw in rendered.view.farms], sort_keys=False, width=120)
 
 
 def nftlb_document(rendered: Rendered) -> JsonObject:
     """Return what an agent would send to an empty nftlb, for the farms that nftlb serves."""
     farms = (farm for farm in rendered.accepted if farm.spec.engine == "nftlb")
-    lost = rendered.lost
-    return objects.document(
-        translate(node_farm(farm, rendered.facts, None, lost.get(farm_key(farm), ())), None) for farm in farms
-    )
+    return objects.document(translate(rendered.view.on_node(farm, rendered.node), None) for farm in farms)
 
 
-def _judged(cache: Cache, raws: dict[FarmKey, JsonObject], problems: list[str], notes: list[str]) -> Rendered:
+def _judged(cache: Cache, view: ClusterView, problems: list[str], notes: list[str]) -> Rendered:
     accepted = []
-    lost: dict[FarmKey, frozenset[Listener]] = {}
-    for where, raw in sorted(raws.items()):
+    for key, raw in view.raw_farms.items():
         record, _ = parse_farm(raw, None)
-        loss = cache.conflicts.get(record.key)
-        verdict = accept(record, loss)
-        farm = parse(raw)
+        verdict = accept(record, cache.conflicts.get(record.key))
+        farm = view.farm(key)
         if verdict.reason != "Valid":
-            problems.append(f"NftlbFarm {'/'.join(where)}: {verdict.reason}: {verdict.message}")
-        elif not isinstance(farm, Farm):
-            problems.append(f"NftlbFarm {'/'.join(where)}: {farm.reason}: {farm.message}")
+            problems.append(f"NftlbFarm {'/'.join(key)}: {verdict.reason}: {verdict.message}")
+        elif isinstance(farm, str):
+            problems.append(f"NftlbFarm {'/'.join(key)}: Invalid: {farm}")
         if verdict.status == "True" and isinstance(farm, Farm):
-            accepted.append(_with_backends(farm, cache))
-            lost[where] = lost_listeners(loss)
-    return Rendered(
-        tuple(raw for _, raw in sorted(raws.items())),
-        tuple(accepted),
-        lost,
-        tuple(problems),
-        tuple(dict.fromkeys(notes)),
-    )
+            accepted.append(_with_backends(farm))
+    return Rendered(view, tuple(accepted), tuple(problems), tuple(dict.fromkeys(notes)))
 
 
-def _with_backends(farm: Farm, cache: Cache) -> Farm:
-    """Return a farm with the backends that it refers to, as if they were written by hand."""
-    if farm.spec.backends_from is None:
-        return farm
-    service = ServiceKey(farm.metadata.namespace, farm.spec.backends_from.service)
-    spec = resolved_spec(farm.spec, cache.slices.of(service)).model_copy(update={"backends_from": None})
-    return farm.model_copy(update={"spec": spec})
+def _with_backends(farm: Farm) -> Farm:
+    """Return a farm as if the backends that it refers to were written by hand."""
+    return farm.model_copy(update={"spec": farm.spec.model_copy(update={"backends_from": None})})
 
 
-def _written(body: JsonObject, there: JsonObject | None) -> JsonObject:
+def _written(body: JsonObject, old: JsonObject | None) -> JsonObject:
     """Return a farm as it is after the operator wrote it."""
-    before: JsonObject = there["metadata"] if there is not None else {"generation": 1, "resourceVersion": "0"}
+    before: JsonObject = old["metadata"] if old is not None else {"generation": 1, "resourceVersion": "0"}
     metadata = {**before, **body["metadata"], "resourceVersion": str(int(before["resourceVersion"]) + 1)}
     metadata.setdefault("uid", f"{FARMS.kind}/{metadata['namespace']}/{metadata['name']}")
     return {"apiVersion": FARMS.api_version, "kind": FARMS.kind, "metadata": metadata, "spec": body["spec"]}

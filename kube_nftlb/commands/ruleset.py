@@ -7,11 +7,13 @@ prints what the kernel has then. With the program everything is gone; the host's
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +37,8 @@ _LOOPBACK: Final = 1
 _DONE_WITHIN_S: Final = 300
 _LISTED_AT: Final = 1
 _LOOK_EVERY_S: Final = 0.05
+_TABLE: Final = re.compile(r"^table .*?^\}\n", re.MULTILINE | re.DOTALL)
+_BLOCK: Final = re.compile(r"^\t(map|set|chain) \S+ \{\n((?:\t\t.*\n)*)\t\}\n\n?", re.MULTILINE)
 
 
 class Ruleset(NamedTuple):
@@ -56,7 +60,7 @@ def ruleset(rendered: Rendered) -> Ruleset:
         input=json.dumps(
             {
                 "farms": [farm.model_dump(mode="json", by_alias=True) for farm in rendered.accepted],
-                "policies": rendered.policies,
+                "policies": rendered.view.policies,
                 "facts": asdict(rendered.facts),
             }
         ),
@@ -68,6 +72,34 @@ def ruleset(rendered: Rendered) -> Ruleset:
         raise errors.UnavailableError(f"no rules were made: {done.stderr.strip()}")
     answer = json.loads(done.stdout)
     return Ruleset(answer["text"], tuple(answer["problems"]))
+
+
+def shorter(ruleset: str) -> str:
+    """Return a ruleset without maps and sets that have no elements and chains that have no rules.
+
+    A comment at the end of each table counts what is hidden there. Chains with a hook stay.
+    """
+    return _TABLE.sub(lambda table: _shorter(table[0]), ruleset)
+
+
+def _shorter(table: str) -> str:
+    hidden: Counter[str] = Counter()
+
+    def shown(block: re.Match[str]) -> str:
+        kind, body = block[1], block[2]
+        if body if kind == "chain" else "\t\telements" in body:
+            return block[0]
+        hidden[kind] += 1
+        return ""
+
+    text = _BLOCK.sub(shown, table)
+    if not hidden:
+        return text
+    counted = ", ".join(f"{number} {kind}{'s' * (number > 1)}" for kind, number in sorted(hidden.items()))
+    head = text.removesuffix("}\n").removesuffix("\n\n")
+    return (
+        f"{head}{'' if head.endswith(chr(10)) else chr(10) * 2}\t# hidden, as they are empty (--all): {counted}\n}}\n"
+    )
 
 
 def _enter_namespaces() -> None:
@@ -106,7 +138,7 @@ async def _done(reconciler: Reconciler, nftlb: "subprocess.Popen[bytes]") -> Non
 
 
 def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
-    settings = NftlbSettings(run_dir, run_dir, _NFTLB_PORT)
+    settings = NftlbSettings(run_dir=run_dir, port=_NFTLB_PORT)
     environment = {
         **os.environ,
         "KUBE_NFTLB_RUN_DIR": str(run_dir),
@@ -138,12 +170,12 @@ def main() -> None:
     try:
         _enter_namespaces()
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-render-") as run_dir:
-            made = _run(asked, Path(run_dir))
+            rules = _run(asked, Path(run_dir))
     except OSError as error:
         sys.exit(f"this needs a network namespace of its own, as root or with user namespaces: {error}")
     except errors.KubeNftlbError as error:
         sys.exit(str(error))
-    json.dump(made._asdict(), sys.stdout)
+    json.dump(rules._asdict(), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def duration(text: str | float) -> float:
 
     Raises typer.BadParameter for anything else.
     """
-    told = str(text)
-    if re.fullmatch(r"\d+(\.\d+)?", told):
-        return float(told)
-    if not re.fullmatch(f"(?:{_PART.pattern})+", told):
-        raise typer.BadParameter(f"{told!r} is not a duration, such as 60s, 2m, 1m30s or 60 (seconds)")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(told))
+    words = str(text)
+    if re.fullmatch(r"\d+(\.\d+)?", words):
+        return float(words)
+    if not re.fullmatch(f"(?:{_PART.pattern})+", words):
+        raise typer.BadParameter(f"{words!r} is not a duration, such as 60s, 2m, 1m30s or 60 (seconds)")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(words))

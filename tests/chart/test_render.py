@@ -10,16 +10,20 @@ import pytest
 import yaml
 
 import kube_nftlb
-from kube_nftlb import settings as settings_module
 from kube_nftlb.api.schema import crd
-from kube_nftlb.commands import chart_page
+from kube_nftlb.environment import described
 from kube_nftlb.settings import AgentSettings, NftlbSettings, OperatorSettings
 from tests.chart.render import CHART, VALUES, by_key, comparable, golden, helm, render
+from tools import chart
 
 pytestmark = pytest.mark.timeout(600)
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+CHOSEN_BY_THE_CHART = {
+    "operator": {"metrics_address", "health_address", "leader_election", "namespace"},
+    "agent": {"metrics_address", "probe_address", "nftlb", "daemon_set", "sysctl_dir", "namespace"},
+}
 DOWNWARD = {"status.podIP": "192.0.2.1", "metadata.namespace": "here", "spec.nodeName": "node-1"}
 
 
@@ -117,12 +121,21 @@ def paths_in(values: dict[str, Any], leaves: set[str], prefix: str = "") -> set[
     return found
 
 
-def test_the_readme_tells_each_value() -> None:
-    (readme,) = chart_page.texts(CHART).items()
-    assert readme[0].read_text() == readme[1], "run `kube-nftlb chart`"
-    assert {value.path for value in chart_page.read((CHART / "values.yaml").read_text())} == paths_of(SCHEMA) - {
-        "global"
-    }
+def test_the_readme_tells_each_value_and_the_settings_what_they_mean() -> None:
+    for file, text in chart.texts(CHART).items():
+        assert file.read_text() == text, "run `make chart`"
+    assert {value.path for value in chart.read((CHART / "values.yaml").read_text())} == paths_of(SCHEMA) - {"global"}
+
+
+def test_the_chart_leaves_settings_at_their_defaults() -> None:
+    rendered = by_key(render({}))
+    for key, container, settings, required in (
+        ("Deployment kube-nftlb-operator", "operator", OperatorSettings, {}),
+        ("DaemonSet kube-nftlb-agent", "agent", AgentSettings, {"KUBE_NFTLB_NODE_NAME": "node-1"}),
+    ):
+        by_chart = settings.from_environment(environment(pod(rendered, key), container)).model_dump()
+        by_default = settings.from_environment(required).model_dump()
+        assert {name for name, value in by_chart.items() if value != by_default[name]} == CHOSEN_BY_THE_CHART[container]
 
 
 def test_the_chart_has_the_version_of_what_it_installs() -> None:
@@ -162,10 +175,10 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     assert agents.conntrack.tcp_close_wait_s == given.get("conntrack", {}).get("tcpCloseWaitSeconds", 3600)
     assert {str(cidr) for cidr in agents.node_port_addresses or ()} == set(given.get("nodePortAddresses", ()))
     assert agents.nftlb == NftlbSettings.from_environment(environment(agent, "nftlb")), "they find each other"
-    known = Path(settings_module.__file__).read_text()
+    known = {each.variable.name for settings in (OperatorSettings, AgentSettings) for each in described(settings)}
     for body, container in ((operator, "operator"), (agent, "agent"), (agent, "nftlb")):
         for variable in environment(body, container):
-            assert not variable.startswith("KUBE_NFTLB_") or f'"{variable}"' in known, variable
+            assert not variable.startswith("KUBE_NFTLB_") or variable in known, variable
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
 from kube_nftlb.commands.ruleset import ruleset
@@ -61,7 +62,7 @@ def test_without_nftlb_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("kube_nftlb.commands.ruleset._SYSTEM_PROGRAMS", "")
     with pytest.raises(Exception, match="nftlb is not installed"):
-        ruleset(Rendered((), (), {}, (), ()))
+        ruleset(Rendered(ClusterView(), (), (), ()))
 
 
 def listed() -> str:

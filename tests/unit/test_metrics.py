@@ -8,11 +8,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kube_nftlb import errors, metrics
-from kube_nftlb.commands import metrics_page
 from kube_nftlb.environment import ListenAddress
 from kube_nftlb.http_server import Text, serve
 from tests.functional.prometheus import alerts, dashboard_queries, dashboard_variables, series_of
 from tests.unit.test_http_server import ask, free_port
+from tools import metrics_page
 
 
 def page(program: metrics.Program) -> str:
@@ -88,7 +88,7 @@ def test_the_metrics_of_the_operator_are_on_the_page_as_such() -> None:
 
 def test_the_checked_in_page_is_what_is_declared() -> None:
     checked_in = Path(__file__).parents[2] / "docs" / "metrics.md"
-    assert checked_in.read_text() == metrics_page.page(), "run `kube-nftlb reference`"
+    assert checked_in.read_text() == metrics_page.page(), "run `make reference`"
 
 
 def test_the_variables_of_the_dashboard_ask_for_labels_that_there_are() -> None:

@@ -4,12 +4,23 @@ States and priorities are decided here, as engines do not know about backends th
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kube_nftlb.agent.endpoints.topology import Endpoints, choose
-from kube_nftlb.agent.model import NodeBackend
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.farm import FarmSpec
+
+
+class NodeBackend(NamedTuple):
+    """A backend that this node uses.
+
+    One that is not schedulable gets no new connections from the scheduler, but keeps those it has, and stays reachable
+    for sessions and for clients of this node.
+    """
+
+    backend: Backend
+    schedulable: bool
 
 
 def select(spec: FarmSpec, endpoints: Endpoints) -> Iterator[NodeBackend]:

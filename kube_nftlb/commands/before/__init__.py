@@ -1,1 +1,1 @@
-"""``kube-nftlb check --before``: what a cluster uses that kube-nftlb does differently, or not at all."""
+"""``kube-nftlb preflight``: what a cluster uses that kube-nftlb does differently, or not at all. Pure: no I/O."""

@@ -1,14 +1,32 @@
-"""Findings about a cluster. Pure: no I/O."""
+"""What is read of a cluster before a move from kube-proxy, and what is found. Pure: no I/O."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.prose import some_of
 
 Severity = Literal["blocks", "differs", "note"]
 """``blocks``: connections would fail. ``differs``: something behaves in another way, or needs a setting."""
 
 _SHOWN = 5
+
+
+class Survey(NamedTuple):
+    """The objects that show what a cluster uses."""
+
+    version: JsonObject
+    """Of the API server: ``major``, ``minor``, ``gitVersion``."""
+    nodes: list[JsonObject]
+    services: list[JsonObject]
+    daemon_sets: list[JsonObject] | None = None
+    """None if the user may not list them."""
+    kube_proxy: JsonObject | None = None
+    """The ConfigMap of kube-proxy; None if there is none, or if the user may not read it."""
+    cilium: JsonObject | None = None
+    """The ConfigMap of Cilium."""
+    network_policies: list[JsonObject] | None = None
+    """None if the user may not list them."""
 
 
 class Finding(NamedTuple):

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from kube_nftlb.commands.before.finding import Finding
+from kube_nftlb.commands.before.finding import Finding, Survey
 from kube_nftlb.commands.before.of_cluster import of_network_policies, of_programs, of_versions
 from kube_nftlb.commands.before.of_proxy import of_proxy
 from kube_nftlb.commands.before.of_services import of_services
 from kube_nftlb.commands.before.proxy_config import parse
-from kube_nftlb.commands.before.survey import Survey
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.settings import DefaultEngine
 
@@ -29,25 +28,25 @@ def _findings(seen: Survey, engine: DefaultEngine) -> Iterator[Finding]:
     yield from of_programs(seen.daemon_sets or (), seen.cilium)
     config = parse(seen.kube_proxy) if seen.kube_proxy is not None else None
     if config is None:
-        told = "kube-proxy's configuration is not in the ConfigMap kube-system/kube-proxy, or cannot be read"
+        message = "kube-proxy's configuration is not in the ConfigMap kube-system/kube-proxy, or cannot be read"
         action = "compare its mode, nodePortAddresses and conntrack settings by hand; see docs/install.md"
-        yield Finding("differs", "ConfigurationUnknown", told, action)
+        yield Finding("differs", "ConfigurationUnknown", message, action)
     else:
         node_ports = tuple(_name(raw) for raw in seen.services if _has_node_port(raw))
         yield from of_proxy(config, node_ports=node_ports)
     if seen.daemon_sets is None:
-        told = "the DaemonSets cannot be listed, so other service proxies are not seen"
-        yield Finding("differs", "DaemonSetsUnknown", told, "ask somebody who may list them to run this")
+        message = "the DaemonSets cannot be listed, so other service proxies are not seen"
+        yield Finding("differs", "DaemonSetsUnknown", message, "ask somebody who may list them to run this")
     elif not any(raw["metadata"]["name"] == "kube-proxy" for raw in seen.daemon_sets):
-        told = (
+        message = (
             "there is no DaemonSet kube-proxy: it may be a part of another program, as in k3s, or of the nodes' system"
         )
-        yield Finding("differs", "NoDaemonSet", told, "stop it on the node in its own way when the node is labelled")
+        yield Finding("differs", "NoDaemonSet", message, "stop it on the node in its own way when the node is labelled")
     if config is None or not config.masquerade_all:
         yield from of_network_policies(seen.network_policies or ())
     yield from of_services(seen.services, seen.nodes, engine)
-    told = "kube-proxy's metrics on port 10249, and alerts on them, end with it"
-    yield Finding("note", "Metrics", told, "docs/metrics.md lists those of the agents, on port 9195")
+    message = "kube-proxy's metrics on port 10249, and alerts on them, end with it"
+    yield Finding("note", "Metrics", message, "docs/metrics.md lists those of the agents, on port 9195")
 
 
 def _has_node_port(raw: JsonObject) -> bool:

@@ -17,23 +17,23 @@ _ONE_PROXY = "let it leave Services to kube-nftlb first, or keep it and do not i
 
 def of_versions(version: Mapping[str, Any], nodes: Iterable[JsonObject]) -> Iterator[Finding]:
     """Yield what is too old, and which nodes get no agent."""
-    told = f"{version.get('major')}.{version.get('minor')}"
-    if (found := re.match(r"(\d+)\.(\d+)", told)) and (int(found[1]), int(found[2])) < _OLDEST_KUBERNETES:
-        told = f"Kubernetes is {version.get('gitVersion')}; kube-nftlb needs 1.30 or later"
-        yield Finding("blocks", "KubernetesVersion", told, "upgrade Kubernetes first")
+    number = f"{version.get('major')}.{version.get('minor')}"
+    if (found := re.match(r"(\d+)\.(\d+)", number)) and (int(found[1]), int(found[2])) < _OLDEST_KUBERNETES:
+        message = f"Kubernetes is {version.get('gitVersion')}; kube-nftlb needs 1.30 or later"
+        yield Finding("blocks", "KubernetesVersion", message, "upgrade Kubernetes first")
     linux: list[JsonObject] = []
     others: list[JsonObject] = []
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
         (linux if labels.get(_OS, "linux") == "linux" else others).append(node)
     if others:
-        told = "these nodes do not run Linux, and get no agent"
-        yield Finding("note", "OtherSystems", told, "leave kube-proxy there", _names(others))
+        message = "these nodes do not run Linux, and get no agent"
+        yield Finding("note", "OtherSystems", message, "leave kube-proxy there", _names(others))
     yield from _of_kernels(linux)
     if without := [node for node in linux if not (node.get("spec") or {}).get("podCIDRs")]:
-        told = "these Nodes have no spec.podCIDRs, by which the agent knows the node's own pods"
+        message = "these Nodes have no spec.podCIDRs, by which the agent knows the node's own pods"
         yield Finding(
-            "differs", "PodCIDRs", told, "set podCIDRs of the chart to the ranges of all pods", _names(without)
+            "differs", "PodCIDRs", message, "set podCIDRs of the chart to the ranges of all pods", _names(without)
         )
 
 
@@ -43,12 +43,14 @@ def _of_kernels(nodes: Iterable[JsonObject]) -> Iterator[Finding]:
         yield Finding("blocks", "Kernel", "the kernel is older than 5.13", "upgrade the kernel of these nodes", old)
     leaking = [node for node, kernel in kernels if kernel[:2] == (6, 1) and kernel[2] in _FORGETTING_KERNELS]
     if leaking:
-        told = "Linux 6.1 before 6.1.60 may not free the clients that session affinity of the engine nftables forgets"
+        message = (
+            "Linux 6.1 before 6.1.60 may not free the clients that session affinity of the engine nftables forgets"
+        )
         fix = "upgrade the kernel of these nodes; else, once the map of clients is full, no more are remembered there"
-        yield Finding("differs", "KernelForgets", told, fix, _names(leaking))
+        yield Finding("differs", "KernelForgets", message, fix, _names(leaking))
     if untried := _names(node for node, kernel in kernels if _OLDEST_KERNEL <= kernel < _TRIED_KERNEL):
-        told = "the kernel is older than 6.1, with which nobody has tried kube-nftlb"
-        yield Finding("differs", "KernelUntried", told, "move one of them first, and look at its NftlbNode", untried)
+        message = "the kernel is older than 6.1, with which nobody has tried kube-nftlb"
+        yield Finding("differs", "KernelUntried", message, "move one of them first, and look at its NftlbNode", untried)
 
 
 def _names(nodes: Iterable[JsonObject]) -> tuple[str, ...]:
@@ -56,8 +58,8 @@ def _names(nodes: Iterable[JsonObject]) -> tuple[str, ...]:
 
 
 def _kernel(node: JsonObject) -> tuple[int, int, int] | None:
-    told = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kernelVersion", ""))
-    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", told)
+    release = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kernelVersion", ""))
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", release)
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
@@ -69,25 +71,25 @@ def of_network_policies(policies: Iterable[JsonObject]) -> Iterator[Finding]:
         if any(rule.get("from") for rule in (raw.get("spec") or {}).get("ingress") or ())
     )
     if choosing:
-        told = (
+        message = (
             "these NetworkPolicies choose clients, but with the chart's profile nftlb (mode snat) they see a node,"
             " not the client of a Service: clients that a policy admits may fail, and others may pass"
         )
-        yield Finding("differs", "NetworkPolicies", told, "install with profile=kube-proxy", choosing)
+        yield Finding("differs", "NetworkPolicies", message, "install with profile=kube-proxy", choosing)
 
 
 def of_programs(daemon_sets: Iterable[JsonObject], cilium: JsonObject | None) -> Iterator[Finding]:
     """Yield other service proxies, by the DaemonSets and the ConfigMap of Cilium."""
     replacement = str(((cilium or {}).get("data") or {}).get("kube-proxy-replacement", "")).lower()
     if replacement in ("true", "strict"):
-        told = f"Cilium replaces kube-proxy (kube-proxy-replacement={replacement}): {_ALL_SERVICES}"
-        yield Finding("blocks", "OtherProxy", told, _ONE_PROXY, ("kube-system/cilium-config",))
+        message = f"Cilium replaces kube-proxy (kube-proxy-replacement={replacement}): {_ALL_SERVICES}"
+        yield Finding("blocks", "OtherProxy", message, _ONE_PROXY, ("kube-system/cilium-config",))
     for raw in daemon_sets:
         name = f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
         pod = ((raw.get("spec") or {}).get("template") or {}).get("spec") or {}
         for container in pod.get("containers") or ():
-            if told := _proxy(container):
-                yield Finding("blocks", "OtherProxy", f"{told}: {_ALL_SERVICES}", _ONE_PROXY, (name,))
+            if proxy := _proxy(container):
+                yield Finding("blocks", "OtherProxy", f"{proxy}: {_ALL_SERVICES}", _ONE_PROXY, (name,))
 
 
 def _proxy(container: Mapping[str, Any]) -> str:

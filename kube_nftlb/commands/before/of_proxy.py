@@ -30,9 +30,11 @@ def of_proxy(config: ProxyConfig, *, node_ports: tuple[str, ...]) -> Iterator[Fi
     yield from _of_conntrack(config)
     addresses = {"metricsBindAddress": config.metrics_address, "healthzBindAddress": config.health_address}
     if moved := [field for field, value in addresses.items() if value and not value.endswith(f":{_PORTS[field]}")]:
-        told = f"kube-proxy's {' and '.join(moved)} have other ports than those by which the agent knows that it runs"
+        message = (
+            f"kube-proxy's {' and '.join(moved)} have other ports than those by which the agent knows that it runs"
+        )
         action = "use 10249 and 10256 while you move, or set kubeProxy.cleanup=false and remove its rules by hand"
-        yield Finding("differs", "ProxyUnrecognized", told, action)
+        yield Finding("differs", "ProxyUnrecognized", message, action)
 
 
 def _of_mode(config: ProxyConfig) -> Iterator[Finding]:
@@ -55,8 +57,8 @@ def _of_mode(config: ProxyConfig) -> Iterator[Finding]:
         action = "set the annotation scheduler of Services that need it: kube-nftlb explain scheduler"
         yield Finding("differs", "Scheduler", f"kube-proxy's IPVS scheduler is {config.scheduler}, not rr", action)
     if config.strict_arp:
-        told = "strictARP is for addresses on kube-ipvs0, which there are none of with kube-nftlb"
-        yield Finding("note", "StrictARP", told, "nothing to do; MetalLB needs it with IPVS only")
+        message = "strictARP is for addresses on kube-ipvs0, which there are none of with kube-nftlb"
+        yield Finding("note", "StrictARP", message, "nothing to do; MetalLB needs it with IPVS only")
 
 
 def _of_node_ports(config: ProxyConfig, node_ports: tuple[str, ...]) -> Iterator[Finding]:
@@ -72,8 +74,8 @@ def _of_node_ports(config: ProxyConfig, node_ports: tuple[str, ...]) -> Iterator
         )
     elif others:
         action = f"set nodePortAddresses of the chart to {', '.join(others)}"
-        told = "kube-proxy's nodePortAddresses name ranges, which kube-nftlb has to know"
-        yield Finding("differs", "NodePortAddresses", told, action, node_ports)
+        message = "kube-proxy's nodePortAddresses name ranges, which kube-nftlb has to know"
+        yield Finding("differs", "NodePortAddresses", message, action, node_ports)
     in_iptables = (
         config.mode == "iptables" and config.localhost_node_ports and (not own or bool(set(others) & set(_ALL)))
     )
@@ -104,25 +106,27 @@ def _of_clients(config: ProxyConfig) -> Iterator[Finding]:
             "install with profile=kube-proxy",
         )
     if config.detect_local_mode in ("BridgeInterface", "InterfaceNamePrefix"):
-        told = f"kube-proxy knows pods by {config.detect_local_mode}, kube-nftlb by the Nodes' spec.podCIDRs"
+        message = f"kube-proxy knows pods by {config.detect_local_mode}, kube-nftlb by the Nodes' spec.podCIDRs"
         yield Finding(
-            "differs", "DetectLocalMode", told, "set podCIDRs of the chart if the Nodes' do not hold all pods"
+            "differs", "DetectLocalMode", message, "set podCIDRs of the chart if the Nodes' do not hold all pods"
         )
 
 
 def _of_conntrack(config: ProxyConfig) -> Iterator[Finding]:
     values = []
     for field, (value, default) in _CONNTRACK.items():
-        told = config.conntrack.get(field)
-        wanted = _seconds(told) if field.endswith("Timeout") else told
+        message = config.conntrack.get(field)
+        wanted = _seconds(message) if field.endswith("Timeout") else message
         if wanted is not None and wanted != default:
             values.append(f"{value}={str(wanted).lower()}")
     if values:
-        told = "kube-proxy's conntrack settings are not the defaults"
-        yield Finding("differs", "Conntrack", told, f"set {', '.join(values)} of the chart")
+        message = "kube-proxy's conntrack settings are not the defaults"
+        yield Finding("differs", "Conntrack", message, f"set {', '.join(values)} of the chart")
     if left := [field for field in ("udpTimeout", "udpStreamTimeout") if _seconds(config.conntrack.get(field))]:
-        told = f"kube-proxy sets {' and '.join(left)}, which kube-nftlb leaves alone"
-        yield Finding("note", "ConntrackUdp", told, "what kube-proxy has set stays until the node restarts; use sysctl")
+        message = f"kube-proxy sets {' and '.join(left)}, which kube-nftlb leaves alone"
+        yield Finding(
+            "note", "ConntrackUdp", message, "what kube-proxy has set stays until the node restarts; use sysctl"
+        )
 
 
 def _seconds(duration: Any) -> int | None:

@@ -31,8 +31,8 @@ def _refused(problems: Iterable[str]) -> Iterator[Finding]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     messages: dict[str, str] = {}
     for problem in problems:
-        where, _, told = problem.partition(": ")
-        reason, _, message = told.partition(": ")
+        where, _, message = problem.partition(": ")
+        reason, _, message = message.partition(": ")
         by_reason[reason].append(where)
         messages.setdefault(reason, message)
     for reason, objects in sorted(by_reason.items()):

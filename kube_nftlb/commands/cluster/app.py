@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -11,12 +11,16 @@ from kube_nftlb import errors
 from kube_nftlb.commands.cluster.options import By, Format, Hide, WideFormat
 from kube_nftlb.commands.exits import WRONG, statuses
 from kube_nftlb.commands.words import duration
+from kube_nftlb.settings import DefaultEngine
 
 _T = TypeVar("_T")
 
 _WRONG_EXITS = statuses("something is wrong.", "all is well.")
 _DRAIN_EXITS = statuses("connections are open when the time is up.", "no connection is open.")
 _DONE_EXITS = statuses()
+_TRACE_MAX_S = 600
+
+L4Protocol = Literal["TCP", "UDP", "SCTP"]
 
 Kubeconfig = Annotated[
     Path | None, typer.Option(help="Kubeconfig to use. Default: $KUBECONFIG, ~/.kube/config or the pod's account.")
@@ -47,12 +51,18 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=_DRAIN_EXITS)(drain)
     app.command(epilog=_DONE_EXITS)(undrain)
     app.command(epilog=_DONE_EXITS)(sysdump)
+    app.command(epilog=statuses("no packet arrived.", "the connection was traced."))(trace)
+    app.command(epilog=statuses("connections would fail.", "nodes can be moved."))(preflight)
     app.command(epilog=_DONE_EXITS)(version)
 
 
-def ask(question: Coroutine[Any, Any, _T]) -> _T:
-    """Run what asks the API server."""
-    return asyncio.run(question)
+def _run(command: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(command)
+
+
+def _exit_if(wrong: bool) -> None:
+    if wrong:
+        raise typer.Exit(WRONG)
 
 
 def _one_or_all(namespace: str | None, all_namespaces: bool, name: str | None = None) -> str | None:
@@ -63,6 +73,18 @@ def _one_or_all(namespace: str | None, all_namespaces: bool, name: str | None = 
 
 
 def status(
+    wait: Annotated[
+        float,
+        typer.Option(parser=duration, metavar="DURATION", help="Wait until nothing is wrong, for at most so long."),
+    ] = 0,
+    service: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE/NAME",
+            help="Only farms of this Service count; connect to it from here: its pods run `kube-nftlb echo`.",
+        ),
+    ] = "",
+    pods: Annotated[int | None, typer.Option(min=1, help="How many pods of that Service must answer; 1.")] = None,
     namespace: OneNamespace = None,
     all_namespaces: AllNamespaces = False,
     output: Wide = WideFormat.TEXT,
@@ -71,11 +93,18 @@ def status(
 ) -> None:
     """Show nodes, engines, farms, what is wrong and since when, on one screen."""
     from kube_nftlb.commands.cluster import inspecting
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
+    if pods and not service:
+        raise errors.UsageError("--pods needs --service")
+    if service and (namespace or all_namespaces):
+        raise errors.UsageError("--service names its namespace itself: leave out --namespace and --all-namespaces")
+    where, slash, name = service.partition("/")
+    if service and not (where and slash and name):
+        raise errors.UsageError(f"--service must be NAMESPACE/NAME, not {service!r}")
     target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces))
-    if ask(inspecting.status(target, output)):
-        raise typer.Exit(WRONG)
+    options = inspecting.StatusOptions(output, wait, (where, name) if service else None, pods or 1)
+    _exit_if(_run(inspecting.status(target, options)))
 
 
 def why(
@@ -93,11 +122,10 @@ def why(
 ) -> None:
     """Say in one line for each unhealthy farm what is wrong, since when, and what to do about it."""
     from kube_nftlb.commands.cluster import inspecting
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
     target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces, farm))
-    if ask(inspecting.why(target, farm, output)):
-        raise typer.Exit(WRONG)
+    _exit_if(_run(inspecting.why(target, farm, output)))
 
 
 def get(
@@ -109,9 +137,9 @@ def get(
 ) -> None:
     """Show a Service as a tree: its farms, and on each node its backends, who is admitted and who is masqueraded."""
     from kube_nftlb.commands.cluster import inspecting
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
-    ask(inspecting.get(Target(kubeconfig, context, namespace), service, output))
+    _run(inspecting.get(Target(kubeconfig, context, namespace), service, output))
 
 
 def top(
@@ -130,11 +158,11 @@ def top(
 ) -> None:
     """Show the farms by new connections, bytes and open connections, as their nodes count them now."""
     from kube_nftlb.commands.cluster import top as command
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
     options = command.TopOptions(tuple(node or ()), by, backends, once, output, node_command)
     try:
-        ask(command.top(Target(kubeconfig, context, _one_or_all(namespace, all_namespaces)), options))
+        _run(command.top(Target(kubeconfig, context, _one_or_all(namespace, all_namespaces)), options))
     except KeyboardInterrupt:
         # This is how it ends on a terminal.
         raise typer.Exit from None
@@ -161,11 +189,10 @@ def drain(
     It lasts until `undrain`, also if this command is interrupted; for a pod, as long as the pod.
     """
     from kube_nftlb.commands.cluster import draining
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
     options = draining.DrainOptions(force, wait, timeout, output)
-    if ask(draining.drain(Target(kubeconfig, context, namespace), name, options)):
-        raise typer.Exit(WRONG)
+    _exit_if(_run(draining.drain(Target(kubeconfig, context, namespace), name, options)))
 
 
 def undrain(
@@ -176,9 +203,9 @@ def undrain(
 ) -> None:
     """Send a backend, or all backends on a node, new connections again."""
     from kube_nftlb.commands.cluster import draining
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
-    ask(draining.undrain(Target(kubeconfig, context, namespace), name))
+    _run(draining.undrain(Target(kubeconfig, context, namespace), name))
 
 
 def sysdump(
@@ -200,14 +227,69 @@ def sysdump(
 ) -> None:
     """Write an archive for a bug report: objects, logs, and what nftables and nftlb have on the nodes; no secrets."""
     from kube_nftlb.commands.cluster import sysdump as command
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
     options = command.SysdumpOptions(file, tuple(hide or ()), tuple(node or ()), node_command)
     target = Target(kubeconfig, context, _one_or_all(namespace, all_namespaces))
-    path, missing = ask(command.sysdump(target, options))
+    path, missing = _run(command.sysdump(target, options))
     for each in missing:
         typer.echo(f"missing: {each}", err=True)
     typer.echo(path)
+
+
+def trace(
+    client: Annotated[str, typer.Argument(help="The client's address, or its pod: POD or NAMESPACE/POD.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="VIP:PORT", help="Such as 10.96.0.10:80; an IPv6 address goes in brackets.")
+    ],
+    node: Annotated[
+        str, typer.Option(help="The node that the connection comes to. Default: the client's own node.")
+    ] = "",
+    protocol: Annotated[L4Protocol, typer.Option(help="TCP, UDP or SCTP.")] = "TCP",
+    send: Annotated[
+        bool, typer.Option("--send", help="Send a probe, if the client is the node or a pod on it.")
+    ] = False,
+    local: Annotated[bool, typer.Option("--local", help="Trace here, not in the pod of the node's agent.")] = False,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            "--seconds",
+            parser=duration,
+            metavar="DURATION",
+            help="How long to wait for the client: 1s to 10m.",
+        ),
+    ] = 30,
+    node_command: NodeCommand = None,
+    namespace: Namespace = None,
+    output: Output = Format.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    until_closed: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Tell what happens to a connection on a node, and why: who lets it pass, who chooses its backend, who drops it."""
+    from kube_nftlb.commands.cluster import trace as command
+    from kube_nftlb.commands.cluster.queries import Target
+
+    if not 1 <= timeout <= _TRACE_MAX_S:
+        raise errors.UsageError(f"--timeout must be from 1s to {_TRACE_MAX_S // 60}m, not {timeout:g}s")
+    options = command.TraceOptions(
+        client, destination, protocol, node, send, local, timeout, output, until_closed, node_command
+    )
+    _exit_if(_run(command.trace(Target(kubeconfig, context, namespace), options)))
+
+
+def preflight(
+    engine: Annotated[DefaultEngine, typer.Option(help="defaults.engine of the chart to install.")] = "nftlb",
+    output: Output = Format.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Before a move from kube-proxy: list what the cluster uses that kube-nftlb does differently, and what to do."""
+    from kube_nftlb.commands.cluster import preflight as command
+    from kube_nftlb.commands.cluster.queries import Target
+
+    _exit_if(not _run(command.preflight(Target(kubeconfig, context), output, engine)))
 
 
 def version(
@@ -218,6 +300,6 @@ def version(
 ) -> None:
     """Show the versions of this program and, in the cluster, of operator, agents and nftlb."""
     from kube_nftlb.commands.cluster import versions
-    from kube_nftlb.commands.cluster.asking import Target
+    from kube_nftlb.commands.cluster.queries import Target
 
-    ask(versions.version(Target(kubeconfig, context), output, client=client))
+    _run(versions.version(Target(kubeconfig, context), output, client=client))

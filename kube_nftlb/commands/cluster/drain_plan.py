@@ -1,4 +1,4 @@
-"""The plan of a drain: the objects to change, and the farms without another backend. No I/O.
+"""The plan of a drain: the objects to change, and the farms without another backend. Pure: no I/O.
 
 A backend of a Service drains by an annotation of its Pod: it lasts as long as the Pod, and needs no right on farms. A
 farm written by hand says it itself, in a field that the command owns, so that ``undrain`` gives it back.
@@ -11,8 +11,9 @@ from kube_nftlb import names
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import ENDPOINTS_MAX, Farm
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.endpointslices.backends import resolve
-from kube_nftlb.endpointslices.slices import ServiceKey, Slice
+from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import JsonObject
 
 ANNOTATION = f"{names.ANNOTATION_PREFIX}state"
@@ -74,24 +75,22 @@ class Plan(NamedTuple):
         return frozenset((each.backend.ip, each.backend.port or 0) for each in self.members)
 
 
-def members(farms: Iterable[Farm], slices: Mapping[ServiceKey, Sequence[Slice]]) -> list[Member]:
-    """Return all backends of all farms."""
-    return [each for farm in farms for each in _members(farm, slices)]
+def members(view: ClusterView) -> list[Member]:
+    """Return all backends of all farms that agents can read; of others no node has programmed the newest state."""
+    return [each for farm in view.valid_farms() for each in _members(farm, view)]
 
 
-def _members(farm: Farm, slices: Mapping[ServiceKey, Sequence[Slice]]) -> Iterator[Member]:
+def _members(farm: Farm, view: ClusterView) -> Iterator[Member]:
     spec, metadata = farm.spec, farm.metadata
     key = FarmKey(metadata.namespace, metadata.name)
     if spec.backends_from is None:
         yield from (Member(key, each, "", of_service=False, by_reference=False) for each in spec.backends)
         return
-    made = metadata.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
-    service = ServiceKey(key.namespace, spec.backends_from.service)
-    resolved = resolve(
-        spec.backends_from, spec.family, spec.protocol, slices.get(service, ()), ENDPOINTS_MAX[spec.engine]
-    )
+    of_service = metadata.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY_OPERATOR
+    slices = view.slices_of(ServiceKey(key.namespace, spec.backends_from.service))
+    resolved = resolve(spec.backends_from, spec.family, spec.protocol, slices, ENDPOINTS_MAX[spec.engine])
     for each in resolved.endpoints:
-        yield Member(key, each.backend, each.endpoint.pod, of_service=made, by_reference=True)
+        yield Member(key, each.backend, each.endpoint.pod, of_service=of_service, by_reference=True)
 
 
 def of_backend(name: str, namespace: str, everything: Sequence[Member]) -> list[Member]:
@@ -116,8 +115,8 @@ def plan(chosen: Iterable[Member], everything: Iterable[Member]) -> tuple[Plan, 
     for each in chosen:
         farm, name = each.farm, each.entry
         if each.by_reference and not each.pod:
-            sentence = f"{each.backend.name} of farm {'/'.join(farm)} has no Pod that could say that it drains"
-            problems.append(f"{sentence}: remove its address from the EndpointSlice instead")
+            problem = f"{each.backend.name} of farm {'/'.join(farm)} has no Pod that could say that it drains"
+            problems.append(f"{problem}: remove its address from the EndpointSlice instead")
             continue
         if each.of_service:
             pods[PodRef(farm.namespace, each.pod)] = None
@@ -175,15 +174,16 @@ def open_connections(
     reported: set[str] = set()
     untold = []
     for report in reports:
-        name, told = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
-        if int(told.get("watermark") or 0) < since:
+        name, draining = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
+        if int(draining.get("watermark") or 0) < since:
             continue
         reported.add(name)
-        shown = {(each["ip"], each.get("port") or 0): int(each["connections"]) for each in told.get("busiest") or ()}
+        busiest = draining.get("busiest") or ()
+        shown = {(each["ip"], each.get("port") or 0): int(each["connections"]) for each in busiest}
         if here := sum(shown[each] for each in wanted & shown.keys()):
             counted[name] = here
         # The list has an end, which backends of other namespaces may fill.
-        if wanted - shown.keys() and int(told.get("connections") or 0) > sum(shown.values()):
+        if wanted - shown.keys() and int(draining.get("connections") or 0) > sum(shown.values()):
             untold.append(name)
     return Open(counted, tuple(sorted(set(nodes) - reported)), tuple(sorted(untold)))
 

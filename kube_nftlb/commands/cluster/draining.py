@@ -2,20 +2,17 @@
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from kube_nftlb import errors
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.cluster import drain_plan, terminal
-from kube_nftlb.commands.cluster.asking import Target, connected, get_or_none, list_if_allowed, namespace_of
 from kube_nftlb.commands.cluster.drain_plan import ANNOTATION, DRAIN, Open, Plan, PodRef
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.endpointslices.slices import SERVED_SLICES, ServiceKey, Slice, parse_slice
+from kube_nftlb.commands.cluster.queries import Target, connected, get_or_none, list_if_allowed, namespace_of
+from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, JsonObject
 from kube_nftlb.prose import some_of
@@ -66,11 +63,11 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         await _write_annotations(kube, plan.pods, DRAIN)
         for edit in plan.edits:
             await _apply(kube, edit, edit.entry)
-        _tell(options, f"{found.what} drains: no new connections of {_counted(plan)}")
+        _note(options, f"{found.what} drains: no new connections of {_counted(plan)}")
         if found.open_node:
-            sentence = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
-            _tell(options, sentence)
-        _tell(options, f"undo: kubectl nftlb undrain {name}")
+            note = f"node {found.open_node} still takes new Pods: kubectl cordon {found.open_node} keeps them off"
+            _note(options, note)
+        _note(options, f"undo: kubectl nftlb undrain {name}")
         if not options.wait:
             return False
         since = await _taken_over(kube, plan)
@@ -79,8 +76,8 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
     if options.output is not Format.TEXT:
-        told = {"silentNodes": list(left.silent), "untoldNodes": list(left.untold)}
-        terminal.show_data({"connections": left.total, "byNode": dict(left.by_node), **told}, options.output)
+        unknown = {"silentNodes": list(left.silent), "untoldNodes": list(left.untold)}
+        terminal.show_data({"connections": left.total, "byNode": dict(left.by_node), **unknown}, options.output)
     return not left.done
 
 
@@ -118,7 +115,7 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
             kube.list(FARMS, where, not_older_than="0"),
             kube.list(ENDPOINT_SLICES, where, label_selector=SERVED_SLICES, not_older_than="0"),
         )
-    everything = drain_plan.members(_valid(farms.items), _by_service(slices.items))
+    everything = drain_plan.members(ClusterView(farms.items, slices=slices.items))
     backends = [] if kind == "node" else drain_plan.of_backend(plain, namespace, everything)
     if node is not None:
         if backends:
@@ -141,25 +138,6 @@ async def _find(kube: Kube, target: Target, name: str) -> _Found:
         for pod, raw in zip(plan.pods, pods, strict=True)
     }
     return _Found(what, plan, states, open_node)
-
-
-def _valid(raws: Iterable[JsonObject]) -> list[Farm]:
-    farms = []
-    for raw in raws:
-        try:
-            farms.append(Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")}))
-        except ValidationError:
-            # No node has programmed it as it is now.
-            continue
-    return farms
-
-
-def _by_service(raws: Iterable[JsonObject]) -> dict[ServiceKey, list[Slice]]:
-    found: dict[ServiceKey, list[Slice]] = defaultdict(list)
-    for raw in raws:
-        if (each := parse_slice(raw)) is not None:
-            found[ServiceKey(each.namespace, each.service)].append(each)
-    return found
 
 
 async def _write_annotations(kube: Kube, pods: Iterable[PodRef], state: str | None) -> None:
@@ -208,27 +186,27 @@ def _version(raw: JsonObject) -> int:
 async def _count_down(kube: Kube, plan: Plan, since: int, options: DrainOptions) -> Open | None:
     """Show how many connections are open until there are none, or the time is up; None if the user may not know."""
     deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
-    there = await list_if_allowed(kube, NFTLB_NODES)
-    if there is None:
+    known = await list_if_allowed(kube, NFTLB_NODES)
+    if known is None:
         return None
-    nodes = [raw["metadata"]["name"] for raw in there]
+    nodes = [raw["metadata"]["name"] for raw in known]
     before, began = "", time.monotonic()
     async with terminal.ticker() as show:
         while True:
             reports = (await kube.list(NFTLB_NODES)).items
             left = drain_plan.open_connections(plan.addresses, since, nodes, reports)
-            sentence = _sentence(left)
+            message = _message(left)
             patient = left.silent and time.monotonic() - began < _COUNTED_S
-            if sentence != before and not patient and options.output is Format.TEXT:
-                show(sentence)
-                before = sentence
+            if message != before and not patient and options.output is Format.TEXT:
+                show(message)
+                before = message
             over = deadline is not None and time.monotonic() > deadline
             if over or left.done:
                 return left
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def _sentence(left: Open) -> str:
+def _message(left: Open) -> str:
     if left.silent:
         return f"waiting for the count of {some_of(left.silent)}"
     if left.untold:
@@ -244,6 +222,6 @@ def _counted(plan: Plan) -> str:
     return farms[0] if len(farms) == 1 else f"{len(farms)} farms"
 
 
-def _tell(options: DrainOptions, sentence: str) -> None:
+def _note(options: DrainOptions, note: str) -> None:
     if options.output is Format.TEXT:
-        terminal.note(sentence)
+        terminal.note(note)

@@ -1,17 +1,16 @@
-"""Findings of what is wrong in a cluster: from Nodes, NftlbNodes, farms, and the programs' own objects. No I/O."""
+"""What is wrong in a cluster, by Nodes, NftlbNodes, farms, and the programs' own objects. Pure: no I/O."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.agent_nodes import selected
-from kube_nftlb.commands.cluster.advice import ADVICE
-from kube_nftlb.commands.cluster.asking import COMPONENT, Overview
+from kube_nftlb.commands.cluster.queries import COMPONENT
+from kube_nftlb.commands.cluster.view import ClusterView, Failure, key_of
 from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.resources import JsonObject
+from kube_nftlb.kube.scheduling import runs_on
 from kube_nftlb.prose import some_of
-from kube_nftlb.reasons import ConditionReason, KubeProxyReason
+from kube_nftlb.reasons import ConditionReason, FailureReason, KubeProxyReason
 
 _LEASE_OVERDUE = 2
 """After so many durations without a renewal nobody leads."""
@@ -26,6 +25,33 @@ _KUBE_PROXY: Final[dict[KubeProxyReason, str]] = {
 }
 """Actions to take where rules of kube-proxy stay. One that runs beside the agent is perhaps about to leave."""
 _ALL_ACCEPTED: Final[ConditionReason] = "Valid"
+_OS: Final = "kubernetes.io/os"
+
+ADVICE: Final[dict[ConditionReason | FailureReason, str]] = {
+    "Invalid": "correct the field that the message names, or update the CustomResourceDefinitions",
+    "AddressConflict": "give one of the two another address or port, or delete one",
+    "ExternalIPRefused": "remove the external IP from the Service, or ask the cluster's administrator to allow it",
+    "TooManyFarms": "delete farms or Services of the namespace, or ask for a higher limits.namespaceFarms of the chart",
+    "TooManyPolicies": "delete NftlbPolicies of the namespace, or ask for a higher limits.namespacePolicies",
+    "TooManyElements": "use fewer ports or backends, or no weights, or ask for a higher limits.farmElements",
+    "NoNodes": "check the DaemonSet kube-nftlb-agent and its pods",
+    "Failed": "see status.failedFarms of the node's NftlbNode",
+    "Pending": "if it lasts, see whether the agents of these nodes run, and their logs",
+    "EndpointsPending": "if it lasts, see whether the agents of these nodes run, and their logs",
+    "NoReadyBackends": "check the readiness of the Pods, and the annotation state of Service and Pods",
+    "KernelFeatureMissing": "load the kernel module that the message names, or remove the field",
+    "Refused": "it is retried, at least every minute; if it lasts, report it with `kubectl nftlb sysdump`",
+    "Unsupported": "change the fields that the message names, or the engine",
+    "NftlbDefect": "use the alternative that the message names",
+    "NftlbUnreachable": "check the container nftlb of the agent's pod on that node, and its log",
+    "PortsDiffer": "make targetPort and port of the Service the same",
+    "AddressInUse": "change or delete the farm or node port that the message names",
+    "NoLocalBackend": "run a pod of it on that node, or use the mode dnat",
+    "PolicyMissing": "create the NftlbPolicy in the farm's namespace, or remove the reference",
+    "PolicyInvalid": "correct the NftlbPolicy that the message names",
+    "NoEffect": "remove the part that has no effect, or correct it",
+}
+"""What to do, for every reason for which a farm can be unhealthy; docs/conditions.md says more."""
 
 
 class Finding(NamedTuple):
@@ -46,35 +72,32 @@ class Finding(NamedTuple):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-class FailedHere(NamedTuple):
-    """The failure of a farm on a node."""
-
-    node: str
-    reason: str
-    message: str
-
-
-Failures = Mapping[FarmKey, list[FailedHere]]
-
-
-def find(seen: Overview, now: datetime) -> list[Finding]:
+def find(view: ClusterView, now: datetime) -> list[Finding]:
     """Return everything that is wrong: programs first, then nodes, then farms."""
-    failed = failures(seen.reports)
-    farms = (finding for raw in seen.farms if (finding := of_farm(raw, failed, now)) is not None)
-    return [*of_programs(seen, now), *of_nodes(seen, now), *sorted(farms, key=lambda each: (each.namespace, each.name))]
+    return [*of_programs(view, now), *of_nodes(view, now), *of_farms(view, view.farms, now)]
 
 
-def failures(reports: Iterable[JsonObject]) -> dict[FarmKey, list[FailedHere]]:
-    """Return the farms that failed, with the nodes on which they did."""
-    found: dict[FarmKey, list[FailedHere]] = {}
-    for report in sorted(reports, key=_name):
-        for entry in (report.get("status") or {}).get("failedFarms") or ():
-            here = FailedHere(_name(report), entry["reason"], entry.get("message", ""))
-            found.setdefault(FarmKey(entry["namespace"], entry["name"]), []).append(here)
-    return found
+def of_farms(view: ClusterView, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
+    """Return what is wrong with these farms, one finding for each unhealthy one."""
+    findings = (of_farm(raw, view.failures.get(key_of(raw), ()), now) for raw in farms)
+    return sorted((each for each in findings if each is not None), key=lambda each: (each.namespace, each.name))
 
 
-def of_programs(seen: Overview, now: datetime) -> list[Finding]:
+def agent_nodes(nodes: Iterable[JsonObject], daemon_sets: Iterable[JsonObject] | None) -> set[str]:
+    """Return the names of the nodes that should have an agent: Linux nodes that a DaemonSet of the agent selects.
+
+    Without a DaemonSet, or if the user may not see it (None), these are all Linux nodes.
+    """
+    pods = [raw["spec"]["template"]["spec"] for raw in daemon_sets or ()]
+    names = set()
+    for node in nodes:
+        name, labels = _name(node), node["metadata"].get("labels") or {}
+        if labels.get(_OS, "linux") == "linux" and (not pods or any(runs_on(pod, name, labels) for pod in pods)):
+            names.add(name)
+    return names
+
+
+def of_programs(seen: ClusterView, now: datetime) -> list[Finding]:
     """Return what is wrong with operator and agents, as far as their Lease and pods show it."""
     found = []
     if seen.lease is not None:
@@ -99,11 +122,11 @@ def of_programs(seen: Overview, now: datetime) -> list[Finding]:
     return found
 
 
-def of_nodes(seen: Overview, now: datetime) -> list[Finding]:
+def of_nodes(seen: ClusterView, now: datetime) -> list[Finding]:
     """Return what is wrong with nodes: without an agent, with a broken one, or behind."""
     found = []
     by_name = {_name(report): report for report in seen.reports}
-    wanted = selected(seen.nodes, seen.daemon_sets)
+    wanted = agent_nodes(seen.nodes, seen.daemon_sets)
     for name in sorted(_name(node) for node in seen.nodes):
         report = by_name.get(name)
         if report is None and name not in wanted:
@@ -127,7 +150,7 @@ def of_nodes(seen: Overview, now: datetime) -> list[Finding]:
     return found
 
 
-def of_farm(raw: JsonObject, failed: Failures, now: datetime) -> Finding | None:
+def of_farm(raw: JsonObject, failures: Sequence[Failure], now: datetime) -> Finding | None:
     """Return the most important thing that is wrong with a farm, or None.
 
     A farm without any backend refuses connections, as its owner asked: a Service without Pods is no fault.
@@ -140,25 +163,27 @@ def of_farm(raw: JsonObject, failed: Failures, now: datetime) -> Finding | None:
             return None
         return Finding("farm", namespace, name, "NoStatus", "it has no status", "check that the operator runs", created)
     for kind in ("Accepted", "Programmed", "EndpointsProgrammed"):
-        told = condition(raw, kind)
-        if told is None or not _wrong(told, now):
+        found = condition(raw, kind)
+        if found is None or not _wrong(found, now):
             continue
-        here = failed.get(FarmKey(namespace, name))
-        if told["reason"] == "Failed" and here:
-            return Finding("farm", namespace, name, here[0].reason, _nodes(here), _advice(here[0].reason), since(told))
-        return _of_condition("farm", namespace, name, told, _advice(told["reason"]))
+        if found["reason"] == "Failed" and failures:
+            reason, where = failures[0].reason, some_of([each.node for each in failures])
+            message = f"on {where}: {failures[0].message}"
+            return Finding("farm", namespace, name, reason, message, _advice(reason), since(found))
+        return _of_condition("farm", namespace, name, found, _advice(found["reason"]))
     if status.get("totalBackends") and not status.get("readyBackends"):
         message = f"none of {status['totalBackends']} backends is ready: connections are refused"
         return Finding("farm", namespace, name, "NoReadyBackends", message, ADVICE["NoReadyBackends"])
-    if (told := accepted_in_part(raw)) is not None:
-        return _of_condition("farm", namespace, name, told, _advice(told["reason"]))
+    if (accepted := accepted_in_part(raw)) is not None:
+        return _of_condition("farm", namespace, name, accepted, _advice(accepted["reason"]))
     return None
 
 
 def accepted_in_part(raw: JsonObject) -> JsonObject | None:
     """Return the condition Accepted of a farm that is served without some of its addresses, None for any other."""
-    told = condition(raw, "Accepted")
-    return told if told is not None and told["status"] == "True" and told["reason"] != _ALL_ACCEPTED else None
+    accepted = condition(raw, "Accepted")
+    in_part = accepted is not None and accepted["status"] == "True" and accepted["reason"] != _ALL_ACCEPTED
+    return accepted if in_part else None
 
 
 def condition(raw: JsonObject, kind: str) -> JsonObject | None:
@@ -173,27 +198,22 @@ def is_pending(raw: JsonObject) -> bool:
     return any((condition(raw, kind) or {}).get("reason") in _PENDING for kind in kinds)
 
 
-def since(told: JsonObject | None) -> datetime | None:
+def since(found: JsonObject | None) -> datetime | None:
     """Return the time of a condition's last transition, if it is known."""
-    return timestamps.parse((told or {}).get("lastTransitionTime"))
+    return timestamps.parse((found or {}).get("lastTransitionTime"))
 
 
-def _wrong(told: JsonObject, now: datetime) -> bool:
+def _wrong(found: JsonObject, now: datetime) -> bool:
     """Return True for a condition that is not as it should be; changes may wait for a moment."""
-    if told["status"] == "True":
+    if found["status"] == "True":
         return False
-    began = since(told)
+    began = since(found)
     fresh = began is not None and (now - began).total_seconds() < _PENDING_PATIENCE_S
-    return not (told["reason"] in _PENDING and fresh)
+    return not (found["reason"] in _PENDING and fresh)
 
 
-def _of_condition(kind: str, namespace: str, name: str, told: JsonObject, todo: str) -> Finding:
-    return Finding(kind, namespace, name, told["reason"], told.get("message", ""), todo, since(told))
-
-
-def _nodes(here: list[FailedHere]) -> str:
-    """Return a message that names the nodes, with that of the first."""
-    return f"on {some_of([each.node for each in here])}: {here[0].message}"
+def _of_condition(kind: str, namespace: str, name: str, found: JsonObject, todo: str) -> Finding:
+    return Finding(kind, namespace, name, found["reason"], found.get("message", ""), todo, since(found))
 
 
 def _advice(reason: str) -> str:

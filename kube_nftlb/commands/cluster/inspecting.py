@@ -1,20 +1,22 @@
 """``kubectl nftlb status``, ``why`` and ``get``: ask the API server, and print."""
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import asdict
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from kube_nftlb import errors, names
-from kube_nftlb.agent.node.info import NodeFacts, gather
 from kube_nftlb.api.base import first_error
-from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.api.kubernetes.service import Service
-from kube_nftlb.commands.cluster import service_view, terminal
+from kube_nftlb.commands.cluster import connections, findings, service_view, terminal
 from kube_nftlb.commands.cluster import status as pages
-from kube_nftlb.commands.cluster.asking import (
+from kube_nftlb.commands.cluster.findings import Finding
+from kube_nftlb.commands.cluster.options import Format, WideFormat
+from kube_nftlb.commands.cluster.queries import (
     Target,
     connected,
     farms_and_reports,
@@ -22,27 +24,80 @@ from kube_nftlb.commands.cluster.asking import (
     namespace_of,
     overview,
 )
-from kube_nftlb.commands.cluster.findings import failures
-from kube_nftlb.commands.cluster.losses import may_take
-from kube_nftlb.commands.cluster.options import Format, WideFormat
-from kube_nftlb.commands.cluster.service_tree import tree
-from kube_nftlb.commands.cluster.views import ServiceView
-from kube_nftlb.endpointslices.slices import parse_slice
+from kube_nftlb.commands.cluster.service_tree import ServiceView, tree
+from kube_nftlb.commands.cluster.view import ClusterView, is_of_service
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, POLICIES, SERVICES, JsonObject
 
+_AGAIN_S = 1.0
 
-async def status(target: Target, output: WideFormat) -> bool:
-    """Print the status. Return True if something is wrong."""
+
+class StatusOptions(NamedTuple):
+    """The options of ``status``."""
+
+    output: WideFormat = WideFormat.TEXT
+    wait_s: float = 0
+    """How long to wait until nothing is wrong."""
+    service: tuple[str, str] | None = None
+    """Namespace and name of the Service whose farms count, and to which connections are opened; None for all farms."""
+    pods: int = 1
+    """Minimum number of pods that must answer these."""
+
+
+class _Looked(NamedTuple):
+    view: ClusterView
+    findings: Sequence[Finding]
+    connections: Sequence[str] = ()
+
+
+async def status(target: Target, options: StatusOptions) -> bool:
+    """Print the status, once nothing is wrong or the time is up. Return True if something is wrong.
+
+    Raises KubeUnreachableError if the API server cannot be reached when the time is up, and UsageError if the Service
+    does not exist, or has no address to connect to.
+    """
+    deadline = time.monotonic() + options.wait_s
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        seen = await overview(kube, target.namespace)
+        while True:
+            over = time.monotonic() >= deadline
+            try:
+                looked = await _look(kube, target, options)
+                if over or not looked.findings:
+                    break
+            except errors.KubeUnreachableError:
+                if over:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
     now = datetime.now(UTC)
-    told = pages.status_json(seen, now)
-    if output in (WideFormat.JSON, WideFormat.YAML):
-        terminal.show_data(told, output)
+    if options.output in (WideFormat.JSON, WideFormat.YAML):
+        document = pages.status_json(looked.view, looked.findings, now)
+        terminal.show_data({**document, "connections": list(looked.connections)}, options.output)
     else:
-        terminal.show(*pages.status_text(seen, now, wide=output is WideFormat.WIDE))
-    return not told["healthy"]
+        wide = options.output is WideFormat.WIDE
+        lines = pages.status_text(looked.view, looked.findings, now, wide=wide)
+        terminal.show(*lines, *(terminal.plain(each) for each in looked.connections))
+    return bool(looked.findings)
+
+
+async def _look(kube: Kube, target: Target, options: StatusOptions) -> _Looked:
+    """Look at everything, and open connections if nothing is wrong."""
+    now = datetime.now(UTC)
+    if options.service is None:
+        view = await overview(kube, target.namespace)
+        return _Looked(view, findings.find(view, now))
+    namespace, name = options.service
+    view = await overview(kube, namespace)
+    view = replace(view, farms=[raw for raw in view.farms if is_of_service(raw, name)])
+    found = findings.find(view, now)
+    if not view.farms:
+        todo = "see whether the operator runs"
+        found.append(Finding("service", namespace, name, "NoFarm", "it has no farm", todo))
+    if found:
+        return _Looked(view, found)
+    service = await _service(kube, namespace, name)
+    # One after another: a node that drops packets drops them all.
+    tried = [await connections.connect(each) for each in connections.targets(service)]
+    return _Looked(view, list(connections.findings(service, tried, options.pods)), list(connections.summary(tried)))
 
 
 async def why(target: Target, name: str | None, output: Format) -> bool:
@@ -50,16 +105,16 @@ async def why(target: Target, name: str | None, output: Format) -> bool:
 
     Raises UsageError if there is no such farm.
     """
-    wanted = target.namespace
+    namespace = target.namespace
     if name is not None:
-        wanted = name.rpartition("/")[0] or namespace_of(target)
+        namespace = name.rpartition("/")[0] or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        seen = await farms_and_reports(kube, wanted)
-    farms = seen.farms if name is None else pages.chosen(seen, name, wanted or "")
+        view = await farms_and_reports(kube, namespace)
+    farms = view.farms if name is None else pages.chosen(view.farms, name, namespace or "")
     if name is not None and not farms:
-        raise errors.UsageError(f"no farm {name!r} in the namespace {wanted}, and no Service of that name has farms")
+        raise errors.UsageError(f"no farm {name!r} in the namespace {namespace}, and no Service of that name has farms")
     now = datetime.now(UTC)
-    found = pages.why(seen, farms, now)
+    found = findings.of_farms(view, farms, now)
     if output is not Format.TEXT:
         terminal.show_data([pages.as_json(each) for each in found], output)
     elif found:
@@ -76,53 +131,39 @@ async def get(target: Target, name: str, output: Format) -> None:
     namespace, _, plain = name.rpartition("/")
     namespace = namespace or namespace_of(target)
     async with terminal.progress("asking the API server"), connected(target) as kube:
-        viewed = await _view(kube, namespace, plain)
+        service = await _view(kube, namespace, plain)
     if output is not Format.TEXT:
-        terminal.show_data(asdict(viewed), output)
+        terminal.show_data(asdict(service), output)
     else:
-        terminal.show(tree(viewed))
+        terminal.show(tree(service))
+
+
+async def _service(kube: Kube, namespace: str, name: str) -> JsonObject:
+    try:
+        return await kube.get(SERVICES, name, namespace)
+    except errors.NotFoundError as error:
+        raise errors.UsageError(f"there is no Service {name!r} in the namespace {namespace}") from error
 
 
 async def _view(kube: Kube, namespace: str, name: str) -> ServiceView:
-    try:
-        service = await kube.get(SERVICES, name, namespace)
-    except errors.NotFoundError as error:
-        raise errors.UsageError(f"there is no Service {name!r} in the namespace {namespace}") from error
-    selector = f"{names.LABEL_SLICE_SERVICE}={name}"
+    raw = await _service(kube, namespace, name)
     slices, farms, nodes, reports, policies = await asyncio.gather(
-        kube.list(ENDPOINT_SLICES, namespace, label_selector=selector),
+        kube.list(ENDPOINT_SLICES, namespace, label_selector=f"{names.LABEL_SLICE_SERVICE}={name}"),
         kube.list(FARMS, namespace),
         kube.list(NODES),
         kube.list(NFTLB_NODES),
         kube.list(POLICIES, namespace),
     )
     try:
-        parsed = [each for raw in slices.items if (each := parse_slice(raw)) is not None]
-        model = Service.model_validate(service)
+        service = Service.model_validate(raw)
     except ValidationError as error:
-        raise errors.UsageError(f"cannot read the Service or its EndpointSlices: {first_error(error)}") from error
-    facts = tuple(_facts(raw["metadata"]["name"], raw) for raw in nodes.items)
-    cluster = service_view.Cluster(
-        tuple(parsed),
-        facts,
-        {raw["metadata"]["name"]: raw for raw in policies.items},
-        failures(reports.items),
-        await _rivals(kube, namespace, service_view.farms_about(model, farms.items), facts),
-    )
-    return service_view.view(model, farms.items, cluster)
+        raise errors.UsageError(f"cannot read the Service: {first_error(error)}") from error
+    view = ClusterView(farms.items, nodes.items, reports.items, slices.items, policies.items)
+    conflicting = view.may_conflict(service_view.farms_about(service, view))
 
+    def rival(farm: JsonObject) -> JsonObject | None:
+        return farm if farm["metadata"]["namespace"] != namespace and conflicting(farm) else None
 
-async def _rivals(
-    kube: Kube, namespace: str, farms: Iterable[JsonObject], nodes: Iterable[NodeFacts]
-) -> tuple[JsonObject, ...]:
-    """Return the farms of other namespaces that may want the same addresses, as far as the user may see them."""
-    takes = may_take(farms, nodes)
-
-    def kept(raw: JsonObject) -> JsonObject | None:
-        return raw if raw["metadata"]["namespace"] != namespace and takes(raw) else None
-
-    return tuple(await list_if_allowed(kube, FARMS, transform=kept) or ())
-
-
-def _facts(name: str, raw: dict[str, object]) -> NodeFacts:
-    return gather(name, CoreNode.model_validate(raw))
+    # Farms of other namespaces, as far as the user may see them.
+    rivals = await list_if_allowed(kube, FARMS, transform=rival) or ()
+    return service_view.view(service, replace(view, rivals=rivals))

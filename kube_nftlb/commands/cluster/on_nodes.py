@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.asking import COMPONENT, Target
+from kube_nftlb.commands.cluster.queries import COMPONENT, Target
 from kube_nftlb.kube.resources import JsonObject
 
 _PATIENCE_S = 60.0
-_TOLD_MAX = 300
+_STDERR_MAX = 300
 _CONTAINER = "agent"
 _NODE = "{node}"
 
@@ -68,10 +68,15 @@ class ByCommand:
         return [word.replace(_NODE, node) for word in self._words]
 
 
-async def run(on_nodes: OnNodes, node: str, *command: str) -> Ran:
+def on_nodes(target: Target, template: str | None, pods: Iterable[JsonObject]) -> OnNodes:
+    """Return what runs commands on nodes: by the user's command, if there is one, else in the agents' pods."""
+    return ByCommand(template) if template else InPods(target, pods)
+
+
+async def run(nodes: OnNodes, node: str, *command: str) -> Ran:
     """Run a command on a node; it never raises."""
     try:
-        argv = [*on_nodes.prefix(node), *command]
+        argv = [*nodes.prefix(node), *command]
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
@@ -86,6 +91,6 @@ async def run(on_nodes: OnNodes, node: str, *command: str) -> Ran:
         process.kill()
         await process.wait()
         return Ran("", f"no answer within {_PATIENCE_S:.0f} s")
-    told = " ".join(err.decode(errors="replace").split())[:_TOLD_MAX]
-    problem = f"exit status {process.returncode}: {told}" if process.returncode else ""
+    text = " ".join(err.decode(errors="replace").split())[:_STDERR_MAX]
+    problem = f"exit status {process.returncode}: {text}" if process.returncode else ""
     return Ran(out.decode(errors="replace"), problem)

@@ -38,13 +38,13 @@ def cleaned(raw: JsonObject) -> JsonObject:
 
 
 def _metadata(metadata: JsonObject) -> JsonObject:
-    kept = {key: value for key, value in metadata.items() if key not in ("managedFields", "annotations")}
+    plain = {key: value for key, value in metadata.items() if key not in ("managedFields", "annotations")}
     ours = {
         key: text
         for key, text in (metadata.get("annotations") or {}).items()
         if key.startswith(names.ANNOTATION_PREFIX) or key == names.ANNOTATION_TRIGGER_TIME
     }
-    return {**kept, "annotations": ours} if ours else kept
+    return {**plain, "annotations": ours} if ours else plain
 
 
 def _without_environment(value: Any) -> Any:

@@ -1,13 +1,69 @@
-"""The tree that ``kubectl nftlb get SERVICE`` prints. No I/O."""
+"""What ``kubectl nftlb get SERVICE`` says, and the tree that it prints. Pure: no I/O."""
+
+from dataclasses import dataclass
 
 from rich.tree import Tree
 
 from kube_nftlb.commands.cluster.terminal import good_or_bad, plain
-from kube_nftlb.commands.cluster.views import AddressView, BackendView, FarmView, NodesView, ServiceView
 from kube_nftlb.prose import some_of
 
 _NODES_NAMED_MAX = 4
 _BACKENDS_SHOWN_MAX = 50
+
+
+@dataclass(frozen=True)
+class BackendView:
+    """A backend on some nodes: what it gets there, or why it gets nothing."""
+
+    name: str
+    address: str
+    node: str
+    weight: int
+    gets: str
+
+
+@dataclass(frozen=True)
+class NodesView:
+    """The answer of one or more nodes."""
+
+    nodes: tuple[str, ...]
+    does: str
+    backends: tuple[BackendView, ...]
+
+
+@dataclass(frozen=True)
+class AddressView:
+    """An address of a farm: who is admitted and who is masqueraded there; empty if other farms have all of it."""
+
+    address: str
+    type: str
+    admitted: str
+    masqueraded: str
+    lost: str = ""
+    """The farms that have the address, or some of its ports, or on some nodes; empty if none has."""
+
+
+@dataclass(frozen=True)
+class FarmView:
+    """A farm of the Service, or one written by hand that refers to it."""
+
+    name: str
+    summary: str
+    state: str
+    addresses: tuple[AddressView, ...] = ()
+    nodes: tuple[NodesView, ...] = ()
+    unused: tuple[BackendView, ...] = ()
+    """The backends that no node uses, and why."""
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """A Service and its farms; ``note`` says why there are none."""
+
+    name: str
+    summary: str
+    note: str
+    farms: tuple[FarmView, ...]
 
 
 def tree(service: ServiceView) -> Tree:
@@ -34,9 +90,9 @@ def _add_farm(root: Tree, farm: FarmView) -> None:
 
 
 def _address(each: AddressView) -> str:
-    told = [f"admits {each.admitted}; masquerades {each.masqueraded}"] if each.admitted else []
-    told += [f"not served: {each.lost}"] if each.lost else []
-    text = f"{each.type} {each.address}: {'; '.join(told)}"
+    clients = [f"admits {each.admitted}; masquerades {each.masqueraded}"] if each.admitted else []
+    lost = [f"not served: {each.lost}"] if each.lost else []
+    text = f"{each.type} {each.address}: {'; '.join(clients + lost)}"
     return good_or_bad(text, good=False) if each.lost else plain(text)
 
 

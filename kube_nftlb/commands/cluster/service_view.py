@@ -1,58 +1,39 @@
-"""``kubectl nftlb get SERVICE``: what each node does with connections to a Service, as its agent decides it. No I/O.
+"""``kubectl nftlb get SERVICE``: what each node does with connections to a Service. Pure: no I/O.
 
-Nodes with the same answer are shown together.
+Nodes that do the same are shown together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-from pydantic import ValidationError
 
 from kube_nftlb import addresses, names
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.endpoints.selection import priority_in_use
 from kube_nftlb.agent.model import NodeFarm
-from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.traffic_policy import masqueraded
 from kube_nftlb.api.backend import Backend
-from kube_nftlb.api.base import first_error
-from kube_nftlb.api.conflicts import FarmKey
+from kube_nftlb.api.conflicts import Conflict
 from kube_nftlb.api.farm import Farm, FarmSpec
 from kube_nftlb.api.farm.address import Address
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.listeners import ALL_PORTS, Listener
-from kube_nftlb.api.values import expand_ports
-from kube_nftlb.commands.cluster.findings import Failures, accepted_in_part, condition
-from kube_nftlb.commands.cluster.losses import FarmLosses, Losses
-from kube_nftlb.commands.cluster.views import AddressView, BackendView, FarmView, NodesView, ServiceView
-from kube_nftlb.endpointslices.backends import resolved_spec
-from kube_nftlb.endpointslices.slices import Slice
+from kube_nftlb.api.values import expand_ports, join_ports
+from kube_nftlb.commands.cluster.findings import accepted_in_part, condition
+from kube_nftlb.commands.cluster.service_tree import AddressView, BackendView, FarmView, NodesView, ServiceView
+from kube_nftlb.commands.cluster.view import ClusterView, key_of
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.operator.farms.ports import serves
 from kube_nftlb.prose import some_of
 
-_WHO: Mapping[str, str] = {
+_MASQUERADED_CLIENTS: Mapping[str, str] = {
     layout.ALWAYS: "all clients",
     layout.FROM_OUTSIDE: "all clients but the node's own pods",
     layout.FROM_ITSELF: "only the node's own processes",
 }
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """The other objects that the answer depends on."""
-
-    slices: tuple[Slice, ...]
-    nodes: tuple[NodeFacts, ...]
-    policies: Mapping[str, JsonObject]
-    failed: Failures
-    rivals: tuple[JsonObject, ...] = ()
-    """Farms of other namespaces that want the same addresses."""
-
-
-def farms_about(service: Service, farms: Iterable[JsonObject]) -> list[JsonObject]:
+def farms_about(service: Service, view: ClusterView) -> list[JsonObject]:
     """Return the farms of a Service and those that refer to it, by name."""
     name = service.metadata.name
 
@@ -60,16 +41,14 @@ def farms_about(service: Service, farms: Iterable[JsonObject]) -> list[JsonObjec
         labels, spec = raw["metadata"].get("labels") or {}, raw.get("spec") or {}
         return name in (labels.get(names.LABEL_SERVICE), (spec.get("backendsFrom") or {}).get("service"))
 
-    return sorted((raw for raw in farms if concerns(raw)), key=lambda raw: str(raw["metadata"]["name"]))
+    return sorted((raw for raw in view.farms if concerns(raw)), key=lambda raw: str(raw["metadata"]["name"]))
 
 
-def view(service: Service, farms: Iterable[JsonObject], cluster: Cluster) -> ServiceView:
+def view(service: Service, cluster: ClusterView) -> ServiceView:
     """Return what becomes of connections to a Service."""
     spec = service.spec
     ports = ", ".join(f"{port.name or ''}{':' if port.name else ''}{port.port}/{port.protocol}" for port in spec.ports)
-    everything = list(farms)
-    losses = Losses((*everything, *cluster.rivals), cluster.nodes)
-    shown = tuple(_farm(raw, cluster, losses) for raw in farms_about(service, everything))
+    shown = tuple(_farm(raw, cluster) for raw in farms_about(service, cluster))
     note = ""
     if not shown:
         reason = "the operator has not made them yet, or is not running"
@@ -81,29 +60,36 @@ def view(service: Service, farms: Iterable[JsonObject], cluster: Cluster) -> Ser
     return ServiceView(name, " ".join(text for text in (spec.type, ips, ports) if text), note, shown)
 
 
-def _farm(raw: JsonObject, cluster: Cluster, losses: Losses) -> FarmView:
-    name = str(raw["metadata"]["name"])
-    state = _state(raw)
-    try:
-        farm = Farm.model_validate({key: raw.get(key) for key in ("metadata", "spec")})
-    except ValidationError as error:
-        return FarmView(name, "", f"invalid: {first_error(error)}")
-    farm = farm.model_copy(update={"spec": resolved_spec(farm.spec, cluster.slices)})
-    spec, failed = farm.spec, {each.node: each for each in cluster.failed.get(_key(raw), ())}
-    lost = losses.of(farm)
-    on_nodes = {facts.name: node_farm(farm, facts, None, lost.listeners(facts.name)) for facts in cluster.nodes}
+@dataclass(frozen=True)
+class _OnNodes:
+    """A farm as each node serves it, and the conflicts that it loses there."""
+
+    farm: Farm
+    cluster: ClusterView
+    farms: Mapping[str, NodeFarm]
+    conflicts: Mapping[str, Sequence[Conflict]]
+
+
+def _farm(raw: JsonObject, cluster: ClusterView) -> FarmView:
+    name, key = str(raw["metadata"]["name"]), key_of(raw)
+    if isinstance(farm := cluster.farm(key), str):
+        return FarmView(name, "", f"invalid: {farm}")
+    spec, failures = farm.spec, {each.node: each for each in cluster.failures.get(key, ())}
+    on_nodes = _OnNodes(
+        farm,
+        cluster,
+        {node: cluster.on_node(farm, node) for node in cluster.facts},
+        {node: cluster.conflicts(farm, node) for node in cluster.facts},
+    )
     used: set[str] = set()
-    answers: dict[tuple[str, tuple[BackendView, ...]], list[str]] = {}
-    for facts in cluster.nodes:
-        here = on_nodes[facts.name]
-        backends = tuple(sorted(_used(here, facts.name), key=lambda each: (each.node, each.name)))
+    nodes_by_behaviour: dict[tuple[str, tuple[BackendView, ...]], list[str]] = {}
+    for node, here in on_nodes.farms.items():
+        backends = tuple(sorted(_used(here, node), key=lambda each: (each.node, each.name)))
         used |= {each.name for each in backends}
-        does = _does(here, lost=bool(lost.listeners(facts.name)))
-        if (problem := failed.get(facts.name)) is not None:
-            does = f"{problem.reason}: {problem.message}"
-        answers.setdefault((does, backends), []).append(facts.name)
-    unused = tuple(_backend_view(each, _why_not(each, spec)) for each in spec.backends if each.name not in used)
-    sample = next((node_farm(farm, facts, None) for facts in cluster.nodes), None)
+        behaviour = _behaviour(here, lost=bool(on_nodes.conflicts[node]))
+        if (failure := failures.get(node)) is not None:
+            behaviour = f"{failure.reason}: {failure.message}"
+        nodes_by_behaviour.setdefault((behaviour, backends), []).append(node)
     options = [f"engine {spec.engine}", f"mode {spec.mode}", f"scheduler {spec.scheduler}"]
     options += [f"persistence {spec.persistence}"] if spec.persistence != "none" else []
     options += ["traffic policy Local"] if spec.traffic_policy == "Local" else []
@@ -111,26 +97,22 @@ def _farm(raw: JsonObject, cluster: Cluster, losses: Losses) -> FarmView:
     return FarmView(
         name,
         ", ".join(options),
-        state,
-        tuple(_address(each, farm, sample, cluster.policies, lost) for each in spec.addresses),
-        tuple(NodesView(tuple(nodes), does, backends) for (does, backends), nodes in answers.items()),
-        unused,
+        _state(raw),
+        tuple(_address(each, on_nodes) for each in spec.addresses),
+        tuple(NodesView(tuple(nodes), does, backends) for (does, backends), nodes in nodes_by_behaviour.items()),
+        tuple(_backend_view(each, _why_not(each, spec)) for each in spec.backends if each.name not in used),
     )
-
-
-def _key(raw: JsonObject) -> FarmKey:
-    return FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def _state(raw: JsonObject) -> str:
     """Return how far the farm is, in the words of its conditions."""
     status = raw.get("status") or {}
     for kind in ("Accepted", "Programmed", "EndpointsProgrammed"):
-        told = condition(raw, kind)
-        if told is not None and told["status"] != "True":
-            return f"{told['reason']}: {told.get('message', '')}"
-    if (told := accepted_in_part(raw)) is not None:
-        return f"{told['reason']}: {told.get('message', '')}"
+        found = condition(raw, kind)
+        if found is not None and found["status"] != "True":
+            return f"{found['reason']}: {found.get('message', '')}"
+    if (accepted := accepted_in_part(raw)) is not None:
+        return f"{accepted['reason']}: {accepted.get('message', '')}"
     return f"programmed on {status['nodes']} nodes" if status.get("nodes") else "no status yet"
 
 
@@ -168,8 +150,8 @@ def _why_not(backend: Backend, spec: FarmSpec) -> str:
     return "meant for other nodes or zones" if backend.for_zones or backend.for_nodes else "on another node"
 
 
-def _does(here: NodeFarm, *, lost: bool) -> str:
-    """Return what a node does with new connections; ``lost`` is True if other farms have addresses of it there."""
+def _behaviour(here: NodeFarm, *, lost: bool) -> str:
+    """Return what a node does with new connections; ``lost`` is True if other farms have addresses of it on_nodes."""
     if lost and not here.addresses:
         return "does not serve it: other farms have its addresses"
     if here.spec.mode == "local" and not here.suspended:
@@ -181,32 +163,57 @@ def _does(here: NodeFarm, *, lost: bool) -> str:
     return "serves"
 
 
-def _address(
-    address: Address, farm: Farm, sample: NodeFarm | None, policies: Mapping[str, JsonObject], losses: FarmLosses
-) -> AddressView:
-    ports = address.ports or "all ports"
-    shown = f"{addresses.with_port(address.ip or 'every node', ports)}/{farm.spec.protocol}"
-    lost = losses.of_address(address)
-    if lost.everything:
-        return AddressView(shown, address.type, "", "", lost.told)
+def _address(address: Address, on_nodes: _OnNodes) -> AddressView:
+    spec = on_nodes.farm.spec
+    shown = f"{addresses.with_port(address.ip or 'every node', address.ports or 'all ports')}/{spec.protocol}"
+    lost, entirely = _lost(address, on_nodes)
+    if entirely:
+        return AddressView(shown, address.type, "", "", lost)
     ranges = address.source_ranges
     admitted = f"only {some_of(ranges, what='ranges')}" if ranges else "all clients"
-    if named := sorted({*address.policies, *farm.spec.policies}):
+    if named := sorted({*address.policies, *spec.policies}):
+        policies = {raw["metadata"]["name"]: raw for raw in on_nodes.cluster.policies}
         admitted += "; policies " + ", ".join(_policy(name, policies) for name in named)
-    return AddressView(shown, address.type, admitted, _masqueraded(address, farm.spec, sample), lost.told)
+    return AddressView(shown, address.type, admitted, _masqueraded(address, on_nodes), lost)
 
 
-def _masqueraded(address: Address, spec: FarmSpec, sample: NodeFarm | None) -> str:
-    """Return whose addresses backends do not see."""
+def _lost(address: Address, on_nodes: _OnNodes) -> tuple[str, bool]:
+    """Return the farms that have an address, or part of it, as a sentence, and whether nothing of it is left anywhere.
+
+    The sentence is empty if no other farm has any of it.
+    """
+    spec, nodes = on_nodes.farm.spec, on_nodes.cluster.facts
+    ports = expand_ports(address.ports) or [ALL_PORTS]
+    lost: dict[str, list[Conflict]] = {}
+    entirely = True
+    for node, facts in nodes.items():
+        ips = [address.ip] if address.ip else facts.port_ips.get(spec.family, ())
+        wanted = {Listener(ip, spec.protocol, port) for ip in ips for port in ports}
+        if here := [each for each in on_nodes.conflicts[node] if each.lost in wanted]:
+            lost[node] = here
+        entirely &= len({each.lost for each in here}) == len(wanted)
+    if not lost:
+        return "", False
+    conflicts = [each for here in lost.values() for each in here]
+    lost_ports = sorted({each.lost.port for each in conflicts})
+    winners = sorted({"/".join(each.winner) for each in conflicts})
+    what = "it" if len(lost_ports) == len(ports) else f"port {join_ports(lost_ports)}"
+    where = "" if len(lost) == len(nodes) else f" on {some_of(sorted(lost), what='nodes')}"
+    return f"{', '.join(winners)} {'have' if len(winners) > 1 else 'has'} {what}{where}", entirely
+
+
+def _masqueraded(address: Address, on_nodes: _OnNodes) -> str:
+    """Return whose addresses backends do not see. It is the same on all nodes, so one without conflicts will do."""
+    spec = on_nodes.farm.spec
     if spec.mode == "snat":
         return "all clients" + (f", as {spec.source_address}" if spec.source_address else "")
-    if sample is None:
+    if (sample := on_nodes.cluster.without_conflicts(on_nodes.farm)) is None:
         return "nobody"
     chains = dict(masqueraded(sample))
     port = (*expand_ports(address.ports), ALL_PORTS)[0]
     listeners = [Listener(each.ip, spec.protocol, port) for each in sample.addresses if each.type == address.type]
     found = next((chains[each] for each in listeners if each in chains), "")
-    who = _WHO.get(found, "nobody")
+    who = _MASQUERADED_CLIENTS.get(found, "nobody")
     hairpin = spec.masquerade != "Never" and spec.mode == "dnat" and found != layout.ALWAYS
     return f"{who}{', and pods that are their own backend' if hairpin else ''}"
 

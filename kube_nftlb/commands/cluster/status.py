@@ -1,16 +1,15 @@
-"""``kubectl nftlb status`` and ``why``: one look at everything, and what to do about each farm. No I/O."""
+"""``kubectl nftlb status`` and ``why``: one look at everything, and what to do about each farm. Pure: no I/O."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from rich.console import RenderableType
 
-from kube_nftlb import names
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.asking import Overview
-from kube_nftlb.commands.cluster.findings import Finding, condition, failures, find, is_pending, of_farm
+from kube_nftlb.commands.cluster.findings import Finding, condition, is_pending, of_farm
+from kube_nftlb.commands.cluster.view import ClusterView, is_of_service, key_of
 from kube_nftlb.kube.resources import JsonObject
 
 _COLUMNS = ("NODE", "AGENT", "IN SYNC", "FARMS", "NFTLB", "NFTABLES", "BACKENDS", "VERSION")
@@ -19,24 +18,24 @@ _SHOWN_MAX = 20
 _NODES_SHOWN_MAX = 20
 
 
-def status_json(seen: Overview, now: datetime) -> dict[str, Any]:
+def status_json(view: ClusterView, findings: Sequence[Finding], now: datetime) -> dict[str, Any]:
     """Return the status for programs."""
-    found = find(seen, now)
     return {
-        "healthy": not found,
-        "nodes": [_node(report) for report in _sorted(seen.reports)],
-        "operator": _operator(seen),
-        "farms": _counted(seen, now),
-        "problems": [as_json(each) for each in found],
+        "healthy": not findings,
+        "nodes": [_node(report) for report in _sorted(view.reports)],
+        "operator": _operator(view),
+        "farms": _counted(view, now),
+        "problems": [as_json(each) for each in findings],
     }
 
 
-def status_text(seen: Overview, now: datetime, *, wide: bool = False) -> list[RenderableType]:
+def status_text(
+    view: ClusterView, findings: Sequence[Finding], now: datetime, *, wide: bool = False
+) -> list[RenderableType]:
     """Return the status for people; ``wide`` adds nftlb's version, the kernel and the failed farms of each node."""
-    found = find(seen, now)
-    farms = _counted(seen, now)
+    farms = _counted(view, now)
     nodes = terminal.columns(*_COLUMNS, *(_WIDE if wide else ()))
-    reports = [_node(report) for report in _sorted(seen.reports)]
+    reports = [_node(report) for report in _sorted(view.reports)]
     shown = sorted(reports, key=lambda each: each["ready"] and each["inSync"])[:_NODES_SHOWN_MAX]
     for each in sorted(shown, key=lambda each: str(each["name"])):
         nodes.add_row(
@@ -50,14 +49,14 @@ def status_text(seen: Overview, now: datetime, *, wide: bool = False) -> list[Re
     more = [f"... and {len(reports) - len(shown)} more nodes"] if len(reports) > len(shown) else []
     counted = ", ".join(f"{number} {what}" for what, number in farms.items() if number and what != "total")
     parts: list[RenderableType] = [nodes, *more, ""]
-    parts.append(f"OPERATOR   {terminal.plain(_operator(seen))}")
+    parts.append(f"OPERATOR   {terminal.plain(_operator(view))}")
     parts.append(f"FARMS      {farms['total']}" + (f": {counted}" if counted else ""))
-    if not found:
+    if not findings:
         return [*parts, "PROBLEMS   " + terminal.good_or_bad("none", good=True)]
-    parts.append("PROBLEMS   " + terminal.good_or_bad(str(len(found)), good=False))
-    parts.extend(f"  {line(each, now)}" for each in found[:_SHOWN_MAX])
-    if len(found) > _SHOWN_MAX:
-        parts.append(f"  ... and {len(found) - _SHOWN_MAX} more: kubectl nftlb why")
+    parts.append("PROBLEMS   " + terminal.good_or_bad(str(len(findings)), good=False))
+    parts.extend(f"  {line(each, now)}" for each in findings[:_SHOWN_MAX])
+    if len(findings) > _SHOWN_MAX:
+        parts.append(f"  ... and {len(findings) - _SHOWN_MAX} more: kubectl nftlb why")
     return parts
 
 
@@ -67,9 +66,9 @@ def line(finding: Finding, now: datetime) -> str:
     since = f" for {lasts}" if finding.since is not None else ""
     # Some messages say themselves what to do.
     message = finding.message.removesuffix(f"; {finding.todo}")
-    told = " ".join(f"{finding.reason}: {message}".split())
+    text = " ".join(f"{finding.reason}: {message}".split())
     head = terminal.good_or_bad(finding.subject, good=False)
-    return f"{head}{since}: {terminal.plain(told)} [bold]→ {terminal.plain(finding.todo)}[/]"
+    return f"{head}{since}: {terminal.plain(text)} [bold]→ {terminal.plain(finding.todo)}[/]"
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
@@ -78,20 +77,13 @@ def as_json(finding: Finding) -> dict[str, Any]:
     return {**finding._asdict(), "since": since}
 
 
-def chosen(seen: Overview, name: str, namespace: str) -> list[JsonObject]:
+def chosen(farms: Iterable[JsonObject], name: str, namespace: str) -> list[JsonObject]:
     """Return the farms that a name means: a farm, with or without its namespace, or those of a Service."""
     where, _, plain = name.rpartition("/")
     where = where or namespace
-    here = [raw for raw in seen.farms if raw["metadata"]["namespace"] == where]
+    here = [raw for raw in farms if raw["metadata"]["namespace"] == where]
     exact = [raw for raw in here if raw["metadata"]["name"] == plain]
-    return exact or [raw for raw in here if (raw["metadata"].get("labels") or {}).get(names.LABEL_SERVICE) == plain]
-
-
-def why(seen: Overview, farms: Iterable[JsonObject], now: datetime) -> list[Finding]:
-    """Return what is wrong with these farms, one finding for each unhealthy one."""
-    failed = failures(seen.reports)
-    found = [finding for raw in farms if (finding := of_farm(raw, failed, now)) is not None]
-    return sorted(found, key=lambda each: (each.namespace, each.name))
+    return exact or [raw for raw in here if is_of_service(raw, plain)]
 
 
 def well(raw: JsonObject) -> str:
@@ -108,27 +100,24 @@ def well(raw: JsonObject) -> str:
     return f"{where} is healthy: {served}, {status.get('backendsReady')} backends ready"
 
 
-def _counted(seen: Overview, now: datetime) -> dict[str, int]:
+def _counted(view: ClusterView, now: datetime) -> dict[str, int]:
     """Return the number of farms in each state."""
-    failed = failures(seen.reports)
     states: Counter[str] = Counter()
-    for raw in seen.farms:
-        finding = of_farm(raw, failed, now)
+    for raw in view.farms:
         if is_pending(raw):
             states["pending"] += 1
-        elif finding is None:
-            told = raw.get("status") or {}
-            empty = not told.get("totalBackends") and raw["spec"].get("mode") != "local"
-            states["without backends" if empty else "serving"] += 1
-        else:
+        elif of_farm(raw, view.failures.get(key_of(raw), ()), now) is not None:
             states["with problems"] += 1
-    return {"total": len(seen.farms), **dict(sorted(states.items()))}
+        else:
+            backends = (raw.get("status") or {}).get("totalBackends")
+            states["serving" if backends or raw["spec"].get("mode") == "local" else "without backends"] += 1
+    return {"total": len(view.farms), **dict(sorted(states.items()))}
 
 
-def _operator(seen: Overview) -> str:
-    if seen.lease is None:
+def _operator(view: ClusterView) -> str:
+    if view.lease is None:
         return "not known: it runs without leader election, or you may not see its Lease"
-    return f"{seen.lease['spec'].get('holderIdentity') or 'nobody'} leads"
+    return f"{view.lease['spec'].get('holderIdentity') or 'nobody'} leads"
 
 
 def _node(report: JsonObject) -> dict[str, Any]:

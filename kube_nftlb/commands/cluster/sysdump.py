@@ -13,11 +13,12 @@ from typing import NamedTuple
 from kube_nftlb import __version__, errors
 from kube_nftlb.commands.cluster import status as pages
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.asking import PROGRAMS, Overview, Target, connected, overview
 from kube_nftlb.commands.cluster.findings import find
-from kube_nftlb.commands.cluster.on_nodes import ByCommand, InPods, OnNodes, run
+from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes, run
 from kube_nftlb.commands.cluster.options import Hide
+from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, overview
 from kube_nftlb.commands.cluster.redact import Redactor, cleaned
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.endpointslices.slices import SERVED_SLICES
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import (
@@ -104,13 +105,13 @@ async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[s
     async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
         seen = await overview(kube, target.namespace)
         nodes = _nodes(seen, options.nodes, now)
-        on_nodes = ByCommand(options.node_command) if options.node_command else InPods(target, seen.pods or ())
+        asked = on_nodes(target, options.node_command, seen.pods or ())
         # Logs name farms of all namespaces.
         everywhere = Hide.NAMES in options.hide
         objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
         parts = [*_summary(seen, now), *(_object_part(*each, target.namespace) for each in objects)]
         parts += [part async for part in _logs(kube, seen.pods or ())]
-        parts += await _from_nodes(on_nodes, nodes)
+        parts += await _from_nodes(asked, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
     missing = [f"{part.name}: {part.problem}" for part in parts if part.problem]
     redactor = Redactor(options.hide, secrets.token_bytes(16), known)
@@ -124,19 +125,19 @@ async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[s
     return path, missing
 
 
-def _nodes(seen: Overview, wanted: tuple[str, ...], now: datetime) -> list[str]:
+def _nodes(seen: ClusterView, wanted: tuple[str, ...], now: datetime) -> list[str]:
     """Return the nodes to ask: those named, or some, those with problems first."""
-    there = {str(raw["metadata"]["name"]) for raw in seen.nodes}
-    if unknown := set(wanted) - there:
+    names = {str(raw["metadata"]["name"]) for raw in seen.nodes}
+    if unknown := set(wanted) - names:
         raise errors.UsageError(f"no node {', '.join(sorted(unknown))}")
     if wanted:
         return sorted(wanted)
     ill = {each.name for each in find(seen, now) if each.kind == "node"}
-    return sorted(there, key=lambda name: (name not in ill, name))[:NODES_MAX]
+    return sorted(names, key=lambda name: (name not in ill, name))[:NODES_MAX]
 
 
-def _summary(seen: Overview, now: datetime) -> Iterable[_Part]:
-    yield _Part("status.json", json.dumps(pages.status_json(seen, now), indent=1))
+def _summary(seen: ClusterView, now: datetime) -> Iterable[_Part]:
+    yield _Part("status.json", json.dumps(pages.status_json(seen, find(seen, now), now), indent=1))
 
 
 async def _objects(kube: Kube, namespace: str | None) -> AsyncIterator[tuple[str, list[JsonObject], str]]:
@@ -163,8 +164,8 @@ def _concerns(resource: Resource, raw: JsonObject) -> bool:
 
 def _object_part(plural: str, raws: list[JsonObject], problem: str, namespace: str | None) -> _Part:
     limited = namespace is not None and plural in _LIMITED
-    kept = [cleaned(raw) for raw in raws if not limited or raw["metadata"]["namespace"] == namespace]
-    return _Part(f"objects/{plural}.json", json.dumps(kept, indent=1), problem)
+    objects = [cleaned(raw) for raw in raws if not limited or raw["metadata"]["namespace"] == namespace]
+    return _Part(f"objects/{plural}.json", json.dumps(objects, indent=1), problem)
 
 
 def _names(raw: JsonObject) -> Iterable[str]:
@@ -196,23 +197,23 @@ async def _logs(kube: Kube, pods: Iterable[JsonObject]) -> AsyncIterator[_Part]:
                 yield _Part(file, text)
 
 
-async def _ask(on_nodes: OnNodes, node: str, file: str, command: tuple[str, ...]) -> _Part | None:
+async def _ask(nodes: OnNodes, node: str, file: str, command: tuple[str, ...]) -> _Part | None:
     """Return what a node answers; None if it is about a table that no farm needs."""
-    ran = await run(on_nodes, node, *command)
+    ran = await run(nodes, node, *command)
     return None if _ABSENT in ran.problem else _Part(f"nodes/{node}/{file}", ran.output, ran.problem)
 
 
-async def _from_nodes(on_nodes: OnNodes, nodes: Iterable[str]) -> list[_Part]:
+async def _from_nodes(asked: OnNodes, nodes: Iterable[str]) -> list[_Part]:
     """Return what the kernel and nftlb of each node have."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(node: str) -> list[_Part]:
         async with turns:
             try:
-                on_nodes.prefix(node)
+                asked.prefix(node)
             except errors.UsageError as error:
                 return [_Part(f"nodes/{node}", "", str(error))]
-            return [part for each in _ASKED.items() if (part := await _ask(on_nodes, node, *each)) is not None]
+            return [part for each in _ASKED.items() if (part := await _ask(asked, node, *each)) is not None]
 
     return [part for parts in await asyncio.gather(*map(ask, nodes)) for part in parts]
 

@@ -42,9 +42,9 @@ def show_data(value: Any, output: str) -> None:
     sys.stdout.write(as_json if output == "json" else yaml.safe_dump(json.loads(as_json), sort_keys=False, width=120))
 
 
-def note(sentence: str) -> None:
-    """Print a sentence beside the result."""
-    sys.stderr.write(f"{sentence}\n")
+def note(message: str) -> None:
+    """Print a message beside the result."""
+    sys.stderr.write(f"{message}\n")
 
 
 def columns(*names: str) -> Table:
@@ -98,9 +98,9 @@ async def progress(what: str) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def ticker() -> AsyncIterator[Callable[[str], None]]:
-    """Yield what shows a sentence: in one line that changes on a terminal, else a line for each change."""
+    """Yield what shows a message: in one line that changes on a terminal, else a line for each change."""
     if not sys.stderr.isatty():
         yield note
         return
     with Console(stderr=True).status("") as status:
-        yield lambda sentence: status.update(escape(sentence))
+        yield lambda message: status.update(escape(message))

@@ -7,26 +7,30 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pydantic import ValidationError
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
 from kube_nftlb import errors
-from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.commands.cluster import terminal, top_farms
-from kube_nftlb.commands.cluster.asking import PROGRAMS, Target, connected, list_if_allowed
-from kube_nftlb.commands.cluster.node_reports import NodeReports
-from kube_nftlb.commands.cluster.on_nodes import ByCommand, InPods
+from kube_nftlb.commands.cluster.on_nodes import OnNodes, on_nodes
 from kube_nftlb.commands.cluster.options import By, Format
-from kube_nftlb.commands.cluster.top_farms import Farms, Row
+from kube_nftlb.commands.cluster.queries import PROGRAMS, Target, connected, list_if_allowed
+from kube_nftlb.commands.cluster.top_farms import Row
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import FARMS, NODES, PODS, JsonObject
+from kube_nftlb.kube.resources import FARMS, NODES, PODS
+from kube_nftlb.netfilter.traffic.process import counting_process
+from kube_nftlb.netfilter.traffic.report import Report
 
 _NODES_MAX: Final = 32
 """Each is a connection to the API server, and a process here and there."""
 _FARMS_EVERY_S: Final = 15.0
 _PATIENCE_S: Final = 60.0
+_REPORTS_EVERY_S: Final = 2
+_ONE_RUN_S: Final = 60
+"""Maximum time in seconds of a count: one whose end nobody could tell it ends by itself."""
+_RETRY_S: Final = 5.0
 _AROUND_ROWS: Final = 4
 """Lines of the terminal that are not for farms."""
 _COLUMNS: Final = ("FARM", "NEW/S", "OPEN", "SENT/S", "ANSWERED/S", "NODES")
@@ -43,6 +47,47 @@ class TopOptions(NamedTuple):
     node_command: str | None = None
 
 
+class NodeReports:
+    """The newest report of each node."""
+
+    def __init__(self, on_nodes: OnNodes) -> None:
+        self._on_nodes = on_nodes
+        self.reports: dict[str, Report] = {}
+        self.problems: dict[str, str] = {}
+        """Reasons that nodes have none, by node."""
+        self.changed = asyncio.Event()
+
+    async def follow(self, node: str) -> None:
+        """Follow a node until cancelled."""
+        while True:
+            try:
+                await self._run(node)
+            except (errors.UsageError, OSError, ValueError) as error:
+                self._failed(node, str(error))
+            if node in self.problems:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _run(self, node: str) -> None:
+        command = ("kube-nftlb", "node-traffic", "--every", str(_REPORTS_EVERY_S), "--seconds", str(_ONE_RUN_S))
+        async with counting_process((*self._on_nodes.prefix(node, stdin=True), *command)) as process:
+            has_reported = False
+            async for each in process.reports():
+                has_reported = True
+                self.reports[node] = each
+                self.problems.pop(node, None)
+                self.changed.set()
+            status, error = await process.outcome()
+        if status:
+            self._failed(node, error)
+        elif not has_reported:
+            self._failed(node, "it ended without a report: does the command pass on standard input?")
+
+    def _failed(self, node: str, problem: str) -> None:
+        self.reports.pop(node, None)
+        self.problems[node] = problem
+        self.changed.set()
+
+
 async def top(target: Target, options: TopOptions) -> None:
     """Show the traffic until interrupted; once if asked so, for programs and without a terminal.
 
@@ -52,35 +97,25 @@ async def top(target: Target, options: TopOptions) -> None:
         async with terminal.progress("asking the API server"):
             nodes = (await kube.list(NODES)).items
             names = chosen([raw["metadata"]["name"] for raw in nodes], options.nodes)
-            farms = Farms(_addresses(nodes))
-            farms.update((await kube.list(FARMS, not_older_than="0")).items)
+            farms = (await kube.list(FARMS, not_older_than="0")).items
             pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS) or []
-        on_nodes = ByCommand(options.node_command) if options.node_command else InPods(target, pods)
-        seen = NodeReports(on_nodes)
+        view, seen = ClusterView(farms, nodes), NodeReports(on_nodes(target, options.node_command, pods))
         async with _following(seen, names):
             if options.once or options.output is not Format.TEXT or not sys.stdout.isatty():
-                await _once(seen, names, farms, target.namespace, options)
+                await _once(seen, names, view, target.namespace, options)
             else:
-                await _live(kube, seen, farms, target.namespace, options)
+                await _live(kube, seen, view, target.namespace, options)
 
 
-def chosen(there: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Return the nodes to ask, of those that there are. Raises UsageError if a wanted one is not there."""
+def chosen(nodes: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the nodes to ask. Raises UsageError if a wanted one is not there."""
     for name in wanted:
-        if name not in there:
+        if name not in nodes:
             raise errors.UsageError(f"there is no node {name!r}")
-    asked = list(wanted) or sorted(there)[:_NODES_MAX]
-    if not wanted and len(there) > _NODES_MAX:
-        terminal.note(f"only the first {_NODES_MAX} of {len(there)} nodes: name others with --node")
+    asked = list(wanted) or sorted(nodes)[:_NODES_MAX]
+    if not wanted and len(nodes) > _NODES_MAX:
+        terminal.note(f"only the first {_NODES_MAX} of {len(nodes)} nodes: name others with --node")
     return asked
-
-
-def _addresses(nodes: Sequence[JsonObject]) -> list[str]:
-    try:
-        parsed = [CoreNode.model_validate(raw) for raw in nodes]
-    except ValidationError as error:
-        raise errors.UsageError(f"cannot read the Nodes: {error}") from error
-    return [each.address for node in parsed for each in node.status.addresses if each.type == "InternalIP"]
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +130,7 @@ async def _following(seen: NodeReports, names: Sequence[str]) -> AsyncIterator[N
 
 
 async def _once(
-    seen: NodeReports, names: Sequence[str], farms: Farms, namespace: str | None, options: TopOptions
+    seen: NodeReports, names: Sequence[str], view: ClusterView, namespace: str | None, options: TopOptions
 ) -> None:
     async with terminal.progress("counting"):
         with contextlib.suppress(TimeoutError):
@@ -106,19 +141,19 @@ async def _once(
     late = {name: f"no report within {_PATIENCE_S:.0f} s" for name in names if name not in seen.reports}
     problems = {**late, **seen.problems}
     if not seen.reports:
-        told = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
-        raise errors.UnavailableError(f"no node reports its traffic: {told}")
-    rows = top_farms.rows(seen.reports, farms, namespace, options.by)
+        reasons = "; ".join(f"{node}: {problem}" for node, problem in sorted(problems.items()))
+        raise errors.UnavailableError(f"no node reports its traffic: {reasons}")
+    rows = top_farms.rows(seen.reports, view, namespace, options.by)
     if options.output is not Format.TEXT:
         terminal.show_data(top_farms.document(rows, seen.reports, problems), options.output)
         return
     terminal.show(_page(rows, seen, options, sys.maxsize))
     sys.stdout.flush()
-    for sentence in _sentences(seen, problems):
-        terminal.note(sentence)
+    for note in _notes(seen, problems):
+        terminal.note(note)
 
 
-async def _live(kube: Kube, seen: NodeReports, farms: Farms, namespace: str | None, options: TopOptions) -> None:
+async def _live(kube: Kube, seen: NodeReports, view: ClusterView, namespace: str | None, options: TopOptions) -> None:
     loop = asyncio.get_running_loop()
     console = terminal.console()
     listed_at = loop.time()
@@ -128,13 +163,13 @@ async def _live(kube: Kube, seen: NodeReports, farms: Farms, namespace: str | No
             seen.changed.clear()
             if loop.time() - listed_at > _FARMS_EVERY_S:
                 with contextlib.suppress(errors.KubeError, errors.KubeUnreachableError):
-                    farms.update((await kube.list(FARMS, not_older_than="0")).items)
+                    view = view.with_farms((await kube.list(FARMS, not_older_than="0")).items)
                 listed_at = loop.time()
-            rows = top_farms.rows(seen.reports, farms, namespace, options.by)
-            sentences = _sentences(seen, seen.problems)
-            most = max(console.height - _AROUND_ROWS - len(sentences), 1)
+            rows = top_farms.rows(seen.reports, view, namespace, options.by)
+            notes = _notes(seen, seen.problems)
+            most = max(console.height - _AROUND_ROWS - len(notes), 1)
             page = _page(rows, seen, options, most)
-            live.update(Group(page, *(terminal.plain(each) for each in sentences)), refresh=True)
+            live.update(Group(page, *(terminal.plain(each) for each in notes)), refresh=True)
 
 
 def _page(rows: Sequence[Row], seen: NodeReports, options: TopOptions, most: int) -> Table | str:
@@ -155,6 +190,6 @@ def _lines(rows: Sequence[Row], *, backends: bool) -> Iterator[tuple[str, Row]]:
             yield f"  {backend.name}", backend
 
 
-def _sentences(seen: NodeReports, problems: dict[str, str]) -> list[str]:
-    told = [f"{node} does not tell its traffic: {problem}" for node, problem in sorted(problems.items())]
-    return [*told, *top_farms.notes(seen.reports)]
+def _notes(seen: NodeReports, problems: dict[str, str]) -> list[str]:
+    silent = [f"{node} does not tell its traffic: {problem}" for node, problem in sorted(problems.items())]
+    return [*silent, *top_farms.notes(seen.reports)]

@@ -1,4 +1,4 @@
-"""The rows of ``kubectl nftlb top``, from the nodes' reports. No I/O."""
+"""The rows of ``kubectl nftlb top``, from the nodes' reports. Pure: no I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from rich.filesize import decimal
 
 from kube_nftlb import addresses
-from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.traffic.by_farm import Backend, by_farm
-from kube_nftlb.api.conflicts import Conflicts, FarmKey
-from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.listeners import Listener, node_ports
+from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.commands.cluster.options import By
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter.traffic.report import Report
 from kube_nftlb.netfilter.traffic.tally import Counts
@@ -57,59 +55,29 @@ class Row:
         self.nodes[node] = self.nodes.get(node, Traffic()).plus(counts, seconds)
 
 
-class Farms:
-    """The farms of the cluster, by listener."""
-
-    def __init__(self, node_ips: Iterable[str]) -> None:
-        """``node_ips`` are the addresses of all nodes."""
-        self._conflicts = Conflicts()
-        self._conflicts.set_nodes(frozenset(node_ips))
-        self._seen: dict[FarmKey, tuple[object, ...]] = {}
-        self._raws: dict[FarmKey, JsonObject] = {}
-
-    def update(self, raws: Iterable[JsonObject]) -> None:
-        """Replace all farms. Those that cannot be read have no traffic."""
-        self._raws = {FarmKey(raw["metadata"]["namespace"], raw["metadata"]["name"]): raw for raw in raws}
-        for key in self._seen.keys() - self._raws.keys():
-            self._conflicts.remove(key)
-            del self._seen[key]
-        for key, raw in self._raws.items():
-            metadata = raw["metadata"]
-            seen = (metadata.get("uid"), metadata.get("generation"), metadata.get("ownerReferences"))
-            if self._seen.get(key) != seen and isinstance(farm := parse(raw), Farm):
-                self._conflicts.put(farm)
-            self._seen[key] = seen
-
-    def owner(self, listener: Listener) -> FarmKey | None:
-        """Return the farm that has a listener; on an address of which nothing is known, one with that node port."""
-        known = self._conflicts.owner(listener)
-        at_nodes = listener._replace(ip=node_ports("ipv6" if ":" in listener.ip else "ipv4"))
-        return known or self._conflicts.owner(at_nodes)
-
-    def backend_name(self, key: FarmKey, backend: Backend) -> str:
-        """Return the name of a backend; its address if none is known."""
-        raw = self._raws.get(key) or {}
-        for each in (raw.get("status") or {}).get("backends") or ():
-            if each.get("address") == backend[0] and each.get("port") in (None, backend[1]):
-                return str(each.get("name"))
-        for each in (raw.get("spec") or {}).get("backends") or ():
-            if each.get("ip") == backend[0] and each.get("port") in (None, backend[1]):
-                return str(each.get("name"))
-        return addresses.with_port(*backend)
+def _backend_name(raw: JsonObject, backend: Backend) -> str:
+    """Return the name of a backend of a farm; its address if none is known."""
+    for each in (raw.get("status") or {}).get("backends") or ():
+        if each.get("address") == backend[0] and each.get("port") in (None, backend[1]):
+            return str(each.get("name"))
+    for each in (raw.get("spec") or {}).get("backends") or ():
+        if each.get("ip") == backend[0] and each.get("port") in (None, backend[1]):
+            return str(each.get("name"))
+    return addresses.with_port(*backend)
 
 
-def rows(reports: Mapping[str, Report], farms: Farms, namespace: str | None, by: By) -> list[Row]:
+def rows(reports: Mapping[str, Report], view: ClusterView, namespace: str | None, by: By) -> list[Row]:
     """Return the farms with traffic on these nodes, and their backends, sorted. Names are ``namespace/name``."""
     found: dict[FarmKey, Row] = {}
     for node, report in reports.items():
-        for key, farm in by_farm(report.listeners, farms.owner).items():
+        for key, farm in by_farm(report.listeners, view.owner).items():
             if namespace not in (None, key.namespace):
                 continue
             row = found.setdefault(key, Row("/".join(key)))
             row.add(node, farm.counts, report.seconds)
             for backend, counts in farm.backends.items():
                 if backend not in row.backends:
-                    row.backends[backend] = Row(farms.backend_name(key, backend))
+                    row.backends[backend] = Row(_backend_name(view.raw_farms[key], backend))
                 row.backends[backend].add(node, counts, report.seconds)
     for row in found.values():
         row.backends = dict(sorted(row.backends.items(), key=lambda entry: _order(by)(entry[1])))

@@ -7,8 +7,8 @@ from typing import Any
 
 from kube_nftlb import __version__
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.asking import COMPONENT, PROGRAMS, Target, connected, list_if_allowed
 from kube_nftlb.commands.cluster.options import Format
+from kube_nftlb.commands.cluster.queries import COMPONENT, PROGRAMS, Target, connected, list_if_allowed
 from kube_nftlb.kube.resources import NFTLB_NODES, PODS, JsonObject
 
 _VERSION = "app.kubernetes.io/version"
@@ -16,9 +16,9 @@ _VERSION = "app.kubernetes.io/version"
 
 async def version(target: Target, output: Format, *, client: bool) -> None:
     """Print the versions; ``client`` asks no cluster. Of a cluster that cannot be asked this program's is printed."""
-    told: dict[str, Any] = {"client": __version__, "python": platform.python_version()}
+    versions: dict[str, Any] = {"client": __version__, "python": platform.python_version()}
     if client:
-        _show(told, output)
+        _show(versions, output)
         return
     try:
         async with connected(target) as kube:
@@ -26,9 +26,9 @@ async def version(target: Target, output: Format, *, client: bool) -> None:
             reports = await kube.list(NFTLB_NODES)
             pods = await list_if_allowed(kube, PODS, label_selector=PROGRAMS)
     except BaseException:
-        _show(told, output)
+        _show(versions, output)
         raise
-    _show({**told, "kubernetes": server["gitVersion"], **of_cluster(reports.items, pods)}, output)
+    _show({**versions, "kubernetes": server["gitVersion"], **of_cluster(reports.items, pods)}, output)
 
 
 def of_cluster(reports: Iterable[JsonObject], pods: Iterable[JsonObject] | None) -> dict[str, Any]:
@@ -49,16 +49,16 @@ def _counted(versions: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(version or "unknown" for version in versions).items()))
 
 
-def _show(told: dict[str, Any], output: Format) -> None:
+def _show(versions: dict[str, Any], output: Format) -> None:
     if output is not Format.TEXT:
-        terminal.show_data(told, output)
+        terminal.show_data(versions, output)
         return
     table = terminal.columns("PROGRAM", "VERSION")
-    table.add_row("kube-nftlb (here)", f"{told['client']}, Python {told['python']}")
-    if "kubernetes" in told:
-        table.add_row("Kubernetes", told["kubernetes"])
+    table.add_row("kube-nftlb (here)", f"{versions['client']}, Python {versions['python']}")
+    if "kubernetes" in versions:
+        table.add_row("Kubernetes", versions["kubernetes"])
     for name, unit in (("operator", "pods"), ("agents", "nodes"), ("nftlb", "nodes")):
-        if name in told:
-            counted = ", ".join(f"{version} ({number} {unit})" for version, number in told[name].items())
+        if name in versions:
+            counted = ", ".join(f"{version} ({number} {unit})" for version, number in versions[name].items())
             table.add_row(name, counted or "not known: none runs, or you may not see it")
     terminal.show(table)

@@ -1,1 +1,1 @@
-"""``kube-nftlb trace``: what happens to a connection on a node, and why."""
+"""``kubectl nftlb trace``: what happens to a connection on a node, and why, by the kernel's events. Pure: no I/O."""

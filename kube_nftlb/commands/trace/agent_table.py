@@ -5,7 +5,7 @@ from typing import Final
 
 from kube_nftlb.agent.table import layout
 from kube_nftlb.commands.trace import outcomes
-from kube_nftlb.commands.trace.passage import LIMITS, Outcome, Passage, object_name
+from kube_nftlb.commands.trace.result import LIMITS, Outcome, TraceResult, object_name
 from kube_nftlb.netfilter.tracing.events import Event
 from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
 
@@ -23,8 +23,8 @@ _NONE = Rule(())
 class AgentTableReader:
     """Reads the events of one packet in the agent table."""
 
-    def __init__(self, passage: Passage, rules: Rules) -> None:
-        self._passage = passage
+    def __init__(self, result: TraceResult, rules: Rules) -> None:
+        self._result = result
         self._rules = rules
         self._from = ""
         """The chain that the packet came from to ``refuse`` or to the limit of a backend."""
@@ -47,14 +47,14 @@ class AgentTableReader:
     def _name_farm(self, chain: str) -> None:
         for pattern in (_POLICY, _SOURCE_RANGES, _LOCAL_CLIENTS, _SCHEDULE):
             if found := pattern.fullmatch(chain):
-                self._passage.serve(found["farm"], "")
+                self._result.serve(found["farm"], "")
         for prefix in _OPTION_CHAINS:
             if chain.startswith(f"{prefix}-"):
-                self._passage.serve(chain.removeprefix(f"{prefix}-"), "")
+                self._result.serve(chain.removeprefix(f"{prefix}-"), "")
 
     def _end(self, outcome: Outcome) -> None:
-        if self._passage.outcome is None:
-            self._passage.outcome = outcome
+        if self._result.outcome is None:
+            self._result.outcome = outcome
 
     def _refusing(self, event: Event) -> None:
         if event.chain == "refuse" and event.verdict == "drop":
@@ -77,9 +77,9 @@ class AgentTableReader:
         elif event.verdict == "drop":
             self._end(self._without_policy(event))
         elif event.verdict == "return":
-            self._passage.step("policy", outcomes.admitted([named]), event.chain)
+            self._result.step("policy", outcomes.admitted([named]), event.chain)
         elif event.rule == 0:
-            self._passage.step("policy", outcomes.admitted([]), event.chain)
+            self._result.step("policy", outcomes.admitted([]), event.chain)
 
     def _without_policy(self, event: Event) -> Outcome:
         """Return why a chain's last rule drops: the client is on none of its allow lists, or there are none."""
@@ -95,7 +95,7 @@ class AgentTableReader:
         if event.verdict == "drop":
             self._end(outcomes.OUTSIDE_SOURCE_RANGES)
         elif event.verdict == "return":
-            self._passage.step("source range", "the client is in a source range", event.chain)
+            self._result.step("source range", "the client is in a source range", event.chain)
 
     def _local_client(self, event: Event) -> None:
         if _LOCAL_CLIENTS.fullmatch(event.chain) is None:
@@ -104,9 +104,9 @@ class AgentTableReader:
             self._end(outcomes.NO_LOCAL_BACKEND)
         elif event.verdict in ("return", "goto"):
             text = "a client of this node: any backend, in spite of the traffic policy Local"
-            self._passage.step("traffic policy", text, event.chain)
+            self._result.step("traffic policy", text, event.chain)
         if event.verdict == "goto":
-            self._passage.step("choice", "the agent's rules chose, as the scheduler would", event.to)
+            self._result.step("choice", "the agent's rules chose, as the scheduler would", event.to)
 
     def _limit(self, event: Event) -> None:
         if (found := _OVER.fullmatch(event.chain)) is None:
@@ -114,17 +114,17 @@ class AgentTableReader:
         kind, farm = found["kind"], found["farm"]
         of_backend = _BACKEND_LIMIT.fullmatch(farm) if self._from.startswith(layout.LEAVING) else None
         name = "the backend's established" if of_backend else LIMITS[kind]
-        self._passage.serve(of_backend["farm"] if of_backend else farm, "")
+        self._result.serve(of_backend["farm"] if of_backend else farm, "")
         if event.verdict == "drop":
             self._end(Outcome("Dropped", "LimitReached", f"above the limit: {name}"))
         elif event.rule:
-            self._passage.step("limit", f"above the limit, and logged: {name}", event.chain)
+            self._result.step("limit", f"above the limit, and logged: {name}", event.chain)
 
     def _options(self, event: Event) -> None:
         if event.verdict == "queue":
-            self._passage.step("queue", "a program inspects the packet, and may drop it", event.chain)
+            self._result.step("queue", "a program inspects the packet, and may drop it", event.chain)
         if event.chain == "source" and event.verdict == "accept":
-            self._passage.step("source", "the farm's own source address", event.chain)
+            self._result.step("source", "the farm's own source address", event.chain)
 
     def _rule(self, event: Event) -> Rule:
         return self._rules.get((chain_of(event), event.rule), _NONE)

@@ -9,7 +9,7 @@ from kube_nftlb.agent.engine.nftables.affinity import Known, Memory, Pick
 from kube_nftlb.agent.engine.nftables.choice import Choice
 from kube_nftlb.agent.engine.nftables.scheduling import Schedule
 from kube_nftlb.commands.trace import outcomes
-from kube_nftlb.commands.trace.passage import Passage
+from kube_nftlb.commands.trace.result import TraceResult
 from kube_nftlb.netfilter.tracing.events import Event
 from kube_nftlb.netfilter.tracing.rules import Rule, Rules, chain_of
 from kube_nftlb.nftlb import layout as nftlb_layout
@@ -31,43 +31,43 @@ _KINDS: Final = {"rr": "rr, in turn", "random": "weight, at random", "symhash": 
 class NftlbReader:
     """Reads the events of one packet in nftlb's table of its family."""
 
-    def __init__(self, passage: Passage, rules: Rules) -> None:
-        self._passage = passage
+    def __init__(self, result: TraceResult, rules: Rules) -> None:
+        self._result = result
         self._rules = rules
         self._had_session = False
 
     def read(self, event: Event) -> None:
         """Add what an event tells."""
-        passage = self._passage
+        result = self._result
         if event.verdict == "goto" and event.chain in _BASE_CHAINS:
             if found := _FILTER.fullmatch(event.to) or _NAT.fullmatch(event.to):
-                passage.serve(found["farm"], "nftlb")
-                passage.engine = "nftlb"
+                result.serve(found["farm"], "nftlb")
+                result.engine = "nftlb"
         elif event.rule and (found := _FILTER.fullmatch(event.chain)):
             self._choice(event, found["farm"])
-        elif not event.rule and _NAT.fullmatch(event.chain) and not passage.established:
+        elif not event.rule and _NAT.fullmatch(event.chain) and not result.established:
             text = "its mark leads to no backend: that of its session is gone, or another program set the mark"
-            passage.step("backend", text, event.chain)
+            result.step("backend", text, event.chain)
 
     def _choice(self, event: Event, farm: str) -> None:
         rule = self._rules.get((chain_of(event), event.rule), _NONE)
         if rule.looks_up(nftlb_layout.static_sessions_map(farm)):
-            self._passage.step("choice", "the client has a fixed session", event.chain)
+            self._result.step("choice", "the client has a fixed session", event.chain)
         elif rule.looks_up(nftlb_layout.sessions_map(farm)):
             self._had_session = True
-            self._passage.step("choice", "the client's session: the backend that it had", event.chain)
+            self._result.step("choice", "the client's session: the backend that it had", event.chain)
         elif scheduler := next((_SCHEDULERS[each] for each in rule.expressions if each in _SCHEDULERS), ""):
-            self._passage.step("choice", f"the scheduler: {scheduler}", event.chain)
+            self._result.step("choice", f"the scheduler: {scheduler}", event.chain)
         elif f"dynset {nftlb_layout.sessions_map(farm)}" in rule.expressions and not self._had_session:
-            self._passage.step("session", "the choice is remembered for the client", event.chain)
+            self._result.step("session", "the choice is remembered for the client", event.chain)
 
 
 class NftablesReader:
     """Reads the events of one packet in the table of the engine nftables."""
 
-    def __init__(self, passage: Passage, rules: Rules, farm: str) -> None:
+    def __init__(self, result: TraceResult, rules: Rules, farm: str) -> None:
         """``farm`` is the name on the node of the farm at the packet's destination; empty if there is none."""
-        self._passage = passage
+        self._result = result
         self._rules = rules
         self._farm = farm
         self._remembers = False
@@ -79,14 +79,14 @@ class NftablesReader:
         first = event.chain in ("prerouting", "output")
         chooses = first or event.chain.startswith(nftables_layout.BY_CLIENT)
         if chooses and (event.verdict in ("goto", "jump", "drop")):
-            self._passage.serve(self._farm, "nftables")
-            self._passage.engine = "nftables"
+            self._result.serve(self._farm, "nftables")
+            self._result.engine = "nftables"
             if event.verdict == "drop":
-                self._passage.outcome = self._passage.outcome or outcomes.NO_LOCAL_BACKEND
+                self._result.outcome = self._result.outcome or outcomes.NO_LOCAL_BACKEND
         if event.chain == "output" and event.verdict == "return":
-            self._passage.step("farm", "it does not serve the node itself (intraConnect is false)", event.chain)
+            self._result.step("farm", "it does not serve the node itself (intraConnect is false)", event.chain)
         if event.chain == nftables_layout.REFUSE and event.verdict == "drop":
-            self._passage.outcome = self._passage.outcome or outcomes.NO_READY_BACKENDS
+            self._result.outcome = self._result.outcome or outcomes.NO_READY_BACKENDS
         self._choice(event)
 
     def _choice(self, event: Event) -> None:
@@ -95,7 +95,7 @@ class NftablesReader:
         except ValueError:
             return
         if (isinstance(chain, Schedule) and event.verdict == "accept") or isinstance(chain, Pick):
-            self._passage.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
+            self._result.step("choice", f"the scheduler: {_words(chain.choice)}", event.chain)
         elif isinstance(chain, Known):
             self._known(event, chain)
         elif isinstance(chain, Memory):
@@ -107,7 +107,7 @@ class NftablesReader:
         rule = self._rules.get((chain_of(event), event.rule), _NONE)
         fixed = rule.looks_up(f"{nftables_layout.SESSIONS}-{chain.family}")
         text = "the client has a fixed session" if fixed else "the client's session: the backend that it had"
-        self._passage.step("choice", text, event.chain)
+        self._result.step("choice", text, event.chain)
 
     def _memory(self, event: Event, chain: Memory) -> None:
         rule = self._rules.get((chain_of(event), event.rule), _NONE)
@@ -117,7 +117,7 @@ class NftablesReader:
         text = f"the choice is remembered for the client, for {chain.ttl_s} s"
         if not self._remembers:
             text = f"the choice is not remembered: the namespace {chain.namespace} remembers as many clients as it may"
-        self._passage.step("session", text, event.chain)
+        self._result.step("session", text, event.chain)
 
 
 def _words(choice: Choice) -> str:

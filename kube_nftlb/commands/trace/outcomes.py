@@ -1,9 +1,9 @@
-"""The outcomes that the kernel's rules and the objects tell alike. Pure: no I/O."""
+"""The outcomes that rules of several tables lead to. Pure: no I/O."""
 
 from collections.abc import Iterable
 from typing import Final
 
-from kube_nftlb.commands.trace.passage import Outcome
+from kube_nftlb.commands.trace.result import Outcome
 
 NO_READY_BACKENDS: Final = Outcome("Refused", "NoReadyBackends", "the farm has no backend that takes new connections")
 NO_LOCAL_BACKEND: Final = Outcome(

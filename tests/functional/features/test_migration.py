@@ -131,7 +131,7 @@ def test_what_differs_is_known_before(cluster_with_kube_proxy: Cluster) -> None:
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": {"config.conf": config}}
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(made))
     cluster.apply(service("before", "default", type="NodePort", sessionAffinity="ClientIP"))
-    done = commands.run(cluster, "check", "--before", "-o", "json", where=NODE)
+    done = commands.run(cluster, "preflight", "-o", "json", where=NODE)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     found = {each["reason"]: (each["severity"], each["objects"]) for each in told["findings"]}
@@ -142,7 +142,7 @@ def test_what_differs_is_known_before(cluster_with_kube_proxy: Cluster) -> None:
     # No webhook keeps an external IP from being a node's.
     taken = [str(cluster.lab.nodes[0].addresses[0].ip)]
     cluster.apply(service("before", "default", type="NodePort", sessionAffinity="ClientIP", externalIPs=taken))
-    done = commands.run(cluster, "check", "--before", where=NODE)
+    done = commands.run(cluster, "preflight", where=NODE)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "blocks  ExternalIPRefused: " in done.stdout
     assert "(Service default/before)" in done.stdout

@@ -1,9 +1,9 @@
 """``kube-nftlb trace``, called in this process: every way in which a connection can end, as the kernel reports it.
 
-What the objects alone tell (``--dry-run``) must be the same, where the objects decide. ``tests/unit`` has the words for
-each of these ways, with each engine, and what cannot be asked.
+``tests/unit`` has the words for each of these ways, with each engine, and what cannot be asked.
 """
 
+import asyncio
 import contextlib
 import io
 import json
@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from kube_nftlb import addresses
+from kube_nftlb.commands.cluster import trace_probe
 from kube_nftlb.commands.cluster.options import Format
-from kube_nftlb.commands.trace import command, probe
-from kube_nftlb.commands.trace.command import Question
+from kube_nftlb.commands.cluster.queries import Target
+from kube_nftlb.commands.cluster.trace import TraceOptions, trace
 from kube_nftlb.netfilter.tracing import table
 from kube_nftlb.netfilter.tracing.table import Flow
 from lab.addresses import CLIENT
@@ -40,23 +41,19 @@ class Tracer:
 
     def ask(self, ip: str, *, port: int = 80, client: str = "", **options: Any) -> dict[str, Any]:
         self._own = set(self.ips())
-        question = Question(client or self.client, addresses.with_port(ip, port), format=Format.JSON, **options)
+        asked = TraceOptions(client or self.client, addresses.with_port(ip, port), output=Format.JSON, **options)
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
-            self.cluster.lab.inside(self.node, lambda: command.run(question))
+            self.cluster.lab.inside(self.node, lambda: asyncio.run(trace(Target(), asked)))
         return dict(json.loads(out.getvalue()))
 
     def send(self, ip: str, *, port: int = 80, client: str = "", **options: Any) -> dict[str, Any]:
-        """Trace a probe; what the objects tell must be the same."""
-        traced = self.ask(ip, port=port, client=client, send=True, **options)
-        expected = self.ask(ip, port=port, client=client, dry_run=True, node=self.node, **options)
-        assert ending(traced) == ending(expected), (traced, expected)
-        assert traced.get("farm") == expected.get("farm")
-        return traced
+        """Trace a probe."""
+        return self.ask(ip, port=port, client=client, send=True, **options)
 
     def prober(self, client: str) -> Callable[[Flow], str]:
         """As that of the command, which would find pods of other labs with this address, too."""
         where = self.client if client in self._own else self.node
-        return lambda flow: self.cluster.lab.inside(where, lambda: probe.send(flow))
+        return lambda flow: self.cluster.lab.inside(where, lambda: trace_probe.send(flow))
 
     def ips(self) -> list[str]:
         """The client's addresses, the one of IPv4 first."""
@@ -94,7 +91,7 @@ def step(traced: dict[str, Any], about: str) -> str:
 def tracer(cluster: Cluster, client: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     tracer = Tracer(cluster, client)
     monkeypatch.setenv("KUBECONFIG", str(cluster.lab.inside_kubeconfig))
-    monkeypatch.setattr(probe, "prober", tracer.prober)
+    monkeypatch.setattr(trace_probe, "prober", tracer.prober)
     yield tracer
     assert not is_tracing(cluster)
 
@@ -250,8 +247,6 @@ def test_traffic_policies(cluster: Cluster, tracer: Tracer, front: Front) -> Non
     front.apply(trafficPolicy="Local", addresses=outside, backends=[front.backend(far, nodeName=node_of(front, far))])
     with tracer.waiting(OUTSIDE, front.ip) as traced:
         cluster.count("client", 1, front.ip, 80, "--timeout", "1")
-    assert ending(traced) == ("Dropped", "NoLocalBackend")
-    traced = tracer.ask(front.ip, client=OUTSIDE, dry_run=True, node=tracer.node)
     assert ending(traced) == ("Dropped", "NoLocalBackend")
     # A client of this node may use it.
     assert tracer.send(front.ip)["backendName"] == far

@@ -26,8 +26,8 @@ COMMANDS = (
     ("undrain", "web"),
     ("sysdump",),
     ("trace", "10.0.0.1", "10.96.0.10:80"),
-    ("check",),
-    ("check", "--before"),
+    ("status", "--service", "default/web"),
+    ("preflight",),
     ("version",),
 )
 SERVICE = json.dumps(
@@ -150,7 +150,7 @@ def test_an_api_server_that_does_not_answer(
     assert expected in sentence(*command, "--kubeconfig", str(tmp_path / "config"))
 
 
-@pytest.mark.parametrize("command", [words for words in COMMANDS if "trace" not in words and "--before" not in words])
+@pytest.mark.parametrize("command", [words for words in COMMANDS if words[0] not in ("trace", "preflight")])
 def test_a_cluster_without_kube_nftlb(command: tuple[str, ...], servers: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "config").write_text(kubeconfig(servers["empty"]))
     told = CliRunner().invoke(app, [*command, "--kubeconfig", str(tmp_path / "config")])
@@ -192,7 +192,7 @@ BROKEN: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "expected"), BROKEN)
-@pytest.mark.parametrize("command", [("status",), ("check",), ("trace", "10.0.0.1", "10.96.0.10:80"), ("version",)])
+@pytest.mark.parametrize("command", [("status",), ("trace", "10.0.0.1", "10.96.0.10:80"), ("version",)])
 def test_a_kubeconfig_that_cannot_be_used(command: tuple[str, ...], text: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(text)
     assert expected in sentence(*command, "--kubeconfig", str(tmp_path / "config"))

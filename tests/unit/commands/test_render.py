@@ -42,7 +42,6 @@ def test_a_service_becomes_the_farm_that_the_operator_would_write() -> None:
 def backends(result: Rendered) -> list[tuple[str, str, int | None, int]]:
     """The name, IP, port and weight of the backends of the only accepted farm."""
     (farm,) = result.accepted
-    assert farm.spec.backends_from is None
     return [(each.name, each.ip, each.port, each.weight) for each in farm.spec.backends]
 
 
@@ -109,7 +108,7 @@ def test_a_farm_in_conflict_names_the_winner_and_has_the_rest() -> None:
     farms = {farm["name"]: farm for farm in nftlb_document(result)["farms"]}
     ports = {name: [address["ports"] for address in farm["addresses"]] for name, farm in farms.items()}
     assert ports == {"web--http": ["80"], "thief": ["79", "81"]}
-    assert {raw["metadata"]["name"] for raw in result.farms} == {"thief", "web--http"}
+    assert {raw["metadata"]["name"] for raw in result.view.farms} == {"thief", "web--http"}
 
 
 def test_an_invalid_farm_is_reported_and_not_sent_to_nftlb() -> None:
@@ -123,14 +122,14 @@ def test_an_invalid_annotation_is_reported_and_the_farm_rendered() -> None:
     result = rendered(SHOP.replace(": weight", ": heaviest"))
     (problem,) = result.problems
     assert problem.startswith("Service default/web: InvalidAnnotation: ")
-    assert result.farms[0]["spec"]["scheduler"] == "rr"
+    assert result.view.farms[0]["spec"]["scheduler"] == "rr"
 
 
 def test_annotations_of_pods_are_applied_or_reported() -> None:
     key = "service.kubernetes.io/kube-nftlb-load-balancer-"
     pod = "kind: Pod\nmetadata: {name: web-b, annotations: {%sweight: '%s'}}"
     result = rendered(SHOP, pod % (key, 7))
-    assert result.farms[0]["spec"]["backendsFrom"]["overrides"] == [{"pod": "web-b", "weight": 7}]
+    assert result.view.farms[0]["spec"]["backendsFrom"]["overrides"] == [{"pod": "web-b", "weight": 7}]
     assert backends(result) == [("web-a", "10.244.1.2", 8080, 1), ("web-b", "10.244.1.3", 8080, 7)]
     (problem,) = rendered(SHOP, pod % (key, "heavy")).problems
     assert problem.startswith("Pod default/web-b: InvalidAnnotation: ")
@@ -152,14 +151,14 @@ def test_a_service_without_slices_is_noted() -> None:
 def test_a_farm_of_a_port_that_is_gone_would_be_deleted() -> None:
     old = farms_yaml(rendered(SHOP)).replace("web--http", "web--old").replace("port: http", "port: old")
     result = rendered(old, SHOP)
-    assert [raw["metadata"]["name"] for raw in result.farms] == ["web--http"]
+    assert [raw["metadata"]["name"] for raw in result.view.farms] == ["web--http"]
     assert "NftlbFarm default/web--old would be deleted: PortGone" in result.notes
 
 
 def test_two_services_that_would_give_one_name_get_two() -> None:
     one = "kind: Service\nmetadata: {name: a--b}\nspec: {clusterIP: 10.96.0.1, ports: [{name: c, port: 80}]}"
     two = "kind: Service\nmetadata: {name: a}\nspec: {clusterIP: 10.96.0.2, ports: [{name: b--c, port: 80}]}"
-    names = [raw["metadata"]["name"] for raw in rendered(f"{one}\n---\n{two}").farms]
+    names = [raw["metadata"]["name"] for raw in rendered(f"{one}\n---\n{two}").view.farms]
     assert len(set(names)) == 2
     assert names[0] == "a--b--c"
 

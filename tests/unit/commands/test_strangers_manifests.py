@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from kube_nftlb.cli import app
 from kube_nftlb.commands.manifests import complete, parse
 from kube_nftlb.commands.render import Rendered, render
-from kube_nftlb.commands.shorter_ruleset import shorter
+from kube_nftlb.commands.ruleset import shorter
 
 SERVICE = """
 apiVersion: v1

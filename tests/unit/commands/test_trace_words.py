@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kube_nftlb.commands.trace.interpret import passage
-from kube_nftlb.commands.trace.passage import Outcome, Passage
+from kube_nftlb.commands.trace.interpret import interpret
+from kube_nftlb.commands.trace.result import Outcome, TraceResult
 from kube_nftlb.netfilter.tracing.events import Addresses, Event
 from kube_nftlb.netfilter.tracing.packets import Packet
 from kube_nftlb.netfilter.tracing.table import LEFT, name
@@ -89,7 +89,7 @@ EXPECTED = {
 }
 
 
-def steps(made: Passage, about: str) -> str:
+def steps(made: TraceResult, about: str) -> str:
     return " / ".join(each.text for each in made.steps if each.about == about)
 
 
@@ -100,7 +100,7 @@ def test_each_recording_is_read() -> None:
 @pytest.mark.parametrize("recording", sorted(EXPECTED))
 def test_words(recording: str) -> None:
     packet, rules = recordings.load(recording)
-    made, told = passage(packet, rules, "TCP", AT if "nftables" in recording else ""), EXPECTED[recording]
+    made, told = interpret(packet, rules, "TCP", AT if "nftables" in recording else ""), EXPECTED[recording]
     assert made.outcome is not None
     assert (made.outcome.verdict, made.outcome.reason) == (told.verdict, told.reason)
     assert told.choice in steps(made, "choice")
@@ -119,10 +119,10 @@ TRACE = name(1)
 CAME = Addresses("10.244.1.9", 4711, "10.96.0.10", 80)
 
 
-def of(*events: Event) -> Passage:
+def of(*events: Event) -> TraceResult:
     """The words for a packet that met these rules, and left as it was last."""
     begun = Event(1, "inet", TRACE, "first", "rule", "continue", "", 7, CAME)
-    return passage(Packet(CAME, [begun, *events]), {})
+    return interpret(Packet(CAME, [begun, *events]), {})
 
 
 def left(*addresses: object) -> Event:

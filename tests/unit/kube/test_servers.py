@@ -15,11 +15,12 @@ from aiohttp.test_utils import TestServer, unused_port
 from yarl import URL
 
 from kube_nftlb import errors
-from kube_nftlb.environment import ListenAddress, server_addresses
+from kube_nftlb.environment import ListenAddress
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.operator import kopf_connection
+from kube_nftlb.settings import OperatorSettings
 
 
 class Server:
@@ -187,8 +188,13 @@ def test_addresses_are_listed_once() -> None:
 
 
 def test_addresses_are_read_from_the_environment() -> None:
-    found = server_addresses({"X": "192.0.2.1:6443, [2001:db8::3]:443"}, "X")
-    assert found == (ListenAddress("192.0.2.1", 6443), ListenAddress("2001:db8::3", 443))
-    assert server_addresses({}, "X") == ()
-    with pytest.raises(errors.UsageError, match="X='a,b'"):
-        server_addresses({"X": "a,b"}, "X")
+    def read(text: str) -> tuple[ListenAddress, ...]:
+        return OperatorSettings.from_environment({"KUBE_NFTLB_API_SERVERS": text}).api_servers
+
+    assert read("192.0.2.1:6443, [2001:db8::3]:443") == (
+        ListenAddress("192.0.2.1", 6443),
+        ListenAddress("2001:db8::3", 443),
+    )
+    assert read("") == ()
+    with pytest.raises(errors.UsageError, match="KUBE_NFTLB_API_SERVERS='a,b': must be comma-separated host:port"):
+        read("a,b")

@@ -7,7 +7,8 @@ from typing import ClassVar
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.nftlb.liveness import ask, main
+from kube_nftlb.nftlb.liveness import ask, main, place
+from kube_nftlb.settings import NftlbSettings
 
 
 class Daemon(http.server.BaseHTTPRequestHandler):
@@ -53,3 +54,16 @@ def test_it_does_not_live_when_nobody_answers_or_there_is_no_key_yet(
     monkeypatch.setenv("KUBE_NFTLB_NFTLB_PORT", "1")
     assert main() == 1
     assert "nftlb does not answer on 127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"KUBE_NFTLB_RUN_DIR": "/a", "KUBE_NFTLB_STATE_DIR": ""},
+        {"KUBE_NFTLB_RUN_DIR": "/a", "KUBE_NFTLB_STATE_DIR": "/b", "KUBE_NFTLB_NFTLB_PORT": "5556"},
+    ],
+)
+def test_it_has_the_settings_of_nftlb(environ: dict[str, str]) -> None:
+    settings = NftlbSettings.from_environment(environ)
+    assert place(environ) == (settings.port, settings.key_file, settings.startup_file)

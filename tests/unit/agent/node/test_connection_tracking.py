@@ -7,7 +7,7 @@ from kube_nftlb.agent.node.connection_tracking import TableSize
 from kube_nftlb.settings import ConntrackSettings
 
 DEFAULTS = ConntrackSettings.from_environment({})
-NONE = ConntrackSettings(0, 131072, 0, 0, tcp_be_liberal=False, count_bytes=False)
+NONE = ConntrackSettings(max_per_core=0, tcp_established_s=0, tcp_close_wait_s=0)
 
 
 @pytest.mark.parametrize(

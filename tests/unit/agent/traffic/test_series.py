@@ -21,7 +21,7 @@ from tests.builders.farms import raw_backend, raw_farm
 from tests.fakes.nft import FakeNft
 
 ORDER = ("farm_namespace", "farm", "backend", "direction")
-ALL = TrafficSettings(20, 10, label_selector.parse(""))
+ALL = TrafficSettings()
 
 
 class Node:
@@ -123,7 +123,7 @@ def test_what_others_translate_is_not_counted(index: FarmIndex, node: Node) -> N
 
 
 def test_thousands_of_farms_have_no_more_series_than_the_settings_allow(index: FarmIndex) -> None:
-    node = Node(index, TrafficSettings(3, 1, label_selector.parse("")))
+    node = Node(index, TrafficSettings(farms=3, backends=1))
     for number in range(1, 200):
         put(index, number)
     node.add(*(traffic(number, number, pod=f"10.244.1.{2 + pod}") for number in range(1, 200) for pod in (0, 1)))
@@ -140,7 +140,7 @@ def test_thousands_of_farms_have_no_more_series_than_the_settings_allow(index: F
     [("team=a", {"farm-1"}), ("kubernetes.io/metadata.name=default", {"farm-1", "farm-2"}), ("team=b", set())],
 )
 def test_only_selected_farms_have_series(index: FarmIndex, selector: str, names: set[str]) -> None:
-    node = Node(index, TrafficSettings(20, 10, label_selector.parse(selector)))
+    node = Node(index, TrafficSettings(selector=label_selector.parse(selector)))
     put(index, 1, labels={"team": "a"})
     put(index, 2)
     node.add(traffic(1), traffic(2))

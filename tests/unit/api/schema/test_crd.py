@@ -11,7 +11,7 @@ DEFINITIONS = crd.definitions()
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_the_checked_in_definition_is_what_the_models_say(name: str) -> None:
-    assert (FOLDER / name).read_text() == crd.render(DEFINITIONS[name]), "run `kube-nftlb crds`"
+    assert (FOLDER / name).read_text() == crd.render(DEFINITIONS[name]), "run `make crds`"
 
 
 def test_there_are_no_other_definitions() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from kube_nftlb import names
 from kube_nftlb.api.schema import crd, reference
-from kube_nftlb.commands import reference_page
+from tools import reference_page
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference.md"
 ROWS = reference.rows()
@@ -13,7 +13,7 @@ BY_PATH = {row.full_path: row for row in ROWS}
 
 
 def test_the_checked_in_page_is_what_the_models_say() -> None:
-    assert PAGE.read_text() == reference_page.page(), "run `kube-nftlb reference`"
+    assert PAGE.read_text() == reference_page.page(), "run `make reference`"
 
 
 def test_every_field_that_the_api_server_knows_has_a_row_and_no_other_has() -> None:

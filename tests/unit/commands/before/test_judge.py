@@ -1,12 +1,11 @@
-"""The findings of ``check --before``."""
+"""The findings of ``preflight``."""
 
 from typing import Any
 
 import pytest
 
-from kube_nftlb.commands.before.finding import Finding, text
+from kube_nftlb.commands.before.finding import Finding, Survey, text
 from kube_nftlb.commands.before.judge import is_safe, judge
-from kube_nftlb.commands.before.survey import Survey
 from tests.builders import raw_node, raw_service
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}

@@ -3,28 +3,23 @@
 from typing import Any
 
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.cluster import drain_plan
 from kube_nftlb.commands.cluster.drain_plan import Member, Open, PodRef
-from kube_nftlb.endpointslices.slices import ServiceKey
-from tests.builders import endpoint, endpoint_slice, raw_backend, raw_farm, raw_service_farm
+from kube_nftlb.commands.cluster.view import ClusterView
+from tests.builders import endpoint, raw_backend, raw_farm, raw_service_farm, raw_slice
 
 Json = dict[str, Any]
 
-SLICES = {
-    ServiceKey("default", "web"): [
-        endpoint_slice(
-            endpoint("10.244.1.2", "a", node="n1"), endpoint("10.244.2.2", "b", node="n2"), endpoint("192.0.2.1")
-        )
-    ]
-}
+SLICES = [
+    raw_slice(endpoint("10.244.1.2", "a", node="n1"), endpoint("10.244.2.2", "b", node="n2"), endpoint("192.0.2.1"))
+]
 SERVICE = raw_service_farm()
 BY_HAND = raw_farm("hand", backends=[raw_backend("a", "10.244.1.2", None), raw_backend("x", "192.0.2.9", None)])
 REFERRING = raw_farm("front", backends=[], backendsFrom={"service": "web", "port": "http"})
 
 
 def members(*raws: Json) -> list[Member]:
-    return drain_plan.members([Farm.model_validate(raw) for raw in raws], SLICES)
+    return drain_plan.members(ClusterView(raws, slices=SLICES))
 
 
 def plan(name: str, *raws: Json) -> tuple[drain_plan.Plan, list[str]]:

@@ -8,8 +8,8 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import draining
-from kube_nftlb.commands.cluster.asking import Target
 from kube_nftlb.commands.cluster.draining import DrainOptions, drain
+from kube_nftlb.commands.cluster.queries import Target
 from kube_nftlb.kube.client import Listing
 from kube_nftlb.kube.resources import FARMS, NFTLB_NODES, JsonObject, Resource
 from tests.builders import raw_backend, raw_farm, raw_nftlb_node

@@ -6,9 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from kube_nftlb import reasons
-from kube_nftlb.commands.cluster.advice import ADVICE
-from kube_nftlb.commands.cluster.asking import Overview
-from kube_nftlb.commands.cluster.findings import Finding, find
+from kube_nftlb.commands.cluster.findings import ADVICE, Finding, find
+from kube_nftlb.commands.cluster.view import ClusterView
 from tests.builders import raw_farm, raw_nftlb_node, raw_node
 
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
@@ -46,7 +45,7 @@ def node(*conditions: Json, failed: list[Json] | None = None) -> Json:
 
 
 def found(*farms: Json, report: Json | None = None, **more: Any) -> list[Finding]:
-    return find(Overview([raw_node()], [report or node()], list(farms), **more), NOW)
+    return find(ClusterView(farms, [raw_node()], [report or node()], **more), NOW)
 
 
 def test_nothing_is_wrong_where_all_is_well() -> None:
@@ -99,18 +98,19 @@ def test_a_farm_that_the_operator_has_not_seen_points_to_the_operator() -> None:
 
 
 def test_a_node_without_an_agent_is_wrong() -> None:
-    (finding,) = find(Overview([raw_node("bare")], [], []), NOW)
+    (finding,) = find(ClusterView(nodes=[raw_node("bare")]), NOW)
     assert (finding.subject, finding.reason) == ("node bare", "NoAgent")
 
 
 def test_a_node_that_should_have_no_agent_is_not_wrong() -> None:
     windows, left_out = raw_node("w", labels={"kubernetes.io/os": "windows"}), raw_node("v")
-    assert find(Overview([windows], [], []), NOW) == []
+    assert find(ClusterView(nodes=[windows]), NOW) == []
     daemon_set = {"spec": {"template": {"spec": {"nodeSelector": {"pool": "a"}}}}}
-    seen = find(Overview([left_out, raw_node("in", labels={"pool": "a"})], [], [], daemon_sets=[daemon_set]), NOW)
+    seen = find(ClusterView(nodes=[left_out, raw_node("in", labels={"pool": "a"})], daemon_sets=[daemon_set]), NOW)
     assert [each.subject for each in seen] == ["node in"]
     broken = node(told("Ready", "False", "NftlbUnreachable"))
-    assert find(Overview([raw_node()], [broken], [], daemon_sets=[daemon_set]), NOW), "an agent is there all the same"
+    view = ClusterView(nodes=[raw_node()], reports=[broken], daemon_sets=[daemon_set])
+    assert find(view, NOW), "it has an agent, though it should have none"
 
 
 def test_a_node_whose_nftlb_is_away_is_wrong() -> None:

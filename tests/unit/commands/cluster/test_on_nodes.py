@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.commands.cluster.asking import Target, connected, namespace_of
 from kube_nftlb.commands.cluster.on_nodes import ByCommand, InPods, run
+from kube_nftlb.commands.cluster.queries import Target, connected, namespace_of
 
 AGENT = {
     "metadata": {"name": "agent-x", "namespace": "sys", "labels": {"app.kubernetes.io/component": "agent"}},

@@ -1,36 +1,41 @@
 """The view of each node in ``get SERVICE``: the decisions of its agent."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.commands.cluster.findings import FailedHere
-from kube_nftlb.commands.cluster.losses import may_take
-from kube_nftlb.commands.cluster.service_tree import tree
-from kube_nftlb.commands.cluster.service_view import Cluster, view
-from kube_nftlb.commands.cluster.views import FarmView, ServiceView
-from tests.builders import endpoint, endpoint_slice, raw_farm, raw_policy, raw_service_farm, service
+from kube_nftlb.commands.cluster.service_tree import FarmView, ServiceView, tree
+from kube_nftlb.commands.cluster.service_view import view
+from kube_nftlb.commands.cluster.view import ClusterView
+from tests.builders import (
+    endpoint,
+    raw_farm,
+    raw_nftlb_node,
+    raw_node,
+    raw_policy,
+    raw_service_farm,
+    raw_slice,
+    service,
+)
 
 Json = dict[str, Any]
 
-NODES = tuple(NodeFacts(name, port_ips={"ipv4": (f"172.31.0.{i}",)}) for i, name in enumerate(("n1", "n2", "n3"), 1))
-SLICE = endpoint_slice(
+NODES = [raw_node(f"n{number}", addresses={"InternalIP": f"172.31.0.{number}"}) for number in (1, 2, 3)]
+SLICE = raw_slice(
     endpoint("10.244.1.2", "a", node="n1"),
     endpoint("10.244.2.2", "b", node="n2"),
     endpoint("10.244.2.3", "c", node="n2", ready=False),
 )
 
 
-def shown(*farms: Json, failed: dict[FarmKey, list[FailedHere]] | None = None, **fields: Any) -> ServiceView:
-    policies = {"known": raw_policy("known")}
-    return view(service(**fields), farms, Cluster((SLICE,), NODES, policies, failed or {}))
+def shown(*farms: Json, reports: Sequence[Json] = (), rivals: Sequence[Json] = (), **fields: Any) -> ServiceView:
+    return view(service(**fields), ClusterView(farms, NODES, reports, [SLICE], [raw_policy("known")], rivals))
 
 
-def farm(*, failed: dict[FarmKey, list[FailedHere]] | None = None, **spec: Any) -> FarmView:
-    (only,) = shown(raw_service_farm(**spec), failed=failed).farms
+def farm(*, reports: Sequence[Json] = (), **spec: Any) -> FarmView:
+    (only,) = shown(raw_service_farm(**spec), reports=reports).farms
     return only
 
 
@@ -68,8 +73,9 @@ def test_standby_backends_say_so() -> None:
 
 
 def test_a_node_where_it_failed_says_why() -> None:
-    failed = {FarmKey("default", "web--http"): [FailedHere("n2", "Refused", "nft says no")]}
-    assert {names: does for names, (does, _) in nodes(farm(failed=failed)).items()} == {
+    failed = [{"namespace": "default", "name": "web--http", "reason": "Refused", "message": "nft says no"}]
+    seen = farm(reports=[raw_nftlb_node("n2", failed=failed)])
+    assert {names: does for names, (does, _) in nodes(seen).items()} == {
         ("n1", "n3"): "serves",
         ("n2",): "Refused: nft says no",
     }
@@ -143,9 +149,10 @@ def test_an_address_that_another_farm_has_is_not_served() -> None:
 def test_a_port_that_a_farm_of_another_namespace_has_is_not_served() -> None:
     rival = raw_farm("thief", namespace="shop", owner="older", addresses=[{"ip": "192.0.2.7", "ports": "443"}])
     raw = raw_service_farm(addresses=TWO_ADDRESSES)
-    assert may_take([raw], NODES)(rival)
-    assert not may_take([raw], NODES)(raw_farm("other", addresses=[{"ip": "192.0.2.8", "ports": "443"}]))
-    (seen,) = view(service(), [raw], Cluster((SLICE,), NODES, {}, {}, (rival,))).farms
+    conflicting = ClusterView(nodes=NODES).may_conflict([raw])
+    assert conflicting(rival)
+    assert not conflicting(raw_farm("other", addresses=[{"ip": "192.0.2.8", "ports": "443"}]))
+    (seen,) = shown(raw, rivals=[rival]).farms
     assert [(each.admitted, each.lost) for each in seen.addresses] == [
         ("all clients", ""),
         ("all clients", "shop/thief has port 443"),

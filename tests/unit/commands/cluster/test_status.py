@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from kube_nftlb.commands.cluster import terminal
-from kube_nftlb.commands.cluster.asking import Overview
-from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well, why
+from kube_nftlb.commands.cluster.findings import find, of_farms
+from kube_nftlb.commands.cluster.status import chosen, status_json, status_text, well
 from kube_nftlb.commands.cluster.status import line as in_one_line
+from kube_nftlb.commands.cluster.view import ClusterView
 from tests.builders import raw_node, raw_service_farm
 from tests.unit.commands.cluster.test_findings import NOW, farm, node, told
 
@@ -18,17 +19,22 @@ Json = dict[str, Any]
 CONFLICT = told("Accepted", "False", "AddressConflict", "shop/a has\n10.0.0.1 [80]")
 
 
-def seen(*farms: Json) -> Overview:
+def seen(*farms: Json) -> ClusterView:
     report = node()
     report["status"] |= {"farms": 3, "engines": {"nftlb": 2, "nftables": 1}, "versions": {"agent": "1.2.3"}}
-    return Overview([raw_node()], [report], list(farms))
+    return ClusterView(farms, [raw_node()], [report])
 
 
-def text(overview: Overview) -> str:
+def text(view: ClusterView) -> str:
     console = Console(width=200, no_color=True)
     with console.capture() as captured:
-        console.print(*status_text(overview, NOW), sep="\n")
+        console.print(*status_text(view, find(view, NOW), NOW), sep="\n")
     return captured.get()
+
+
+def as_json(*farms: Json) -> Json:
+    view = seen(*farms)
+    return status_json(view, find(view, NOW), NOW)
 
 
 def test_one_look_shows_nodes_engines_and_farms() -> None:
@@ -49,8 +55,8 @@ def test_what_is_wrong_is_one_line_with_its_age_and_what_to_do() -> None:
 
 def test_what_a_message_says_itself_is_not_said_twice() -> None:
     advice = "give one of the two another address or port, or delete one"
-    overview = seen(farm(told("Accepted", "False", "AddressConflict", f"b has it; {advice}")))
-    (line,) = [in_one_line(each, NOW) for each in why(overview, overview.farms, NOW)]
+    view = seen(farm(told("Accepted", "False", "AddressConflict", f"b has it; {advice}")))
+    (line,) = [in_one_line(each, NOW) for each in of_farms(view, view.farms, NOW)]
     assert line.count(advice) == 1
 
 
@@ -61,26 +67,26 @@ def test_a_screen_does_not_overflow() -> None:
 
 
 def test_programs_get_everything() -> None:
-    said = status_json(seen(farm(CONFLICT)), NOW)
+    said = as_json(farm(CONFLICT))
     assert said["healthy"] is False
     assert said["farms"] == {"total": 1, "with problems": 1}
     assert said["problems"][0]["since"] == "2026-01-01T00:55:00+00:00"
-    assert status_json(seen(farm()), NOW)["healthy"] is True
+    assert as_json(farm())["healthy"] is True
 
 
 def test_a_change_on_its_way_counts_as_pending() -> None:
-    assert status_json(seen(farm(told("Programmed", "False", "Pending"))), NOW)["farms"] == {"total": 1, "pending": 1}
+    assert as_json(farm(told("Programmed", "False", "Pending")))["farms"] == {"total": 1, "pending": 1}
 
 
 @pytest.mark.parametrize(("name", "names"), [("web", ["web--a", "web--b"]), ("web--a", ["web--a"]), ("shop/x", ["x"])])
 def test_a_name_means_a_farm_or_the_farms_of_a_service(name: str, names: list[str]) -> None:
     farms = [raw_service_farm("web--a"), raw_service_farm("web--b"), farm(name="x", namespace="shop"), farm(name="y")]
-    assert [raw["metadata"]["name"] for raw in chosen(seen(*farms), name, "default")] == names
+    assert [raw["metadata"]["name"] for raw in chosen(farms, name, "default")] == names
 
 
 def test_why_has_one_line_for_each_unhealthy_farm() -> None:
-    overview = seen(farm(), farm(CONFLICT, name="b"), farm(ready=0, name="a"))
-    lines = [in_one_line(each, NOW) for each in why(overview, overview.farms, NOW)]
+    view = seen(farm(), farm(CONFLICT, name="b"), farm(ready=0, name="a"))
+    lines = [in_one_line(each, NOW) for each in of_farms(view, view.farms, NOW)]
     assert len(lines) == 2
     assert "farm default/a" in lines[0]
     assert "farm default/b" in lines[1]
@@ -102,4 +108,4 @@ def test_ages_are_as_kubectl_writes_them(seconds: int, age: str) -> None:
 
 
 def test_an_old_status_is_no_reason_to_fail() -> None:
-    assert "n1" in text(Overview([raw_node()], [{"metadata": {"name": "n1"}}], []))
+    assert "n1" in text(ClusterView((), [raw_node()], [{"metadata": {"name": "n1"}}]))

@@ -7,7 +7,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.commands.cluster import top
-from kube_nftlb.commands.cluster.node_reports import NodeReports
+from kube_nftlb.commands.cluster.top import NodeReports
 from kube_nftlb.netfilter.traffic.report import Report, encode
 
 

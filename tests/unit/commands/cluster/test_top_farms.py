@@ -4,21 +4,22 @@ import pytest
 
 from kube_nftlb.commands.cluster import top_farms
 from kube_nftlb.commands.cluster.options import By
-from kube_nftlb.commands.cluster.top_farms import Farms
+from kube_nftlb.commands.cluster.view import ClusterView
 from kube_nftlb.netfilter.traffic.report import BackendCounts, ListenerCounts, Report
 from kube_nftlb.netfilter.traffic.tally import Counts
+from tests.builders import raw_node
 from tests.builders.farms import raw_farm, raw_service_farm
 
-NODE_IPS = ("192.168.0.1", "192.168.0.2")
+NODES = [raw_node(name, addresses={"InternalIP": ip}) for name, ip in (("a", "192.168.0.1"), ("b", "192.168.0.2"))]
 STATUS = {"backends": [{"name": "pod-a", "address": "10.244.1.2", "port": 8080}]}
 
 
 @pytest.fixture
-def farms() -> Farms:
-    made = Farms(NODE_IPS)
+def farms() -> ClusterView:
     named = {"type": "NodePort", "ports": "30080"}
-    made.update(
-        [
+    return ClusterView(
+        nodes=NODES,
+        farms=[
             raw_service_farm("web--http", addresses=[{"ip": "10.96.0.10", "ports": "80"}, named], status=STATUS),
             raw_farm("hand", addresses=[{"ip": "10.96.0.11", "ports": "70-80"}]),
             raw_farm("loser", addresses=[{"ip": "10.96.0.10", "ports": "80"}]),
@@ -26,9 +27,8 @@ def farms() -> Farms:
                 "whole", addresses=[{"ip": "10.96.0.12", "ports": ""}], protocol="All", namespace="other", backends=[]
             ),
             {"metadata": {"namespace": "default", "name": "broken"}, "spec": {"addresses": 7}},
-        ]
+        ],
     )
-    return made
 
 
 def listener(ip: str, port: int, *counts: int, pod: str = "10.244.1.2") -> ListenerCounts:
@@ -36,11 +36,11 @@ def listener(ip: str, port: int, *counts: int, pod: str = "10.244.1.2") -> Liste
     return ListenerCounts("TCP", ip, port, made, (BackendCounts(pod, 8080, made),))
 
 
-def names(farms: Farms, by: By = By.NEW, namespace: str | None = None, **reports: Report) -> list[str]:
+def names(farms: ClusterView, by: By = By.NEW, namespace: str | None = None, **reports: Report) -> list[str]:
     return [row.name for row in top_farms.rows(reports, farms, namespace, by)]
 
 
-def test_addresses_ports_and_nodes_are_summed_by_farm_as_rates(farms: Farms) -> None:
+def test_addresses_ports_and_nodes_are_summed_by_farm_as_rates(farms: ClusterView) -> None:
     first = Report(2.0, (listener("10.96.0.10", 80, 4, 3, 200, 2000), listener("192.168.0.1", 30080, 2, 1, 0, 0)))
     second = Report(4.0, (listener("10.96.0.10", 80, 4, 5, 400, 4000, pod="10.244.2.7"),))
     (row,) = top_farms.rows({"node-1": first, "node-2": second}, farms, None, By.NEW)
@@ -50,7 +50,7 @@ def test_addresses_ports_and_nodes_are_summed_by_farm_as_rates(farms: Farms) -> 
     assert {each.name: each.traffic.open for each in row.backends.values()} == {"pod-a": 4, "10.244.2.7:8080": 5}
 
 
-def test_the_owner_of_a_listener_has_its_traffic(farms: Farms) -> None:
+def test_the_owner_of_a_listener_has_its_traffic(farms: ClusterView) -> None:
     told = Report(2.0, tuple(listener(ip, port, 1) for ip, port in (("10.96.0.11", 77), ("10.96.0.12", 5))))
     assert names(farms, node=told) == ["default/hand", "other/whole"]
     assert names(farms, namespace="other", node=told) == ["other/whole"]
@@ -59,7 +59,7 @@ def test_the_owner_of_a_listener_has_its_traffic(farms: Farms) -> None:
     assert names(farms, node=Report(2.0, (listener("172.16.0.1", 30080, 1),))) == ["default/web--http"]
 
 
-def test_farms_are_sorted_as_asked(farms: Farms) -> None:
+def test_farms_are_sorted_as_asked(farms: ClusterView) -> None:
     told = Report(
         2.0,
         (
@@ -73,12 +73,11 @@ def test_farms_are_sorted_as_asked(farms: Farms) -> None:
     assert names(farms, By.BYTES, node=told)[0] == "other/whole"
 
 
-def test_a_farm_that_is_gone_has_no_traffic_any_more(farms: Farms) -> None:
+def test_a_farm_that_is_gone_has_no_traffic_any_more(farms: ClusterView) -> None:
     told = Report(2.0, (listener("10.96.0.10", 80, 1),))
-    farms.update([raw_farm("loser", addresses=[{"ip": "10.96.0.10", "ports": "80"}])])
-    assert names(farms, node=told) == ["default/loser"]
-    farms.update([])
-    assert names(farms, node=told) == []
+    left = farms.with_farms([raw_farm("loser", addresses=[{"ip": "10.96.0.10", "ports": "80"}])])
+    assert names(left, node=told) == ["default/loser"]
+    assert names(left.with_farms([]), node=told) == []
 
 
 def test_what_is_not_counted_is_said() -> None:
@@ -93,7 +92,7 @@ def test_what_is_not_counted_is_said() -> None:
     assert told == "only the busiest listeners of a are counted"
 
 
-def test_programs_get_everything(farms: Farms) -> None:
+def test_programs_get_everything(farms: ClusterView) -> None:
     told = {"node-1": Report(2.0, (listener("10.96.0.10", 80, 4, 3, 200, 2000),), bytes_counted=False)}
     rows = top_farms.rows(told, farms, None, By.NEW)
     numbers = {"newPerSecond": 2.0, "open": 3, "sentBytesPerSecond": 100, "answeredBytesPerSecond": 1000}
@@ -105,7 +104,7 @@ def test_programs_get_everything(farms: Farms) -> None:
     }
 
 
-def test_bytes_that_are_not_counted_have_no_number(farms: Farms) -> None:
+def test_bytes_that_are_not_counted_have_no_number(farms: ClusterView) -> None:
     told = {"node-1": Report(2.0, (listener("10.96.0.10", 80, 5, 3, 2600, 5_000_000),))}
     (row,) = top_farms.rows(told, farms, None, By.NEW)
     assert top_farms.cells(row, bytes_counted=True) == ("2.5", "3", "1.3 kB", "2.5 MB", "1")

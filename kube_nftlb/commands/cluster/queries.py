@@ -1,0 +1,95 @@
+"""Connect as kubectl would, and read the objects that several commands need."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kube_nftlb import errors
+from kube_nftlb.commands.cluster.view import ClusterView
+from kube_nftlb.kube import kubeconfig
+from kube_nftlb.kube.client import Kube, Transform
+from kube_nftlb.kube.resources import DAEMON_SETS, FARMS, LEASES, NFTLB_NODES, NODES, PODS, JsonObject, Resource
+
+_USER_AGENT = "kubectl-nftlb"
+OPERATOR_LEASE = "kube-nftlb-operator"
+PROGRAMS = "app.kubernetes.io/name=kube-nftlb"
+"""The label selector of the pods of operator and agents."""
+COMPONENT = "app.kubernetes.io/component"
+AGENT_PODS = f"{COMPONENT}=agent,{PROGRAMS}"
+AGENTS = "metadata.name=kube-nftlb-agent"
+"""The field selector of the agents' DaemonSet."""
+_FORBIDDEN, _NOT_FOUND = 403, 404
+
+
+class Target(NamedTuple):
+    """The cluster and namespace that the options name. Without any: those of the current context."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+@asynccontextmanager
+async def connected(target: Target, user_agent: str = _USER_AGENT) -> AsyncIterator[Kube]:
+    """Connect to the cluster that is meant. Raises UnavailableError if none is known."""
+    async with await Kube.connect(target.kubeconfig, user_agent, context=target.context) as kube:
+        yield kube
+
+
+def namespace_of(target: Target) -> str:
+    """Return the namespace that is meant: that of the option, of the context, or ``default``."""
+    return target.namespace or kubeconfig.namespace(target.kubeconfig, target.context)
+
+
+async def farms_and_reports(kube: Kube, namespace: str | None) -> ClusterView:
+    """Return the farms of one namespace, or of all, with the nodes' reports if the user may read them."""
+    farms, reports = await asyncio.gather(
+        kube.list(FARMS, namespace, not_older_than="0"), list_if_allowed(kube, NFTLB_NODES)
+    )
+    return ClusterView(farms.items, reports=reports or ())
+
+
+async def overview(kube: Kube, namespace: str | None) -> ClusterView:
+    """Return the state of the cluster, with the farms of one namespace, or of all."""
+    nodes, reports, farms, leases, pods, daemon_sets = await asyncio.gather(
+        kube.list(NODES, metadata_only=True),
+        kube.list(NFTLB_NODES),
+        kube.list(FARMS, namespace, not_older_than="0"),
+        list_if_allowed(kube, LEASES, field_selector=f"metadata.name={OPERATOR_LEASE}"),
+        list_if_allowed(kube, PODS, label_selector=PROGRAMS),
+        list_if_allowed(kube, DAEMON_SETS, field_selector=AGENTS),
+    )
+    lease = leases[0] if leases else None
+    return ClusterView(farms.items, nodes.items, reports.items, lease=lease, pods=pods, daemon_sets=daemon_sets)
+
+
+async def get_or_none(kube: Kube, resource: Resource, name: str, namespace: str | None = None) -> JsonObject | None:
+    """Return an object, or None if there is none, or if the user may not know."""
+    try:
+        return await kube.get(resource, name, namespace)
+    except errors.KubeError as error:
+        if error.status not in (_NOT_FOUND, _FORBIDDEN):
+            raise
+        return None
+
+
+async def list_if_allowed(
+    kube: Kube,
+    resource: Resource,
+    *,
+    label_selector: str | None = None,
+    field_selector: str | None = None,
+    transform: Transform = lambda item: item,
+) -> list[JsonObject] | None:
+    """List objects of all namespaces, or return None if the user may not: they are not needed."""
+    try:
+        listing = await kube.list(
+            resource, label_selector=label_selector, field_selector=field_selector, transform=transform
+        )
+    except errors.KubeError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return None
+    return listing.items

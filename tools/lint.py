@@ -1,0 +1,112 @@
+"""Lints of our own, which ``make lint`` runs: purity, and words that the glossary has better ones for.
+
+Purity: a module that says in its docstring that it is pure, or stands in a package that says so, imports nothing that
+the contract "Decisions are pure" of pyproject.toml forbids, and is not exempt from it there.
+
+Words: ``docs/banned-words.toml`` lists names that code must not have, and where they are gone already.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+_PURE: Final = re.compile(r"\bPure\b|\bNo I/O\b")
+_CONTRACT: Final = "Decisions are pure"
+
+
+class Module(NamedTuple):
+    """A module of a package."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def says_it_is_pure(self) -> bool:
+        """Return True if its docstring says so."""
+        return _PURE.search(" ".join((ast.get_docstring(self.tree) or "").split())) is not None
+
+
+def modules(root: Path, *folders: str) -> list[Module]:
+    """Return the modules in these folders."""
+    paths = [path for folder in folders for path in sorted((root / folder).rglob("*.py"))]
+    return [Module(_name(path.relative_to(root)), path, ast.parse(path.read_text())) for path in paths]
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def impure(found: list[Module], contract: dict[str, Any]) -> Iterator[str]:
+    """Yield a message for each import that a pure module must not have, by the contract of the import linter."""
+    packages = {each.name for each in found if each.path.name == "__init__.py" and each.says_it_is_pure}
+    ignored = [tuple(rule.split(" -> ")) for rule in contract["ignore_imports"]]
+    for module in found:
+        parents = {module.name.rsplit(".", number)[0] for number in range(1, module.name.count(".") + 1)}
+        if not module.says_it_is_pure and not parents & packages:
+            continue
+        if any(fnmatchcase(module.name, source) and target == "*" for source, target in ignored):
+            yield f"{module.path}: says that it is pure, but pyproject.toml exempts it"
+            continue
+        for imported in _imports(module.tree):
+            allowed = any(fnmatchcase(module.name, source) and imported == target for source, target in ignored)
+            if imported in contract["forbidden_modules"] and not allowed:
+                yield f"{module.path}: is pure, by its docstring or its package's, but imports {imported}"
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    """Return the packages that a module imports directly."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def banned(found: list[Module], root: Path, words: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a message for each name that a banned word is; leading underscores do not count."""
+    for module in found:
+        path = str(module.path.relative_to(root))
+        here = {
+            each["word"]: each["instead"] for each in words if any(path.startswith(where) for where in each["gone"])
+        }
+        for name, line in _names(module.tree):
+            if (plain := name.strip("_")) in here:
+                yield f"{module.path}:{line}: the name {name!r} is banned; instead: {here[plain]}"
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the names that a module gives, with their lines: variables, arguments, functions, classes, attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+
+
+def main() -> int:
+    """Lint the checkout. Return the exit status: 1 if anything is wrong."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contract = next(each for each in contracts if each["name"].startswith(_CONTRACT))
+    words = tomllib.loads((ROOT / "docs/banned-words.toml").read_text())["word"]
+    found = modules(ROOT, "kube_nftlb", "lab", "benchmarks", "tools")
+    messages = [*impure(found, contract), *banned(found, ROOT, words)]
+    for message in messages:
+        print(message, file=sys.stderr)
+    return int(bool(messages))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
