@@ -206,7 +206,8 @@ def test_a_holder_that_stands_still_is_silent_and_is_heard_when_it_goes_on(lab: 
     began = time.monotonic()
     lab.agent.process.send_signal(signal.SIGSTOP)
     watching.want(State(0, watch=(Peer(ip, Host.link, lab.node.mac),)))
-    assert watching.wait(Silent) == Silent(ip, Host.link, lab.node.mac)
+    silent = watching.wait(Silent)
+    assert (silent.ip, silent.link, silent.mac) == (ip, Host.link, lab.node.mac)
     assert 1.0 <= time.monotonic() - began <= 2.3
     lab.agent.process.send_signal(signal.SIGCONT)
     assert watching.wait(Heard) == Heard(ip, Host.link, lab.node.mac)

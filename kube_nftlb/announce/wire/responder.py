@@ -201,9 +201,10 @@ class Responder:
 
 
 def _check(state: State) -> None:
-    for each in (*state.answer, *state.probe, *state.watch, *state.fence):
-        packed(each.ip)
+    for place in (*state.answer, *state.probe):
+        packed(place.ip)
     for peer in (*state.watch, *state.fence):
+        packed(peer.ip)
         mac_bytes(peer.mac)
 
 
