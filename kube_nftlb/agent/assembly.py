@@ -72,15 +72,15 @@ async def assemble(
     watch = Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
     nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
-    nftlb = NftlbEngine(client, reader, conntrack, nft, table, settings.startup_file, clock)
-    engine = Engines(nftables, nftlb, clock)
-    inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, limits)
+    nftlb = NftlbEngine(client, reader, conntrack, nft, settings.startup_file, clock)
+    engines = Engines(nftables, nftlb, clock)
+    inputs = Inputs(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, limits)
     watch.call(inputs.wake.set)
     links = PodAddresses(settings.pods_file)
     try:
         yield Assembly(
             inputs,
-            Reconciler(inputs, engine, table, reader, watch, links, clock, on_progress=on_progress),
+            Reconciler(inputs, engines, table, reader, watch, links, clock, on_progress=on_progress),
             nft,
             nftables.flows,
         )

@@ -153,7 +153,7 @@ def check_farm(farm: Farm) -> None:
         own = combined(
             [
                 base_.base(base_.SET_NAMES),
-                overlay(node_farm, seen, seen),
+                overlay(node_farm, seen),
                 known.rules(KEY, node_farm.name, farm.spec.family, node_farm.listeners),
             ]
         )

@@ -1,4 +1,4 @@
-"""Facts → decisions → changes → the engine: one path for every farm, whatever triggered it."""
+"""Facts → decisions → changes → the engines: one path for every farm, whatever triggered it."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -12,9 +12,10 @@ from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr import modes
 from kube_nftlb.agent.dsr.modes import PodVip
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
-from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import Version
-from kube_nftlb.agent.sync.changes import Changes
+from kube_nftlb.agent.sync.apply import Applier, Outcome
+from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
@@ -26,7 +27,6 @@ from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
 
 _log = structlog.get_logger()
 
@@ -45,44 +45,44 @@ class Programmer:
     """Decides on farms, and programs the engine and the agent table."""
 
     def __init__(
-        self, inputs: Inputs, engine: Engine, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
+        self, inputs: Inputs, engines: Engines, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
     ) -> None:
         self._inputs = inputs
         self._index = inputs.index
-        self._engine = engine
+        self._engines = engines
         self._table = table
         self._links = links
         self._clock = clock
         self._timing = timing
-        self._changes = Changes(inputs.policies, engine.overlay)
-        self.policies = PolicyProgrammer(inputs, engine, table, self._changes)
+        self._changes = Changes(inputs.policies)
+        self.applier = Applier(engines, table)
+        self.policies = PolicyProgrammer(inputs, engines, table, self._changes)
         self.links_read_at = float("-inf")
         self.changed: set[str] = set()
         """Names of farms that the engine has changed, until that is logged."""
         self._orphans: set[str] = set()
         """Farms of an earlier agent that the engine did not let go."""
-        table.fallback = self._closed
 
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
         """Program these farms, and with them those that must leave an address first."""
         self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
-        await self._engine.set_node(self._index.node)
+        await self._engines.set_node(self._index.node)
         self._inputs.add(self._index.measure(keys), self._inputs.seen_version + 1)
         await self._gather(keys)
         while True:
             asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
             changes = self._changes_of(keys)
             asked |= {each.name: farm for each in changes if (farm := self._farm(each.name)) is not None}
-            applied = await self._engine.apply(changes)
+            applied = await self.applier.apply(changes)
             self.changed.update(applied.changed)
             self._rules_refused(applied.rules_refused, asked)
-            if not applied.nothing_done:
+            if not applied.decide_again:
                 self._programmed(changes, applied)
                 return ProgramResult(applied.refused, applied.incomplete)
             # These farms stay as they are, so no other farm may get an address of theirs.
             await self._index.probe()
 
-    def _programmed(self, changes: Iterable[FarmChange], applied: Applied) -> None:
+    def _programmed(self, changes: Iterable[FarmChange], applied: Outcome) -> None:
         now = self._clock.now()
         for each in changes:
             # Before a farm is programmed without an endpoint, its clients would only come back to that.
@@ -97,23 +97,23 @@ class Programmer:
         """Write changed policies to the kernel."""
         self._refused_since(await self.policies.update())
 
-    async def withdraw(self, names_: Iterable[str]) -> Applied:
-        """Withdraw farms from the engine. Policies that keep clients out stay in the agent table."""
+    async def withdraw(self, names_: Iterable[str]) -> Outcome:
+        """Withdraw farms from their engines. Policies that keep clients out stay in the agent table."""
         changes = []
         for name in names_:
             rules = self.policies.rules(name)
             changes.append(FarmChange(name, overlay=None, policies=rules, policies_after=rules))
-        return await self._engine.apply(changes)
+        return await self.applier.apply(changes)
 
     async def adopt(self) -> bool:
         """Start from what the engine has; what is as wanted already is not touched.
 
         Return True if a farm is missing that was verified.
         """
-        lost = await self._engine.load()
-        await self._engine.set_node(self._index.node)
+        lost = await self._engines.load()
+        await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
-        orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
+        orphans = [name for name in self._engines.programmed if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.
         self._orphans = set((await self.withdraw(orphans)).refused)
         await self.policies.take()
@@ -122,20 +122,20 @@ class Programmer:
         keys = self._known()
         self._index.measure(keys)
         changes = self._changes_of(keys, forget=False)
-        rules = self._left_open(orphans, changes) | self._engine.rules(changes)
-        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
-        _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
+        others = {layout.ENVIRONMENT: self._inputs.environment, **self._inputs.policies.sets()}
+        self.applier.expect(changes, others)
+        _log.info("adopted farms", farms=len(self._engines.programmed), removed=len(orphans))
         return lost
 
     async def begin(self) -> None:
-        """Have the engine serve all farms, once the agent table has the rules that keep clients out."""
-        self.changed.update(await self._engine.begin(lambda: self._changes_of(self._known(), forget=False)))
-        if not await self._engine.is_missing():
+        """Have the engines serve all farms, once the agent table has the rules that keep clients out."""
+        self.changed.update(await self.applier.begin(lambda: self._changes_of(self._known(), forget=False)))
+        if not await self._engines.is_missing():
             await self._table.refuse()
 
     def _known(self) -> set[FarmKey]:
         """Return all farms, also those that are gone and not withdrawn."""
-        programmed = {key for name in self._engine.programmed if (key := self._index.key(name)) is not None}
+        programmed = {key for name in self._engines.programmed if (key := self._index.key(name)) is not None}
         return self._index.all() | programmed
 
     async def withdraw_orphans(self) -> None:
@@ -144,12 +144,6 @@ class Programmer:
             refused = (await self.withdraw(orphans)).refused
             _log.warning("withdrew farms of an earlier agent", farms=orphans, refused=dict(refused))
             self._orphans = set(refused)
-
-    def _left_open(self, orphans: Iterable[str], changes: Iterable[FarmChange]) -> dict[str, Contents]:
-        """Return what refuses clients of orphans that an absent engine still has, where nobody else is served."""
-        served = {to for each in changes if each.farm is not None and not each.keep for to in each.farm.listeners}
-        has = self._engine.programmed
-        return {name: layout.refused(has[name].listeners - served) for name in orphans if name in has}
 
     async def create_table(self) -> None:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
@@ -217,7 +211,7 @@ class Programmer:
 
     def _decide(self, key: FarmKey) -> Decision:
         try:
-            return decide(self._facts(key), self._engine.unsupported, partial(self._stuck_owners, _name(key)))
+            return decide(self._facts(key), self._engines.unsupported, partial(self._stuck_owners, _name(key)))
         except Exception as error:
             # One unexpected farm must not end the service of all others.
             farm = self._index.get(key)
@@ -227,17 +221,17 @@ class Programmer:
 
     def _stuck_owners(self, name: str, listeners: Iterable[Listener]) -> dict[Listener, str]:
         wanted = list(listeners)
-        owners = {owner: self._index.key(owner) for owner in self._engine.owners(wanted) - {name}}
+        owners = {owner: self._index.key(owner) for owner in self._engines.owners(wanted) - {name}}
         stuck = {owner for owner, key in owners.items() if key is not None and self._is_stuck(key)}
         if not stuck:
             return {}
-        return {each: min(found) for each in wanted if (found := self._engine.owners([each]) & stuck)}
+        return {each: min(found) for each in wanted if (found := self._engines.owners([each]) & stuck)}
 
     def _is_stuck(self, key: FarmKey) -> bool:
         try:
-            programmed = self._engine.programmed.get(_name(key))
+            programmed = self._engines.programmed.get(_name(key))
             programmed_by = programmed.engine if programmed is not None else None
-            return cannot_change(self._facts(key), self._engine.unsupported, programmed_by)
+            return cannot_change(self._facts(key), self._engines.unsupported, programmed_by)
         except Exception:
             # Its own decision reports that, and keeps it as it is.
             _log.debug("cannot decide on the owner of an address", namespace=key.namespace, farm=key.name)
@@ -253,7 +247,7 @@ class Programmer:
                 continue
             changes[name] = change = self._change(name, key, forget=forget)
             if change.farm is not None and not change.keep:
-                owners = self._engine.owners(list(change.farm.listeners)) - changes.keys()
+                owners = self._engines.owners(list(change.farm.listeners)) - changes.keys()
                 waiting.extend((owner, self._index.key(owner)) for owner in owners)
         return list(changes.values())
 
@@ -267,7 +261,7 @@ class Programmer:
             name,
             decision,
             facts,
-            self._engine.programmed.get(name),
+            self._engines.programmed.get(name),
             owned=self._table.owned(name),
             restricted=key is not None and self._index.restricted(key),
         )
@@ -290,10 +284,6 @@ class Programmer:
             if (farm := self._farm(name)) is not None and self._index.key(name) not in waiting
         }
         self._rules_refused({name: refused[name] for name in asked}, asked)
-
-    def _closed(self, name: str) -> Contents:
-        programmed = self._engine.programmed.get(name)
-        return layout.refused(programmed.listeners) if programmed is not None else Contents()
 
 
 def _version(farm: Farm | None) -> Version | None:

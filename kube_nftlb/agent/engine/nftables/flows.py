@@ -13,7 +13,6 @@ import structlog
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import Clock, rest_s
 from kube_nftlb.agent.endpoints.selection import cut_off
-from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.untranslated import destinations
 from kube_nftlb.agent.model import NodeFarm
@@ -50,25 +49,24 @@ class Flows:
         """The endpoints that flows of a farm may lead to, by its name."""
         self._news = asyncio.Event()
 
-    def changed(self, change: FarmChange, before: Iterable[Listener], *, served: bool) -> None:
-        """Note the change of a farm that had the listeners ``before``, and was ``served`` or not."""
-        farm = change.farm
+    def changed(self, name: str, farm: NodeFarm | None, before: Iterable[Listener], *, served: bool) -> None:
+        """Note the change of a farm that had the listeners ``before``, and was ``served`` or not; None: it is gone."""
         listeners = set(farm.listeners) if farm is not None else set()
         if closed := [each for each in before if each not in listeners]:
-            self._watch(self._closed, change.name, Stale(_destinations(closed), frozenset()))
+            self._watch(self._closed, name, Stale(_destinations(closed), frozenset()))
         if farm is None:
-            self._endpoints.pop(change.name, None)
-            self._changed.pop(change.name, None)
+            self._endpoints.pop(name, None)
+            self._changed.pop(name, None)
             return
         kept = _endpoints(farm)
-        earlier = self._endpoints.get(change.name)
-        self._endpoints[change.name] = kept
+        earlier = self._endpoints.get(name)
+        self._endpoints[name] = kept
         cut = cut_off(farm.spec) - {each.backend.ip for each in farm.endpoints}
         begun = not farm.refuses and (not served or not listeners <= set(before))
         if kept != earlier or cut or begun:
-            watched = self._changed.get(change.name)
+            watched = self._changed.get(name)
             begun = begun or (watched is not None and watched.stale.begun)
-            self._watch(self._changed, change.name, Stale(_destinations(listeners), kept, begun, frozenset(cut)))
+            self._watch(self._changed, name, Stale(_destinations(listeners), kept, begun, frozenset(cut)))
 
     def forget_stale(self, name: str, listeners: Iterable[Listener]) -> None:
         """Forget flows to endpoints that a farm has not."""

@@ -2,14 +2,13 @@
 
 import pytest
 
-from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
-from kube_nftlb.agent.sync.changes import Changes
+from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.agent.table import layout, policy_references, policy_sets, source_ranges, traffic_policy
+from kube_nftlb.agent.table import layout, policy_references, policy_sets, source_ranges
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.listeners import Listener
@@ -32,7 +31,7 @@ def changes() -> Changes:
     known.put(raw_policy())
     known.turn({key: policy_sets.policy(raw) for key, raw in known.take().items() if raw is not None})
     known.refer(WEB, policy_references.references(LIMITED))
-    return Changes(known, traffic_policy.contents)
+    return Changes(known)
 
 
 def make(
@@ -57,7 +56,6 @@ def test_a_farm_that_is_served_has_policies_where_it_was_and_will_be(changes: Ch
     assert (change.farm, change.keep) == (SERVE.farm, False)
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 80"}
     assert keys(change.policies_after, "policy-ip") == {"tcp . 10.96.0.10 . 80"}
-    assert keys(change.overlay, "listeners-ip") == {"tcp . 10.96.0.10 . 80"}
     assert change.overlay is not None
     assert "connections-web--http" in [chain.name for chain in change.overlay.chains]
 
@@ -134,7 +132,9 @@ def test_a_farm_whose_engine_is_away_restricts_no_listener_that_another_has(chan
     limited = farm(policies=["list"], addresses=[{"ip": NEW.ip, "ports": "80,81", "sourceRanges": RANGES}])
     loss = Loss((Conflict(FarmKey("other", "web--http"), NEW, NEW),), everything=False)
     change = make(changes, AWAY, facts=Facts(limited, loss=loss), known=known)
-    assert keys(change.overlay, "source-ranges-ip") == {"tcp . 10.96.0.10 . 81"}
+    served = {listener.port for listener in change.farm.listeners} if change.farm is not None else {81}
+    assert served == {81}
+    assert keys(change.overlay, "source-ranges-ip") == ({"tcp . 10.96.0.10 . 81"} if known else set())
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 81"}
 
 
@@ -142,8 +142,8 @@ def test_a_new_agent_whose_engine_is_away_gives_its_farms_all_that_they_need(cha
     wanted = farm(limits={"new": "5/second"}, addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": RANGES}])
     change = make(changes, AWAY, None, Facts(wanted), known=False)
     assert change.keep
+    assert change.farm is not None, "what its engine needs in the table"
     assert change.overlay == make(changes, Serve(node_farm(wanted, NodeFacts(), None))).overlay
-    assert keys(change.overlay, "listeners-ip") == {"tcp . 10.96.0.10 . 80"}
 
 
 def test_source_ranges_are_replaced_at_the_listeners_of_the_farm_alone() -> None:

@@ -252,7 +252,7 @@ async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
             raise RuntimeError("nobody thought of this")
         return real(given, present)
 
-    monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.wanted.translate", broken)
+    monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.engine.translate", broken)
     node.put(farm(generation=2, version=21, scheduler="weight"))
     node.put(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
     await node.settle(22)
