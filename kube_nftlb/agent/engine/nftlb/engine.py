@@ -29,7 +29,7 @@ from kube_nftlb.netfilter.conntrack import Connections
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
-from kube_nftlb.nftlb.client import NftlbClient
+from kube_nftlb.nftlb.client import LACKS_PATCHES, NftlbClient
 from kube_nftlb.nftlb.requests import Step
 
 Target = objects.Farm | None
@@ -69,7 +69,6 @@ class NftlbEngine:
         self._untranslated = Untranslated(self.mirror.programmed, connections)
         self._startup_file = StartupFile(startup_file)
         self._loaded = False
-        self._told_of_defects = False
         self._pinged_at = float("-inf")
         self._targets: dict[str, objects.Farm] = {}
         """The farms as they were last applied."""
@@ -115,6 +114,8 @@ class NftlbEngine:
         restarted = self.mirror.restarted()
         # To read thousands of farms takes a while, so that nobody could tell if it hangs.
         await self.mirror.ping()
+        if not self._client.patched:
+            raise errors.EngineUnreachableError(LACKS_PATCHES)
         await self.mirror.sync()
         if restarted:
             self.mirror.forget_sessions()
@@ -127,12 +128,6 @@ class NftlbEngine:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
         self._loaded = True
-        if not (self._client.patched or self._told_of_defects):
-            self._told_of_defects = True
-            _log.warning(
-                "nftlb lacks the patches of kube-nftlb, so some changes of a farm interrupt others",
-                version=self._client.version,
-            )
         return self._startup_file.lost(self.mirror.present)
 
     async def apply(self, changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
@@ -190,7 +185,7 @@ class NftlbEngine:
             self._startup_file.cut(names)
 
     def _plan(self, targets: Mapping[str, Target]) -> list[Step]:
-        return plan.steps(self.mirror.present, targets, patched=self._client.patched)
+        return plan.steps(self.mirror.present, targets)
 
     async def _keep_ingress(self, farms: Iterable[NodeFarm]) -> None:
         """Keep nftlb's ingress chains, which must exist before the first farm in the mode dsr."""

@@ -10,7 +10,6 @@ from typing import TypeVar
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
@@ -126,22 +125,14 @@ class Mirror:
     async def _carry_out(self, steps: Iterable[Step], kept: dict[str, Remembered]) -> dict[str, str]:
         """Carry out steps, and add to ``kept`` the sessions that must be restored then. Return what failed."""
         failed: dict[str, str] = {}
-        dropped = messy = False
         for batch in _batches(steps, alone=self._suspects):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
-            if not self._client.patched:
-                dropped = dropped or any(unpatched.drops_table(self.present.get(step.name), step) for step in remaining)
-                messy = any(unpatched.leaves_rules(self.present.get(step.name), step) for step in remaining)
             restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
-            for name in (self.present.keys() if dropped or messy else restarted) - kept.keys():
+            for name in restarted - kept.keys():
                 kept[name] = await self.sessions.remembered(name)
             failed.update(await self._attempt(remaining))
-            if messy:
-                await self._rebuild()
-        if dropped:
-            await self._rebuild()
         return failed
 
     @contextlib.contextmanager
@@ -228,10 +219,6 @@ class Mirror:
 
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
-        farm = self.present[name]
-        if unpatched.cannot_be_put_down(farm) and not self._client.patched:
-            await self.rebuild()
-            return
         kept = {name: await self.sessions.remembered(name)}
         with self._restoring_later(kept):
             for state in ("down", "up"):
