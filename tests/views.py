@@ -27,7 +27,7 @@ class View(NamedTuple):
 
 
 def served(farm: Farm, facts: NodeFacts = ANYWHERE, links: Links = NO_LINKS) -> Serve:
-    decision = decide(Facts(farm, node=facts, links=links), lambda each: direct.unsupported(each.spec), lambda _: {})
+    decision = decide(Facts(farm, node=facts, links=links), lambda each: direct.unsupported(each.spec))
     assert isinstance(decision, Serve), decision
     return decision
 

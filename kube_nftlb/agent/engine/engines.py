@@ -91,6 +91,10 @@ class Engines:
         """Return True if the engine nftables serves another farm where nftlb, which is away, still listens too."""
         return bool(self.unreachable and self._nftables.programmed.owners([listener]) - set(by_others_than))
 
+    def is_away(self, name: str) -> bool:
+        """Return True if nobody can tell whether a farm is served, because nftlb has it and is away."""
+        return bool(self.unreachable) and name in self._nftlb.programmed and name not in self._nftables.programmed
+
     def restarted(self) -> bool:
         """See ``DaemonEngine``. Without farms there is nothing to bring back: see ``maintain``."""
         return bool(not self.unreachable and self._nftlb.programmed and self._nftlb.restarted())

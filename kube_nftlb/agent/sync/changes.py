@@ -52,13 +52,8 @@ class Changes:
         programmed: Programmed | None,
         *,
         owned: Contents,
-        restricted: bool,
     ) -> FarmChange:
-        """Return the change for the farm of this name on the node.
-
-        ``owned`` is what the agent table has of the farm. ``restricted`` farms cannot be parsed, but have source ranges
-        or limits.
-        """
+        """Return the change for the farm of this name on the node. ``owned`` is what the agent table has of it."""
         now = programmed.listeners if programmed is not None else frozenset()
         if isinstance(decision, Serve):
             farm = decision.farm
@@ -83,7 +78,7 @@ class Changes:
         if isinstance(decision, Keep) and programmed is not None:
             if owned:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
-            farm_, overlay = self._as_it_was(name, facts, programmed, restricted=restricted)
+            farm_, overlay = self._as_it_was(name, facts, programmed)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
@@ -95,16 +90,14 @@ class Changes:
         family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
         return self._policies.rules(key, name, family, listeners)
 
-    def _as_it_was(
-        self, name: str, facts: Facts, programmed: Programmed, *, restricted: bool
-    ) -> tuple[NodeFarm | None, Contents]:
+    def _as_it_was(self, name: str, facts: Facts, programmed: Programmed) -> tuple[NodeFarm | None, Contents]:
         """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
         A restarted agent only knows the current spec, if it can parse it.
         """
         refused = layout.refused(programmed.listeners)
         if facts.farm is None or not facts.readable:
-            return None, refused if restricted or programmed.refuses else Contents()
+            return None, refused if facts.restricted or programmed.refuses else Contents()
         if facts.rules_refused is not None:
             return None, refused
         farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))

@@ -41,10 +41,9 @@ def make(
     facts: Facts = Facts(LIMITED),  # noqa: B008 - immutable
     *,
     known: bool = True,
-    restricted: bool = False,
 ) -> FarmChange:
     owned = OWNED if known else Contents()
-    return changes.make(WEB, NAME, decision, facts, programmed, owned=owned, restricted=restricted)
+    return changes.make(WEB, NAME, decision, facts, programmed, owned=owned)
 
 
 def keys(contents: Contents | None, set_: str) -> set[str]:
@@ -79,20 +78,20 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
 
 
 @pytest.mark.parametrize(
-    ("facts", "programmed", "restricted", "refused"),
+    ("facts", "programmed", "refused"),
     [
-        (Facts(None, readable=False), SERVING, False, False),
-        (Facts(None, readable=False), SERVING, True, True),
-        (Facts(None, readable=False), REFUSING, False, True),
-        (Facts(LIMITED, rules_refused="no"), SERVING, False, True),
-        (Facts(LIMITED), SERVING, False, False),
-        (Facts(LIMITED), REFUSING, False, True),
+        (Facts(None, readable=False), SERVING, False),
+        (Facts(None, readable=False, restricted=True), SERVING, True),
+        (Facts(None, readable=False), REFUSING, True),
+        (Facts(LIMITED, rules_refused="no"), SERVING, True),
+        (Facts(LIMITED), SERVING, False),
+        (Facts(LIMITED), REFUSING, True),
     ],
 )
 def test_a_new_agent_refuses_clients_of_a_farm_that_is_kept_if_in_doubt(
-    changes: Changes, facts: Facts, programmed: Programmed, restricted: object, refused: object
+    changes: Changes, facts: Facts, programmed: Programmed, refused: object
 ) -> None:
-    change = make(changes, Keep(), programmed, facts, known=False, restricted=bool(restricted))
+    change = make(changes, Keep(), programmed, facts, known=False)
     assert change.keep
     assert ("tcp . 10.96.0.9 . 80" in keys(change.overlay, "no-endpoints-ip")) is refused
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
@@ -108,7 +107,7 @@ def test_a_new_agent_gives_a_kept_farm_the_options_every_kernel_has(changes: Cha
 
 
 def test_a_farm_of_no_key_has_no_policies(changes: Changes) -> None:
-    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, owned=OWNED, restricted=False)
+    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, owned=OWNED)
     assert change == FarmChange(NAME)
 
 
