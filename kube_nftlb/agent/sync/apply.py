@@ -88,7 +88,7 @@ class Applier:
         self.verified(name)
         return True
 
-    def _before(self, changes: Iterable[FarmChange]) -> Iterator[tuple[str, Contents]]:
+    def _before(self, changes: Sequence[FarmChange]) -> Iterator[tuple[str, Contents]]:
         going = {each.name for each in changes if each.is_withdrawal}
         for each in changes:
             overlay, is_new = self._overlay(each), each.name not in self._engines.programmed

@@ -69,8 +69,10 @@ class Programmer:
             planned = await self._plan(keys)
             outcome = await self.applier.apply([each.change for each in planned.values()])
             self.changed.update(outcome.changed)
-            self._rules_refused(outcome.rules_refused, {name: each.farm for name, each in planned.items()})
+            asked = {name: each.farm for name, each in planned.items()}
+            refused = self._rules_refused(outcome.rules_refused, asked)
             if not outcome.decide_again:
+                self._plan_again(refused)
                 self._applied(planned, outcome)
                 self.expected |= {name: planned[name].expected for name in map(_name, keys)}
                 return ProgramResult(outcome.refused, outcome.incomplete)
