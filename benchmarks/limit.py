@@ -4,6 +4,7 @@ All of it is measured in new network namespaces, which disappear with the progra
 """
 
 import asyncio
+import ipaddress
 import json
 import subprocess
 import sys
@@ -25,7 +26,9 @@ from kube_nftlb.commands.render import render
 from kube_nftlb.commands.ruleset import ruleset
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter import namespaces
-from kube_nftlb.netfilter.conntrack import Conntrack, Destination
+from kube_nftlb.netfilter.conntrack import filters
+from kube_nftlb.netfilter.conntrack.entries import UDP
+from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.readback import RulesetReader
 from kube_nftlb.nftlb import objects
@@ -132,9 +135,11 @@ def _flows(_folder: Path, _services: int, times: int) -> dict[str, list[float]]:
     ]
 
     async def release(mark: int) -> float:
-        conntrack = await Conntrack.open(objects.MARK_LAST)
+        conntrack = Conntrack.open()
+        narrowed = filters.with_mark(mark, objects.MARK_LAST)
         began = time.perf_counter()
-        await conntrack.release([Destination(vip, "udp", 53)], {mark})
+        target = ipaddress.ip_address(vip).packed, UDP, 53
+        await conntrack.forget(await conntrack.find([target], lambda each: each.mark == mark, narrowed))
         passed = (time.perf_counter() - began) * 1000
         conntrack.close()
         return passed
@@ -160,7 +165,7 @@ def _netlink(folder: Path, _: int, times: int) -> dict[str, list[float]]:
     wire.close()
 
     async def through_libraries() -> None:
-        kernel, nft = await RulesetReader.open(), Nft.open()
+        kernel, nft = RulesetReader.open(), Nft.open()
         samples[QUESTION_AGENT] = await _sample_async(times, kernel.generation)
         samples[CHANGE_LIBNFTABLES] = await _sample_async(
             times, lambda: nft.run(f"add element inet {_TABLE} {_SET} {{ {next(addresses)} }}")

@@ -9,10 +9,10 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.dsr.pod_addresses import PodAddresses
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
-from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.agent.sync.inputs import Inputs
@@ -22,13 +22,14 @@ from kube_nftlb.agent.table.base import nftlb_port
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.limits import NamespaceLimits
-from kube_nftlb.netfilter.conntrack import Conntrack
+from kube_nftlb.netfilter.challenge import Challenger
+from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from kube_nftlb.netfilter.tracing import tracer
-from kube_nftlb.nftlb import daemon, objects
+from kube_nftlb.nftlb import daemon
 from kube_nftlb.nftlb.client import NftlbClient
 from kube_nftlb.nftlb.readback import NftlbReader
 from kube_nftlb.nftlb.requests import Request
@@ -38,12 +39,12 @@ _log = structlog.get_logger()
 
 
 class Assembly(NamedTuple):
-    """The inputs for the watches, the loop, libnftables, and what forgets stale flows."""
+    """The inputs for the watches, the loop, libnftables, and the connections of farms."""
 
     inputs: Inputs
     reconciler: Reconciler
     nft: Nft
-    flows: Flows
+    connections: Connections
 
 
 @asynccontextmanager
@@ -53,8 +54,9 @@ async def assemble(
     limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
 ) -> AsyncIterator[Assembly]:
     """Open everything that the loop needs in this network namespace, and close it on exit."""
-    reader, nft, clock = await NftlbReader.open(), Nft.open(), MonotonicClock()
-    conntrack = await Conntrack.open(objects.MARK_LAST)
+    reader, nft, clock = NftlbReader.open(), Nft.open(), MonotonicClock()
+    conntrack, challenger = Conntrack.open(), Challenger()
+    connections = Connections(conntrack, challenger, clock)
 
     def on_silence(sentence: str) -> None:
         inputs.progress.engine_error = sentence
@@ -71,10 +73,12 @@ async def assemble(
     table = AgentTable(nft, nftlb_port(settings.port))
     watch = Notifications.open(daemon.PROGRAM, tracer.PROGRAM)
     netfilter, elements = NftSocket.open(), NetfilterSocket.open()
-    nftables = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, settings.nftables_file, clock)
-    nftlb = NftlbEngine(client, reader, conntrack, nft, settings.startup_file, clock)
+    nftables = NftablesEngine(
+        nft, netfilter, TableElements(elements), connections, table, settings.nftables_file, clock
+    )
+    nftlb = NftlbEngine(client, reader, conntrack, connections, nft, settings.startup_file, clock)
     engines = Engines(nftables, nftlb, clock)
-    inputs = Inputs(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, limits)
+    inputs = Inputs(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)
     watch.call(inputs.wake.set)
     links = PodAddresses(settings.pods_file)
     try:
@@ -82,7 +86,7 @@ async def assemble(
             inputs,
             Reconciler(inputs, engines, table, reader, watch, links, clock, on_progress=on_progress),
             nft,
-            nftables.flows,
+            connections,
         )
     finally:
         await client.close()
@@ -91,6 +95,7 @@ async def assemble(
         elements.close()
         watch.close()
         conntrack.close()
+        challenger.close()
 
 
 def _on_request(request: Request, seconds: float) -> None:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from kube_nftlb import metrics
 from kube_nftlb.agent.assembly import assemble
 from kube_nftlb.agent.clock import MonotonicClock
-from kube_nftlb.agent.connections.cutter import Cutter
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth, proxy_mode, serve_when_free
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
@@ -34,11 +33,8 @@ from kube_nftlb.kube.events import Events, Source, Subject
 from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
 from kube_nftlb.netfilter.chains import KernelChains
-from kube_nftlb.netfilter.challenge import Challenger
-from kube_nftlb.netfilter.connection_count import ConnectionCounter
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
-from kube_nftlb.netfilter.tcp_connections import TcpConnections
 from kube_nftlb.settings import AgentSettings
 
 _COMPONENT = "kube-nftlb-agent"
@@ -75,8 +71,8 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     servers = ApiServers(settings.api_servers)
     kube = await stack.enter_async_context(await Kube.connect(user_agent=_COMPONENT, servers=servers))
     reporter = NodeReporter(kube, settings.node_name, settings.report_s)
-    limits = settings.limits
-    inputs, reconciler, nft, flows = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, limits))
+    assembly = await stack.enter_async_context(assemble(settings.nftlb, reporter.changed, settings.limits))
+    inputs, reconciler, nft, connections = assembly
     own_node = OwnNode(settings.node_name)
     health = AgentHealth(reconciler.progress, own_node, settings.sync_overdue_s)
     events = Events(kube, Source(_COMPONENT, settings.node_name))
@@ -88,9 +84,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.probe_address is not None:
         probes = await serve(health.probe, settings.probe_address, "probe")
         stack.callback(probes.close)
-    counter = ConnectionCounter.open()
-    stack.callback(counter.close)
-    drains = Drains(inputs.draining, counter, reconciler.progress, reporter.changed)
+    drains = Drains(inputs.draining, connections, reconciler.progress, reporter.changed)
     node_watch = NodeWatch(kube, inputs, own_node, settings, reporter.set_nodes)
     health_checks = HealthCheckPorts(settings.node_name, health, events, node_watch.health_check_hosts)
     rules = _proxy_rules(stack)
@@ -101,12 +95,11 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     until_departure: dict[str, Duty] = {"report": partial(reporter.run, reconciler)}
     duties: dict[str, Duty] = {
         "node-watch": node_watch.run,
-        "watch": partial(watch_farms, kube, inputs, health_checks, limits),
+        "watch": partial(watch_farms, kube, inputs, health_checks, settings.limits),
         "watch-slices": partial(watch_slices, kube, inputs, health_checks),
-        "watch-policies": partial(watch_policies, kube, inputs, limits),
+        "watch-policies": partial(watch_policies, kube, inputs, settings.limits),
         "drains": drains.run,
-        "cut": _cutter(inputs, stack).run,
-        "flows": flows.run,
+        "connections": connections.run,
         "health-checks": health_checks.run,
         "events": events.run,
     }
@@ -125,13 +118,6 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
         duties["daemon-set"] = daemon_set.run
     groups = until_signal, until_departure, on_proxy_ports, duties
     return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups)
-
-
-def _cutter(inputs: Inputs, stack: AsyncExitStack) -> Cutter:
-    connections, challenger = TcpConnections.open(), Challenger()
-    stack.callback(connections.close)
-    stack.callback(challenger.close)
-    return Cutter(inputs.cuts, connections, challenger, MonotonicClock())
 
 
 def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:

@@ -6,16 +6,13 @@ Read over netlink: rules of iptables may have parts that libnftables does not kn
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from kube_nftlb.netfilter import destinations, netlink, readback
+from kube_nftlb.netfilter import destinations, netlink, readback, rules
 from kube_nftlb.netfilter.destinations import Destination
 from kube_nftlb.netfilter.netlink import NetfilterClient
-from kube_nftlb.netfilter.readback import EXPRESSION_DATA, EXPRESSION_NAME
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
 _TABLE_NAME, _TABLE_HANDLE = 1, 4
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK = 1, 3, 4
-_RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 1, 2, 3, 4
-_IMMEDIATE_DATA, _DATA_VERDICT, _VERDICT_CHAIN = 2, 2, 2
 
 
 class ForeignChain(NamedTuple):
@@ -69,11 +66,10 @@ class KernelChains(NetfilterClient):
         names = netlink.text(_CHAIN_TABLE, table) + netlink.text(_CHAIN_NAME, chain)
         if not await self._netfilter.ask(family, netlink.GET_CHAIN, names):
             return None
-        of = netlink.text(_RULE_TABLE, table) + netlink.text(_RULE_CHAIN, chain)
         # There may be a rule for each of thousands of Services: the rest is not read.
-        async with aclosing(self._netfilter.dump(family, netlink.GET_RULES, of)) as rules:
-            async for rule in rules:
-                return _number(rule, _RULE_HANDLE)
+        async with aclosing(rules.read(self._netfilter, family, table, chain)) as found:
+            async for rule in found:
+                return rule.handle
         return None
 
     async def chains(self, family: str, table: str) -> list[ForeignChain]:
@@ -89,27 +85,19 @@ class KernelChains(NetfilterClient):
 
     async def jumps(self, family: str, table: str) -> list[Jump]:
         """See ``ChainReader``."""
-        payload = netlink.text(_RULE_TABLE, table)
-        async with aclosing(self._netfilter.dump(family, netlink.GET_RULES, payload)) as rules:
-            return [
-                Jump(netlink.name(netlink.find(rule, _RULE_CHAIN)), _number(rule, _RULE_HANDLE), target)
-                async for rule in rules
-                # If the table does not exist, the kernel returns the rules of all.
-                if netlink.name(netlink.find(rule, _RULE_TABLE)) == table and (target := _target(rule))
-            ]
+        return [
+            Jump(rule.chain, rule.handle, target)
+            async for rule in rules.read(self._netfilter, family, table)
+            if (target := rule.target)
+        ]
 
     async def destinations(self, family: str, table: str, chain: str) -> list[Destination]:
         """See ``ChainReader``."""
-        payload = netlink.text(_RULE_TABLE, table) + netlink.text(_RULE_CHAIN, chain)
-        async with aclosing(self._netfilter.dump(family, netlink.GET_RULES, payload)) as rules:
-            return [
-                destination
-                async for rule in rules
-                # If the chain does not exist, the kernel returns every rule of the table.
-                if netlink.name(netlink.find(rule, _RULE_CHAIN)) == chain
-                and netlink.name(netlink.find(rule, _RULE_TABLE)) == table
-                and (destination := destinations.of_rule(rule)) is not None
-            ]
+        return [
+            destination
+            async for rule in rules.read(self._netfilter, family, table, chain)
+            if (destination := destinations.of_rule(rule)) is not None
+        ]
 
     async def mapped(self, family: str, table: str, name: str) -> list[Destination]:
         """See ``ChainReader``."""
@@ -122,13 +110,3 @@ class KernelChains(NetfilterClient):
 
 def _number(data: bytes, kind: int) -> int:
     return int.from_bytes(netlink.find(data, kind) or b"", "big")
-
-
-def _target(rule: bytes) -> str:
-    """Return the chain that a rule leads to; empty if it leads to none."""
-    for _, expression in netlink.attributes(netlink.find(rule, _RULE_EXPRESSIONS) or b""):
-        if netlink.name(netlink.find(expression, EXPRESSION_NAME)) == "immediate":
-            data = netlink.find(expression, EXPRESSION_DATA, _IMMEDIATE_DATA, _DATA_VERDICT, _VERDICT_CHAIN)
-            if data is not None:
-                return netlink.name(data)
-    return ""

@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import Final
 
-from kube_nftlb.netfilter.tcp_connections import Endpoint
+from kube_nftlb.netfilter.conntrack.entries import Endpoint
 
 _IPV4_BYTES: Final = 4
 _HOP_LIMIT: Final = 64

@@ -7,16 +7,14 @@ import socket
 import struct
 from typing import NamedTuple
 
-from kube_nftlb.netfilter import netlink, readback
-from kube_nftlb.netfilter.readback import EXPRESSION_DATA, EXPRESSION_NAME
+from kube_nftlb.netfilter import netlink, readback, rules
+from kube_nftlb.netfilter.rules import KernelRule
 
-_RULE_EXPRESSIONS = 4
 # The types of attributes of expressions, as linux/netfilter/nf_tables.h and nf_tables_compat.h have them.
 _PAYLOAD_REGISTER, _PAYLOAD_BASE, _PAYLOAD_OFFSET = 1, 2, 3
 _META_REGISTER, _META_KEY = 1, 2
 _CMP_REGISTER, _CMP_OPERATION, _CMP_DATA = 1, 2, 3
 _MATCH_NAME, _MATCH_INFO = 1, 3
-_IMMEDIATE_DATA, _DATA_VERDICT, _VERDICT_CHAIN = 2, 2, 2
 _PROTOCOL = 16
 """NFT_META_L4PROTO."""
 _EQUAL = 0
@@ -47,15 +45,14 @@ class Destination(NamedTuple):
     comment: str = ""
 
 
-def of_rule(rule: bytes) -> Destination | None:
+def of_rule(rule: KernelRule) -> Destination | None:
     """Return the destination of a rule that leads to another chain; None for others."""
     loaded: dict[bytes, tuple[int, int]] = {}
     found: dict[tuple[int, int], bytes] = {}
     comment = chain = ""
     port = 0
-    for _, expression in netlink.attributes(netlink.find(rule, _RULE_EXPRESSIONS) or b""):
-        name = netlink.name(netlink.find(expression, EXPRESSION_NAME))
-        data = dict(netlink.attributes(netlink.find(expression, EXPRESSION_DATA) or b""))
+    for name, attributes in rule.named:
+        data = dict(netlink.attributes(attributes))
         if name == "payload":
             loaded[data[_PAYLOAD_REGISTER]] = _number(data, _PAYLOAD_BASE), _number(data, _PAYLOAD_OFFSET)
         elif name == "meta" and _META_REGISTER in data:
@@ -69,7 +66,7 @@ def of_rule(rule: bytes) -> Destination | None:
             elif match in _PORTS_OF_MATCH:
                 port = _one_port(info, _PORTS_OF_MATCH[match])
         elif name == "immediate":
-            chain = netlink.name(netlink.find(data.get(_IMMEDIATE_DATA, b""), _DATA_VERDICT, _VERDICT_CHAIN))
+            chain = rules.leads_to(attributes)
     if not chain:
         return None
     protocol = PROTOCOLS.get(int.from_bytes(found.get((_PROTOCOL, _PROTOCOL), b""), "big"), "")

@@ -1,4 +1,4 @@
-"""A netlink socket for nftables and conntrack, and the attributes of answers, as bytes.
+"""Requests to nftables and conntrack over netlink, and the attributes of answers, as bytes.
 
 pyroute2 makes an object of each attribute, which was most of the processor time of an agent with many farms or many
 connections. The numbers are those of linux/netlink.h, linux/netfilter/nfnetlink.h, nf_tables.h and
@@ -8,12 +8,12 @@ nfnetlink_conntrack.h.
 import asyncio
 import contextlib
 import os
-import socket
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from kube_nftlb import errors
+from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
 
 _NFTABLES, _CONNTRACK = 10 << 8, 1 << 8
 GET_TABLE = _NFTABLES | 1
@@ -29,19 +29,17 @@ DELETE_CONNECTION = _CONNTRACK | 2
 FAMILIES = {"all": 0, "inet": 1, "ip": 2, "netdev": 5, "ip6": 10}
 FAMILY_NAMES = {number: family for family, number in FAMILIES.items()}
 
-NETLINK_NETFILTER = 12
 _REQUEST, _ACKNOWLEDGE, _DUMP = 0x1, 0x4, 0x300
-_ERROR, _DONE = 2, 3
+ERROR, DONE = 2, 3
+"""The types of messages that end an answer."""
 _ENOENT = 2
 _HEADER = struct.Struct("=IHHIIBBH")
 """Of a netlink message and of nfnetlink in it: length, type, flags, sequence, port; family, version, resource."""
 _MESSAGE = struct.Struct("=IHHII")
-_NFNETLINK_BYTES = _HEADER.size - _MESSAGE.size
+NFNETLINK_BYTES = _HEADER.size - _MESSAGE.size
 _ATTRIBUTE = struct.Struct("=HH")
 _ATTRIBUTE_TYPE_MASK = 0x3FFF
 _NESTED = 0x8000
-_READ_BYTES = 1 << 17
-"""The kernel fills at most 32 KiB of it with one answer to a dump."""
 _TIMEOUT_S = 10
 _CHANGES_AT_ONCE = 64
 """Each is answered, and the answers must fit into the socket's buffer."""
@@ -76,15 +74,21 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         position += (length + 3) & ~3
 
 
+def parts(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the type and sequence number of each message in a datagram, and where its payload begins and ends."""
+    position, size = 0, len(data)
+    while position + _MESSAGE.size <= size:
+        length, kind, _, sequence, _ = _MESSAGE.unpack_from(data, position)
+        length = max(length, _MESSAGE.size)
+        yield kind, sequence, position + _MESSAGE.size, min(position + length, size)
+        position += (length + 3) & ~3
+
+
 def messages(data: bytes, kind: int) -> Iterator[tuple[int, bytes]]:
     """Yield the family's number and the attributes of each message of a type in a datagram."""
-    position = 0
-    while position + _HEADER.size <= len(data):
-        length, each = struct.unpack_from("=IH", data, position)
-        length = max(length, _HEADER.size)
-        if each == kind:
-            yield data[position + _MESSAGE.size], data[position + _HEADER.size : position + length]
-        position += (length + 3) & ~3
+    for each, _, start, end in parts(data):
+        if each == kind and start + NFNETLINK_BYTES <= end:
+            yield data[start], data[start + NFNETLINK_BYTES : end]
 
 
 def find(data: bytes, *path: int) -> bytes | None:
@@ -115,7 +119,7 @@ class NetfilterSocket:
     """Sends requests to this network namespace's netfilter, one at a time. Use ``NetfilterSocket.open``."""
 
     def __init__(self) -> None:
-        self._socket = _opened()
+        self._socket = NetlinkSocket()
         self._lock = asyncio.Lock()
         self._sequence = 0
 
@@ -182,9 +186,9 @@ class NetfilterSocket:
         async for of, _, data in self._read():
             open_.discard(of)
             if of in numbered:
-                code = _code(data)
-                changed += code == 0
-                refusal = refusal if code in (0, _ENOENT) else code
+                refused = code(data)
+                changed += refused == 0
+                refusal = refusal if refused in (0, _ENOENT) else refused
             if not open_:
                 break
         if refusal:
@@ -206,7 +210,7 @@ class NetfilterSocket:
     def _renew(self) -> None:
         """Open another socket: while a dump is not read to its end, the kernel refuses the next one (EBUSY)."""
         self._socket.close()
-        self._socket = _opened()
+        self._socket = NetlinkSocket()
 
     def _number(self) -> int:
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
@@ -225,17 +229,10 @@ class NetfilterSocket:
         """Return the sequence number, type and payload of the messages that the kernel sends at once."""
         # Not for the whole of a dump, which other tasks may delay.
         async with asyncio.timeout(_TIMEOUT_S):
-            data = await asyncio.get_running_loop().sock_recv(self._socket, _READ_BYTES)
-        messages = []
-        position = 0
-        while position + _MESSAGE.size <= len(data):
-            length, kind, _, of, _ = _MESSAGE.unpack_from(data, position)
-            length = max(length, _MESSAGE.size)
-            messages.append((of, kind, data[position + _MESSAGE.size : position + length]))
-            position += (length + 3) & ~3
+            data = await self._socket.receive_later()
         # A dump of thousands of elements must not keep all others waiting.
         await asyncio.sleep(0)
-        return messages
+        return [(of, kind, data[start:end]) for kind, of, start, end in parts(data)]
 
 
 class NetfilterClient:
@@ -256,18 +253,11 @@ class NetfilterClient:
 
 def _attributes_of(answered: int, data: bytes) -> bytes | None:
     """Return the attributes of an answer, or None at the end of all. Raises KernelError if the kernel refuses."""
-    if answered not in (_ERROR, _DONE):
-        return data[_NFNETLINK_BYTES:]
-    if (code := _code(data)) not in (0, _ENOENT):
-        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(code)}")
+    if answered not in (ERROR, DONE):
+        return data[NFNETLINK_BYTES:]
+    if (refused := code(data)) not in (0, _ENOENT):
+        raise errors.KernelError(f"netfilter refused to tell: {os.strerror(refused)}")
     return None
-
-
-def _opened() -> socket.socket:
-    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
-    opened.setblocking(False)
-    opened.bind((0, 0))
-    return opened
 
 
 def dump_request(family: str, kind: int, payload: bytes) -> bytes:
@@ -280,7 +270,7 @@ def _message(family: str, kind: int, flags: int, sequence: int, payload: bytes) 
     return _HEADER.pack(length, kind, flags, sequence, 0, FAMILIES[family], 0, 0) + payload
 
 
-def _code(data: bytes) -> int:
-    """Return the errno of an answer, 0 if it was successful."""
-    code: int = struct.unpack_from("=i", data)[0]
-    return -code
+def code(data: bytes, start: int = 0) -> int:
+    """Return the errno in a payload that begins at ``start``, 0 if the request was successful."""
+    number: int = struct.unpack_from("=i", data, start)[0]
+    return -number

@@ -2,26 +2,19 @@
 
 import asyncio
 import contextlib
-import ctypes
-import errno
 import os
-import socket
-import struct
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, Self
 
 from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.netlink_socket import NetlinkSocket, of_type
 
 _GROUP_NFTABLES: Final = 7
 _NEW_GENERATION: Final = 10 << 8 | 15  # NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN
 _PROGRAM: Final = 3  # NFTA_GEN_PROC_NAME
-_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
-_SO_ATTACH_FILTER: Final = 26
-_SO_RCVBUFFORCE: Final = 33
 _BUFFER: Final = 1 << 20
-_DATAGRAM: Final = 1 << 16
 _CALL_EVERY_S: Final = 0.25
 
 _named = threading.local()
@@ -33,7 +26,7 @@ LOST: Final = "unknown"
 class Notifications:
     """Tells which other programs have changed nftables in this network namespace. Use ``Notifications.open``."""
 
-    def __init__(self, opened: socket.socket, ours: Collection[str]) -> None:
+    def __init__(self, opened: NetlinkSocket, ours: Collection[str]) -> None:
         """``ours`` are the names of the programs that may."""
         self.socket = opened
         self._ours = frozenset(ours)
@@ -73,7 +66,7 @@ class Notifications:
         on_change()
 
     def _read(self) -> None:
-        for data in waiting(self.socket):
+        for data in self.socket.waiting():
             self._found |= {name for name in programs(data) if name not in self._ours} if data is not None else {LOST}
 
     def close(self) -> None:
@@ -86,45 +79,16 @@ class Notifications:
         self.socket.close()
 
 
-def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> socket.socket:
+def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> NetlinkSocket:
     """Return a socket to which the kernel sends what changes in this network namespace's nftables.
 
     ``kind`` is the type of message to keep, as a transaction may also tell of hundreds of thousands of elements.
     ``group`` is another multicast group (linux/netfilter/nfnetlink.h), for events that are no changes.
     Raises OSError.
     """
-    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
-    opened.setblocking(False)
-    # Classic BPF.
-    of_kind = (
-        (0x28, 0, 0, 4),  # load the type
-        (0x15, 0, 1, socket.htons(kind)),
-        (0x06, 0, 0, 0xFFFFFFFF),
-        (0x06, 0, 0, 0),
-    )
-    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in of_kind))
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(of_kind), ctypes.addressof(program)))
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
-    except PermissionError:
-        # What does not fit counts as doubt.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-    opened.bind((0, 0))
-    opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+    opened = NetlinkSocket(receive_bytes=_BUFFER, keep=of_type(kind))
+    opened.join(group)
     return opened
-
-
-def waiting(opened: socket.socket) -> Iterator[bytes | None]:
-    """Yield the datagrams that wait in a socket; None where the kernel had no room for one."""
-    while True:
-        try:
-            yield opened.recv(_DATAGRAM)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise
-            yield None
 
 
 def programs(data: bytes) -> list[str]:

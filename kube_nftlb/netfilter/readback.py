@@ -6,18 +6,16 @@ Written by hand upon ``netlink``: libnftables first reads every chain and set th
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, Self
+from typing import Protocol
 
 from kube_nftlb import metrics
-from kube_nftlb.netfilter import netlink
-from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter import netlink, rules
+from kube_nftlb.netfilter.netlink import NetfilterClient
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
 from kube_nftlb.netfilter.nftables.reading import ContentsReader, read
 
 # The types of attributes, as linux/netfilter/nf_tables.h has them.
 _GEN_ID = 1
-_RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
-EXPRESSION_NAME, EXPRESSION_DATA = 1, 2
 VALUE, _VERDICT = 1, 2
 _VERDICT_CHAIN = 2
 _ELEMENTS_TABLE, _ELEMENTS_SET, ELEMENTS_LIST = 1, 2, 3
@@ -53,41 +51,22 @@ async def confirmed(
     return drift
 
 
-class RulesetReader:
+class RulesetReader(NetfilterClient):
     """Reads nftables in this network namespace. Use ``open``."""
-
-    def __init__(self, nftables: NetfilterSocket) -> None:
-        self._nftables = nftables
-
-    @classmethod
-    async def open(cls) -> Self:
-        """Open the socket, in the running event loop."""
-        return cls(NetfilterSocket.open())
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._nftables.close()
 
     async def generation(self) -> int:
         """See ``TableReader``."""
-        answers = await self._nftables.ask("inet", netlink.GET_GENERATION)
+        answers = await self._netfilter.ask("inet", netlink.GET_GENERATION)
         return int.from_bytes(netlink.find(answers[0], _GEN_ID) or b"", "big")
 
     async def contents(self, table: str, with_elements: Callable[[SetContents], bool]) -> TableContents:
         """See ``TableReader``."""
-        return await read(self._nftables, table, with_elements)
+        return await read(self._netfilter, table, with_elements)
 
     async def expressions(self, family: str, table: str, chain: str) -> list[bytes]:
         """Return the expressions of all rules of a chain."""
-        payload = netlink.text(_RULE_TABLE, table) + netlink.text(_RULE_CHAIN, chain)
-        return [
-            expression
-            for rule in await self._nftables.ask(family, netlink.GET_RULES, payload, dump=True)
-            # If the chain does not exist, the kernel returns every rule of the table.
-            if netlink.name(netlink.find(rule, _RULE_CHAIN)) == chain
-            and netlink.name(netlink.find(rule, _RULE_TABLE)) == table
-            for _, expression in netlink.attributes(netlink.find(rule, _RULE_EXPRESSIONS) or b"")
-        ]
+        found = rules.read(self._netfilter, family, table, chain)
+        return [expression async for rule in found for expression in rule.expressions]
 
     async def values(self, family: str, table: str, name: str) -> AsyncIterator[tuple[bytes, bytes]]:
         """Yield the elements of a map whose values are bytes."""
@@ -105,7 +84,7 @@ class RulesetReader:
     async def elements(self, family: str, table: str, name: str) -> AsyncIterator[bytes]:
         """Yield the elements of a set or map."""
         payload = set_payload(table, name)
-        for answer in await self._nftables.ask(family, netlink.GET_ELEMENTS, payload, dump=True):
+        for answer in await self._netfilter.ask(family, netlink.GET_ELEMENTS, payload, dump=True):
             for element in elements_of(answer):
                 yield element
 

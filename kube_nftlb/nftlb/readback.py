@@ -2,15 +2,13 @@
 
 from typing import NamedTuple
 
-from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter import netlink, rules
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.contents import looked_up
 from kube_nftlb.netfilter.readback import (
     ELEMENT_DATA,
     ELEMENT_KEY,
     ELEMENTS_LIST,
-    EXPRESSION_DATA,
-    EXPRESSION_NAME,
     VALUE,
     RulesetReader,
     elements_of,
@@ -37,8 +35,8 @@ class TimedSession(NamedTuple):
 class NftlbReader(RulesetReader):
     """Reads nftlb's rules in this network namespace. Use ``open``."""
 
-    def __init__(self, nftables: NetfilterSocket) -> None:
-        super().__init__(nftables)
+    def __init__(self, netfilter: NetfilterSocket) -> None:
+        super().__init__(netfilter)
         self._known: dict[str, dict[bytes, MapEntry]] = {}
         """The parsed elements of each map of listeners at the last read: most are the same at the next."""
 
@@ -122,8 +120,8 @@ class NftlbReader(RulesetReader):
 
     async def _scheduled(self, family: layout.TableFamily, expression: bytes) -> set[int]:
         """Return the marks that one expression of a farm's filter chain can set."""
-        if netlink.name(netlink.find(expression, EXPRESSION_NAME)) == "immediate":
-            value = netlink.find(expression, EXPRESSION_DATA, _IMMEDIATE_DATA, VALUE)
+        if rules.name_of(expression) == "immediate":
+            value = netlink.find(rules.data_of(expression), _IMMEDIATE_DATA, VALUE)
             return {encoding.parse_mark(value)} if value is not None else set()
         lookup = looked_up(expression)
         # Named maps hold sessions, which are no part of the expected rules.
@@ -140,7 +138,7 @@ class NftlbReader(RulesetReader):
         )
         found = [
             encoding.parse_listener(listener.map, *verdict(each))
-            for answer in await self._nftables.ask(family, netlink.GET_ELEMENTS, payload)
+            for answer in await self._netfilter.ask(family, netlink.GET_ELEMENTS, payload)
             for each in elements_of(answer)
         ]
         return found[0] if found else None

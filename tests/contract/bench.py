@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner
+from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.verify import Verifier
-from kube_nftlb.netfilter.conntrack import Conntrack
+from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.client import NftlbClient
@@ -22,7 +22,7 @@ class Bench(NamedTuple):
 
     mirror: Mirror
     verifier: Verifier
-    cleaner: ConnectionCleaner
+    stale: StaleSessions
     reader: NftlbReader
     nft: Nft
     log: Path
@@ -35,14 +35,14 @@ class Bench(NamedTuple):
 
 @asynccontextmanager
 async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]:
-    client, reader, nft = NftlbClient(url, key_file), await NftlbReader.open(), Nft.open()
-    conntrack = await Conntrack.open(objects.MARK_LAST)
+    client, reader, nft = NftlbClient(url, key_file), NftlbReader.open(), Nft.open()
+    conntrack = Conntrack.open()
     mirror = Mirror(client, reader, nft, Suspects(MonotonicClock()), lambda: None)
     try:
         yield Bench(
             mirror,
             Verifier(mirror.present, reader, mirror.sessions),
-            ConnectionCleaner(mirror.present, mirror.sessions, conntrack),
+            StaleSessions(mirror.present, mirror.sessions, conntrack),
             reader,
             nft,
             run_dir / "nftlb.log",

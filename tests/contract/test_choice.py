@@ -135,10 +135,10 @@ async def test_clients_are_remembered_as_long_as_their_backend_is_there(
     await engine.mirror.rebuild()
     await bring(engine, None, "bystander")
     assert await remembered() == [(client, mark)]
-    await engine.cleaner.release("web--http", {99})
+    await engine.stale.release("web--http", {99})
     assert await remembered() == [(client, mark)]
     await bring(engine, farm(**_translated(changes | {"backends": BACKENDS["ipv4"][:1]}, family)))
-    await engine.cleaner.release("web--http", set())
+    await engine.stale.release("web--http", set())
     assert await remembered() == []
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from kube_nftlb import addresses
-from kube_nftlb.netfilter.connection_count import ConnectionCounter
+from kube_nftlb.netfilter.conntrack.table import Conntrack
 
 VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
 CLIENT = {"ipv4": "10.244.9.9", "ipv6": "fd00:244:9::9"}
@@ -24,8 +24,8 @@ def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture 
 
 
 @pytest.fixture
-async def counter(flows: None) -> AsyncIterator[ConnectionCounter]:  # noqa: ARG001 - a fixture is asked for by name
-    opened = ConnectionCounter.open()
+async def counter(flows: None) -> AsyncIterator[Conntrack]:  # noqa: ARG001 - a fixture is asked for by name
+    opened = Conntrack.open()
     yield opened
     opened.close()
 
@@ -44,7 +44,7 @@ def connection(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_open_connections_to_a_backend_count_and_no_others(counter: ConnectionCounter, family: str) -> None:
+async def test_open_connections_to_a_backend_count_and_no_others(counter: Conntrack, family: str) -> None:
     for sport in (1, 2):
         connection(family, sport, POD[family])
     connection(family, 3, POD[family], state="TIME_WAIT")
@@ -58,7 +58,7 @@ async def test_open_connections_to_a_backend_count_and_no_others(counter: Connec
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_many_backends_are_counted_at_once(counter: ConnectionCounter, family: str) -> None:
+async def test_many_backends_are_counted_at_once(counter: Conntrack, family: str) -> None:
     connection(family, 1, POD[family])
     connection(family, 2, OTHER[family], protocol="udp")
     others = {(f"10.0.0.{number}" if family == "ipv4" else f"fd00:1::{number}", 8080) for number in range(1, 20)}
@@ -66,7 +66,7 @@ async def test_many_backends_are_counted_at_once(counter: ConnectionCounter, fam
     assert found == {(POD[family], 8080): 1, (OTHER[family], 8080): 1}
 
 
-async def test_both_families_are_counted_together(counter: ConnectionCounter) -> None:
+async def test_both_families_are_counted_together(counter: Conntrack) -> None:
     for family in FAMILIES:
         connection(family, 1, POD[family])
     assert (await counter.count({(POD[family], 8080) for family in FAMILIES})).total() == 2

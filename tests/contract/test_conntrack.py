@@ -3,76 +3,101 @@
 import re
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Iterator
-from ipaddress import ip_address
 
 import pytest
 
 from kube_nftlb import addresses, errors
-from kube_nftlb.netfilter import dump, netlink
-from kube_nftlb.netfilter.conntrack import Conntrack, Destination, Stale
+from kube_nftlb.agent.connections.allowed import Allowed
+from kube_nftlb.agent.connections.connections import Connections
+from kube_nftlb.agent.model import Programmed
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.conntrack import entries, filters, table
+from kube_nftlb.netfilter.conntrack.entries import TCP, UDP, Entry
+from kube_nftlb.netfilter.conntrack.filters import Target
+from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.netlink import Change, NetfilterSocket
-from kube_nftlb.nftlb import objects
+from kube_nftlb.nftlb.objects import MARK_LAST
+from tests.fakes.clock import FakeClock
+from tests.fakes.conntrack import FakeConntrack, endpoint
 
 VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
 OTHER_VIP = {"ipv4": "10.96.0.11", "ipv6": "fd00:96::b"}
 CLIENT = {"ipv4": "10.244.9.9", "ipv6": "fd00:244:9::9"}
 POD = {"ipv4": "10.244.1.2", "ipv6": "fd00:244:1::2"}
+OTHER_POD = {"ipv4": "10.244.1.3", "ipv6": "fd00:244:1::3"}
+NODE = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
+"""An address of the node, on which a pod with the host's network answers."""
 FAMILIES = ("ipv4", "ipv6")
-ENTRY = 1 << 8
-"""The type of a message with an entry (NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW)."""
 GONE, STAYS = 0x202, 0x203
 
 
 @pytest.fixture
 def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture is asked for by name
     """An empty table."""
-    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
+    delete_all()
     yield
-    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
+    delete_all()
 
 
 @pytest.fixture
 async def conntrack(flows: None) -> AsyncIterator[Conntrack]:  # noqa: ARG001 - a fixture is asked for by name
-    opened = await Conntrack.open(objects.MARK_LAST)
+    opened = Conntrack.open()
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
     """All connections that the kernel has told of."""
-    all_told: list[bytes] = []
-    datagrams = dump.datagrams
+    all_told: list[Entry] = []
+    dump = table.dump
 
     def asked(family: str, payload: bytes) -> Iterator[bytes]:
-        for data in datagrams(family, payload):
-            all_told.extend(answer for _, answer in netlink.messages(data, ENTRY))
+        for data in dump(family, payload):
+            all_told.extend(entries.entries(data))
             yield data
 
-    monkeypatch.setattr(dump, "datagrams", asked)
+    monkeypatch.setattr(table, "dump", asked)
     return all_told
 
 
-def to(family: str, protocol: str = "udp", ports: Iterable[int] = (53,)) -> list[Destination]:
-    return [Destination(VIP[family], protocol, port) for port in ports]
+def delete_all() -> None:
+    subprocess.run(["conntrack", "-F"], check=True, capture_output=True)
 
 
-def flow(family: str, vip: str, sport: int, mark: int, protocol: str = "udp", port: int = 53, *more: str) -> None:
-    """A flow to a VIP, translated where it has a mark."""
+def to(ip: str, protocol: int = UDP, ports: Iterable[int] = (53,)) -> set[Target]:
+    return {(endpoint(ip)[0], protocol, port) for port in ports}
+
+
+def flow(
+    family: str,
+    vip: str,
+    sport: int,
+    mark: int = 0,
+    protocol: str = "udp",
+    port: int = 53,
+    *more: str,
+    pod: str | None = None,
+) -> None:
+    """A flow to a VIP, translated where it has a mark or a pod."""
+    target = pod or (POD[family] if mark else None)
     arguments = [
         *("-p", protocol, "-s", CLIENT[family], "-d", vip, "--sport", str(sport), "--dport", str(port), "-t", "300"),
-        *(("-m", str(mark), "--dst-nat", POD[family]) if mark else ()),
-        *(("--state", "ESTABLISHED") if protocol == "tcp" else ()),
+        *(("-m", str(mark)) if mark else ()),
+        *(("--dst-nat", addresses.with_port(target, 8080) if pod else target) if target else ()),
+        *(("--state", "ESTABLISHED") if protocol == "tcp" and "--state" not in more else ()),
         *more,
     ]
     subprocess.run(["conntrack", "-I", *arguments], check=True, capture_output=True)
 
 
-def hundreds_of_flows() -> None:
+def hundreds(protocol: str, port: int, number: int) -> None:
+    state = "--state ESTABLISHED" if protocol == "tcp" else ""
     lines = (
-        f"-I -p udp -s {CLIENT['ipv4']} -d {VIP['ipv4']} --sport {sport} --dport 53 -t 300"
+        f"-I -p {protocol} -s {CLIENT['ipv4']} -d {VIP['ipv4']} --sport {sport} --dport {port} -t 300 {state}"
         f" -m {GONE} --dst-nat {POD['ipv4']}"
-        for sport in range(1, 301)
+        for sport in range(1, number + 1)
     )
     subprocess.run(["conntrack", "-R", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
 
@@ -87,9 +112,26 @@ def marks(family: str) -> dict[int, int]:
     return {int(sport): int(mark) for sport, mark in re.findall(r"sport=(\d+).*?sport=\d+.*?mark=(\d+)", lines)}
 
 
+async def marked(conntrack: Conntrack, targets: set[Target], gone: set[int]) -> list[Entry]:
+    """The connections with these marks, as sessions are looked for."""
+    narrowed = filters.with_mark(*gone, MARK_LAST) if len(gone) == 1 else b""
+    return await conntrack.find(targets, lambda each: each.mark & MARK_LAST in gone, narrowed)
+
+
+async def ended(conntrack: Conntrack, allowed: dict[Target, Allowed]) -> int:
+    """End what may not go on."""
+
+    def may_not(each: Entry) -> bool:
+        (ip, port), protocol = each.server, each.protocol
+        return (allowed.get((ip, protocol, port)) or allowed[ip, protocol, 0]).reason(each) is not None
+
+    narrowed = filters.TRANSLATED if all(each.concerns_translated for each in allowed.values()) else b""
+    return await conntrack.forget(await conntrack.find(allowed, may_not, narrowed))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_flows_to_a_removed_backend_are_deleted_and_no_others_are_dumped(
-    conntrack: Conntrack, told: list[bytes], family: str
+async def test_flows_to_a_removed_backend_are_found_by_its_mark_and_no_others_are_dumped(
+    conntrack: Conntrack, told: list[Entry], family: str
 ) -> None:
     flow(family, VIP[family], 1, GONE)
     flow(family, VIP[family], 2, GONE | 0x10000)
@@ -97,19 +139,17 @@ async def test_flows_to_a_removed_backend_are_deleted_and_no_others_are_dumped(
         flow(family, VIP[family], sport, STAYS)
     flow(family, OTHER_VIP[family], 20, GONE)
     flow(family, VIP[family], 21, GONE, port=54)
-    assert await conntrack.release(to(family), {GONE}) == 2
+    assert await conntrack.forget(await marked(conntrack, to(VIP[family]), {GONE})) == 2
     assert marks(family) == {**dict.fromkeys(range(3, 20), STAYS), 20: GONE, 21: GONE}
     # Of an IPv6 address the kernel cannot be asked.
     assert len(told) == (2 if family == "ipv4" else 3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_a_tcp_connection_to_a_removed_backend_goes_on_without_its_mark(
-    conntrack: Conntrack, family: str
-) -> None:
+async def test_a_connection_goes_on_without_its_mark(conntrack: Conntrack, family: str) -> None:
     flow(family, VIP[family], 1, GONE, "tcp", 80)
     flow(family, VIP[family], 2, STAYS, "tcp", 80)
-    assert await conntrack.release(to(family, "tcp", [80]), {GONE}) == 1
+    assert await conntrack.unmark(await marked(conntrack, to(VIP[family], TCP, [80]), {GONE})) == 1
     assert marks(family) == {1: 0, 2: STAYS}
 
 
@@ -122,100 +162,157 @@ async def test_flows_are_found_however_many_ports_and_marks_there_are(
     flow(family, VIP[family], 2, STAYS)
     flow(family, VIP[family], 3, GONE, port=99)
     for gone in ({GONE}, {GONE, *range(0x300, 0x303)}, {GONE, *range(0x300, 0x400)}):
-        assert await conntrack.release(to(family, ports=ports), gone) == 1
+        assert await conntrack.forget(await marked(conntrack, to(VIP[family], ports=ports), gone)) == 1
         assert marks(family) == {2: STAYS, 3: GONE}
         flow(family, VIP[family], 1, GONE)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_of_flows_that_nobody_translated_those_to_the_farm_are_forgotten(
-    conntrack: Conntrack, told: list[bytes], family: str
+async def test_what_the_kernel_tells_of_a_connection_is_read(conntrack: Conntrack, family: str) -> None:
+    flow(family, VIP[family], 1, GONE, "tcp", 80, "-u", "SEEN_REPLY", pod=POD[family])
+    client, server, answerer = endpoint(CLIENT[family], 1), endpoint(VIP[family], 80), endpoint(POD[family], 8080)
+    (found,) = await conntrack.find(to(VIP[family], TCP, [80]), lambda _: True)
+    assert found == await conntrack.one(TCP, client, server)
+    assert (found.client, found.server, found.answerer) == (client, server, answerer)
+    assert (found.mark, found.is_translated, found.has_reply, found.is_open) == (GONE, True, True, True)
+    assert await conntrack.one(TCP, client, endpoint(VIP[family], 81)) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_of_what_nobody_translated_flows_and_connections_without_a_reply_are_found(
+    conntrack: Conntrack, told: list[Entry], family: str
 ) -> None:
-    flow(family, VIP[family], 1, 0)
-    flow(family, OTHER_VIP[family], 2, 0)
-    assert await conntrack.forget_untranslated(to(family)) == 1
-    assert marks(family) == {2: 0}
-    assert len(told) == (1 if family == "ipv4" else 2)
+    flow(family, VIP[family], 1)
+    flow(family, OTHER_VIP[family], 2)
+    flow(family, VIP[family], 3, 0, "tcp", 80)
+    flow(family, VIP[family], 4, 0, "tcp", 80, "-u", "SEEN_REPLY")
+    flow(family, VIP[family], 5, GONE, "tcp", 80)
+    connections = Connections(conntrack, FakeConntrack(), FakeClock())
+    listeners = frozenset({Listener(VIP[family], "UDP", 53), Listener(VIP[family], "TCP", 80)})
+    connections.rules_back({"web": Programmed("nftlb", listeners, 1, 1)})
+    await connections.forget_bypassed()
+    assert marks(family) == {2: 0, 4: 0, 5: GONE}
+    # The kernel has left out what is translated.
+    assert len(told) == (3 if family == "ipv4" else 4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_of_tcp_those_that_nobody_translated_or_answered_are_forgotten(conntrack: Conntrack, family: str) -> None:
-    flow(family, VIP[family], 1, 0, "tcp", 80)
-    flow(family, VIP[family], 2, 0, "tcp", 80, "-u", "SEEN_REPLY")
-    flow(family, VIP[family], 3, GONE, "tcp", 80)
-    assert await conntrack.forget_untranslated(to(family, "tcp", [80])) == 1
-    assert marks(family) == {2: 0, 3: GONE}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-async def test_connections_to_an_address_are_cut(conntrack: Conntrack, family: str) -> None:
+async def test_connections_to_a_backend_that_is_down_are_ended(conntrack: Conntrack, family: str) -> None:
     flow(family, VIP[family], 1, GONE, "tcp", 80)
     flow(family, VIP[family], 2, STAYS, "tcp", 81)
     flow(family, OTHER_VIP[family], 3, STAYS, "tcp", 80)
-    assert await conntrack.cut(to(family, "tcp", [80]), frozenset([POD[family]])) == 1
+    down, other = Allowed(down=frozenset({endpoint(POD[family])[0]})), Allowed(down=frozenset({b"none"}))
+    assert await ended(conntrack, dict.fromkeys(to(VIP[family], TCP, [80]), down)) == 1
     assert marks(family) == {2: STAYS, 3: STAYS}
-    assert await conntrack.cut(to(family, "tcp", [81]), frozenset([CLIENT[family]])) == 0
-
-
-NODE = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
-"""An address of the node, on which a pod with the host's network answers."""
-
-
-def udp_to_node(family: str, sport: int, port: int, answerer: str) -> None:
-    """A flow to a node port, that an endpoint at another port answers; untranslated without one."""
-    translated = ("--dst-nat", addresses.with_port(answerer, 5353)) if answerer else ()
-    flow(family, NODE[family], sport, 0, "udp", port, *translated)
+    assert await ended(conntrack, dict.fromkeys(to(VIP[family], TCP, [81]), other)) == 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_flows_to_endpoints_on_the_nodes_own_addresses_are_forgotten(conntrack: Conntrack, family: str) -> None:
-    udp_to_node(family, 1, 30053, NODE[family])
-    udp_to_node(family, 2, 30053, POD[family])
-    udp_to_node(family, 3, 30053, "")
-    listener = Destination(NODE[family], "udp", 30053)
-    kept = frozenset({(ip_address(POD[family]).packed, 5353)})
-    assert await conntrack.forget([Stale([listener], kept)]) == 1
+async def test_flows_to_endpoints_on_the_nodes_own_addresses_are_ended(conntrack: Conntrack, family: str) -> None:
+    flow(family, NODE[family], 1, port=30053, pod=NODE[family])
+    flow(family, NODE[family], 2, port=30053, pod=POD[family])
+    flow(family, NODE[family], 3, port=30053)
+    target, flows = to(NODE[family], ports=[30053]), frozenset({endpoint(POD[family], 8080)})
+    assert await ended(conntrack, dict.fromkeys(target, Allowed(flows=flows))) == 1
     assert marks(family) == {2: 0, 3: 0}
-    assert await conntrack.forget_untranslated([listener]) == 1
+    assert await ended(conntrack, dict.fromkeys(target, Allowed(flows=flows, untranslated=False))) == 1
     assert marks(family) == {2: 0}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("more", [0, 1, 20], ids=["one listener", "two", "many"])
-async def test_what_is_stale_of_several_farms_is_forgotten_at_once(
-    conntrack: Conntrack, told: list[bytes], family: str, more: int
+async def test_what_may_not_go_on_of_several_farms_is_ended_at_once(
+    conntrack: Conntrack, told: list[Entry], family: str, more: int
 ) -> None:
     flow(family, VIP[family], 1, GONE)
-    flow(family, VIP[family], 2, 0)
+    flow(family, VIP[family], 2)
     flow(family, OTHER_VIP[family], 3, STAYS)
     flow(family, OTHER_VIP[family], 4, GONE, "tcp", 53)
     for sport in range(10, 30):
         flow(family, OTHER_VIP[family], sport, STAYS, port=99)
-    pod = frozenset({(ip_address(POD[family]).packed, 0)})
-    here = to(family, ports=(53, *range(2000, 2000 + more)))
-    there = [Destination(OTHER_VIP[family], protocol, 53) for protocol in ("udp", "tcp")]
-    assert await conntrack.forget([Stale(here, pod), Stale(there, pod)]) == 0
-    assert await conntrack.forget([Stale(here, pod), Stale(here, frozenset()), Stale(there, pod)]) == 1
+    allowed = Allowed(flows=frozenset({endpoint(POD[family], 0)}))
+    here = to(VIP[family], ports=(53, *range(2000, 2000 + more)))
+    there = {*to(OTHER_VIP[family]), *to(OTHER_VIP[family], TCP)}
+    assert await ended(conntrack, dict.fromkeys(here | there, allowed)) == 0
+    assert await ended(conntrack, dict.fromkeys(here, Allowed()) | dict.fromkeys(there, allowed)) == 1
     assert marks(family).keys() == {2, 3, 4, *range(10, 30)}
     told.clear()
-    assert await conntrack.forget([Stale(here, pod, begun=True), Stale(there, pod, cut=frozenset([POD[family]]))]) == 3
+    begun = allowed._replace(untranslated=False)
+    down = allowed._replace(down=frozenset({endpoint(POD[family])[0]}))
+    assert await ended(conntrack, dict.fromkeys(here, begun) | dict.fromkeys(there, down)) == 3
     assert marks(family).keys() == set(range(10, 30))
     # The kernel picks out what concerns a few listeners.
     assert (len(told) < 10) == (more < 5)
 
 
-async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(
-    conntrack: Conntrack, monkeypatch: pytest.MonkeyPatch
+# Connections that are cut.
+
+
+def kept(family: str, *ports: int) -> dict[Target, Allowed]:
+    """What is allowed at these ports of the VIP: connections to one pod."""
+    connections = frozenset({endpoint(POD[family], 0 if ports == (0,) else 8080)})
+    return dict.fromkeys(to(VIP[family], TCP, ports), Allowed(connections=connections))
+
+
+def cut(family: str, sport: int, pod: str, *more: str, vip: str = "", protocol: str = "tcp", port: int = 80) -> None:
+    flow(family, vip or VIP[family], sport, 0, protocol, port, *more, pod=pod or None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("more", [0, 1, 20], ids=["one listener", "two", "many"])
+async def test_connections_to_a_listener_that_others_answer_are_ended(
+    conntrack: Conntrack, family: str, more: int
 ) -> None:
-    hundreds_of_flows()
-    change = NetfilterSocket.change
+    cut(family, 1, OTHER_POD[family])
+    cut(family, 2, POD[family])
+    cut(family, 3, OTHER_POD[family], vip=OTHER_VIP[family])
+    cut(family, 4, OTHER_POD[family], port=70)
+    cut(family, 5, OTHER_POD[family], protocol="udp")
+    cut(family, 6, "")
+    allowed = kept(family, 80, *range(81, 81 + more))
+    assert await ended(conntrack, allowed) == 1
+    assert marks(family).keys() == {2, 3, 4, 5, 6}
+    assert await ended(conntrack, allowed) == 0
 
-    async def changed(self: NetfilterSocket, family: str, changes: list[Change]) -> int:
-        end_of_flow(150)
-        return await change(self, family, changes)
 
-    monkeypatch.setattr(NetfilterSocket, "change", changed)
-    assert await conntrack.release(to("ipv4"), {GONE}) == 299
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_port_0_stands_for_all_ports(conntrack: Conntrack, family: str) -> None:
+    for number, pod in enumerate((OTHER_POD, POD)):
+        cut(family, 10 + number, pod[family], port=70)
+        cut(family, 20 + number, pod[family], port=71)
+    assert await ended(conntrack, kept(family, 0)) == 2
+    assert marks(family).keys() == {11, 21}
+
+
+async def test_clients_that_are_not_connected_are_told_from_those_that_are(conntrack: Conntrack) -> None:
+    for number, state in enumerate(("SYN_SENT", "SYN_RECV", "ESTABLISHED", "CLOSE_WAIT", "TIME_WAIT")):
+        cut("ipv4", number + 1, OTHER_POD["ipv4"], "--state", state)
+    found = await conntrack.find(to(VIP["ipv4"], TCP, [80]), lambda _: True)
+    assert {each.client[1] for each in found if each.is_connected} == {2, 3, 4}
+    assert {each.client[1] for each in found if not each.is_connected} == {1, 5}
+
+
+async def test_a_later_connection_of_the_same_client_is_not_forgotten(conntrack: Conntrack) -> None:
+    cut("ipv4", 1, OTHER_POD["ipv4"])
+    found = await conntrack.find(to(VIP["ipv4"], TCP, [80]), lambda _: True)
+    delete_all()
+    cut("ipv4", 1, POD["ipv4"])
+    assert await conntrack.forget(found) == 0
+
+
+async def test_hundreds_are_found_up_to_the_limit_and_the_rest_later(conntrack: Conntrack) -> None:
+    hundreds("tcp", 80, 900)
+    for number in (600, 300):
+        found = await conntrack.find(to(VIP["ipv4"], TCP, [80]), lambda _: True, limit=600)
+        assert len(found) == number
+        assert await conntrack.forget(found) == number
+
+
+async def test_hundreds_are_changed_and_one_that_ended_meanwhile_is_no_failure(conntrack: Conntrack) -> None:
+    hundreds("udp", 53, 300)
+    found = await marked(conntrack, to(VIP["ipv4"]), {GONE})
+    end_of_flow(150)
+    assert await conntrack.forget(found) == 299
     assert marks("ipv4") == {}
 
 

@@ -108,6 +108,6 @@ async def test_every_damage_of_the_table_of_services_is_mended(node: Node) -> No
 
 
 async def test_every_damage_of_the_agent_table_is_mended(node: Node) -> None:
-    reader = await RulesetReader.open()
+    reader = RulesetReader.open()
     await each_is_mended(AGENT, TableVerifier(node.table, reader).drift, node.table.create)
     reader.close()

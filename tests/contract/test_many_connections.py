@@ -42,7 +42,7 @@ async def test_changes_of_others_do_not_wait_for_flows_to_be_forgotten(
     tmp_path: Path,
 ) -> None:
     node = await Node.open(tmp_path)
-    forgetting = asyncio.create_task(node.engine.flows.run())
+    forgetting = asyncio.create_task(node.connections.run())
     udp = spec("10.96.0.1", "10.244.0.1", protocol="UDP")
     udp["addresses"].append({"ip": "10.96.0.2", "ports": "80"})
     took = []

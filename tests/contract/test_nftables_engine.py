@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
 from kube_nftlb.agent.engine.nftables.layout import TABLE
@@ -32,13 +33,14 @@ from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.values import Scheduler
-from kube_nftlb.netfilter.conntrack import Conntrack
+from kube_nftlb.netfilter.conntrack.table import Conntrack
 from kube_nftlb.netfilter.libnftables import Nft
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
 from tests.contract.servers import ENDPOINTS, PORT
+from tests.fakes.conntrack import FakeConntrack
 from tests.fakes.engine import FakeEngine
 
 VIPS = [f"10.96.0.{number}" for number in range(1, 5)]
@@ -52,25 +54,27 @@ def nft(command: str) -> None:
 class Node:
     """The engine and all that it needs, as in the agent."""
 
-    def __init__(self, engine: NftablesEngine, table: AgentTable, closing: list[Any]) -> None:
+    def __init__(self, engine: NftablesEngine, table: AgentTable, connections: Connections, closing: list[Any]) -> None:
         self.engine = engine
         self.table = table
-        self.applier = Applier(Engines(engine, FakeEngine(), MonotonicClock()), table)
+        self.connections = connections
+        self.applier = Applier(Engines(engine, FakeEngine(), MonotonicClock()), table, connections)
         self._closing = closing
 
     @classmethod
     async def open(cls, folder: Path) -> "Node":
         nft, netfilter, elements = Nft.open(), NftSocket.open(), NetfilterSocket.open()
-        conntrack, table = await Conntrack.open(0), AgentTable(nft)
+        conntrack, table = Conntrack.open(), AgentTable(nft)
+        connections = Connections(conntrack, FakeConntrack(), MonotonicClock())
         file = folder / "nftables.json"
-        engine = NftablesEngine(nft, netfilter, TableElements(elements), conntrack, table, file, MonotonicClock())
+        engine = NftablesEngine(nft, netfilter, TableElements(elements), connections, table, file, MonotonicClock())
         # As the agent's loop does.
         with contextlib.suppress(errors.KernelError):
             await engine.restore()
         await engine.load()
         await engine.set_node(HERE)
         await table.create()
-        return cls(engine, table, [netfilter, elements, conntrack])
+        return cls(engine, table, connections, [netfilter, elements, conntrack])
 
     def close(self) -> None:
         for each in self._closing:

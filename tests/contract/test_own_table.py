@@ -52,7 +52,7 @@ class Node:
 
 @pytest.fixture
 async def node(private_network: None) -> AsyncIterator[Node]:  # noqa: ARG001 - a fixture is asked for by name
-    nft, reader = Nft.open(), await NftlbReader.open()
+    nft, reader = Nft.open(), NftlbReader.open()
     node = Node(AgentTable(nft), reader, nft)
     assert await node.drift() is not None
     await node.table.create()

@@ -36,7 +36,7 @@ def render_nft(*options: str) -> "subprocess.CompletedProcess[str]":
 async def test_the_rules_are_nftlb_s_and_the_agent_s_and_the_caller_s_own_stay() -> None:
     nft = Nft.open()
     await nft.run("add table inet bystander { chain c { counter; }; }")
-    kernel = await NftlbReader.open()
+    kernel = NftlbReader.open()
     before, generation = listed(), await kernel.generation()
     made = ruleset(render(complete(parse(f"{SHOP}---{BY_HAND}---{EMPTY}", "file"))))
     assert made.problems == ()

@@ -130,7 +130,7 @@ async def test_a_table_is_written_in_one_transaction(node: Node) -> None:
 
 
 async def generation() -> int:
-    reader = await RulesetReader.open()
+    reader = RulesetReader.open()
     number = await reader.generation()
     reader.close()
     return number

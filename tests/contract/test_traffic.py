@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from kube_nftlb import addresses
+from kube_nftlb.netfilter.conntrack import filters, table
+from kube_nftlb.netfilter.conntrack.entries import entries
+from kube_nftlb.netfilter.conntrack.events import Events
 from kube_nftlb.netfilter.traffic import report
-from kube_nftlb.netfilter.traffic.entries import ENDED, NEW, Flow, entry, messages, unpacked
 from kube_nftlb.netfilter.traffic.report import Report
-from kube_nftlb.netfilter.traffic.sockets import Events, table
-from kube_nftlb.netfilter.traffic.tally import Counts
+from kube_nftlb.netfilter.traffic.tally import Counts, Flow, packed, unpacked
 
 VIP = {"ipv4": "10.96.0.10", "ipv6": "fd00:96::a"}
 CLIENT = {"ipv4": "10.244.9.9", "ipv6": "fd00:244:9::9"}
@@ -53,21 +54,18 @@ def flows(private_network: None) -> Iterator[None]:  # noqa: ARG001 - a fixture 
 
 @pytest.fixture
 def events(flows: None) -> Iterator[Events]:  # noqa: ARG001 - a fixture is asked for by name
-    opened = Events.open()
+    opened = Events()
     opened.subscribe(on=True)
     yield opened
     opened.close()
 
 
-def read(events: Events) -> list[tuple[int, Flow]]:
-    found = []
-    for data in events.read(100):
-        for kind, start, end in messages(data):
-            each = entry(data, start, end)
-            # The filter in the kernel has left out what is not translated.
-            assert each is not None
-            found.append((kind, unpacked(each.flow)))
-    return found
+def read(events: Events) -> list[tuple[bool, Flow]]:
+    """Whether each connection has ended, and its flow."""
+    found = [each for data in events.read(100) for each in entries(data)]
+    # The filter in the kernel has left out what is not translated.
+    assert all(each.is_translated for each in found)
+    return [(each.ended, unpacked(packed(each))) for each in found]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -76,10 +74,10 @@ def test_events_tell_of_translated_connections_and_no_others(events: Events, fam
     connect(family, 40000, protocol=protocol)
     connect(family, 40001, protocol=protocol, translated=False)
     flow = Flow(protocol.upper(), VIP[family], 80, POD[family], 8080)
-    assert read(events) == [(NEW, flow)]
+    assert read(events) == [(False, flow)]
     conntrack("-D", "-f", family, "-p", protocol, "--sport", "40001")
     conntrack("-D", "-f", family, "-p", protocol, "--sport", "40000")
-    assert read(events) == [(ENDED, flow)]
+    assert read(events) == [(True, flow)]
     events.subscribe(on=False)
     connect(family, 40002, protocol=protocol)
     assert read(events) == []
@@ -90,15 +88,10 @@ def test_the_table_has_both_families_and_the_identities_of_events() -> None:
     for family in FAMILIES:
         connect(family, 40000)
         connect(family, 40001, translated=False)
-    entries = [
-        found
-        for data in table()
-        for kind, start, end in messages(data)
-        if kind == NEW and (found := entry(data, start, end)) is not None
-    ]
-    assert {unpacked(each.flow).ip for each in entries} == set(VIP.values())
-    assert all(each.is_open for each in entries)
-    assert len({each.identity for each in entries}) == 2
+    found = [each for data in table.dump("all", filters.TRANSLATED) for each in entries(data)]
+    assert {unpacked(packed(each)).ip for each in found} == set(VIP.values())
+    assert all(each.is_open and each.is_translated for each in found)
+    assert len({each.identity for each in found}) == 2
 
 
 def test_more_events_than_fit_are_noticed(events: Events) -> None:

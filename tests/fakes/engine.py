@@ -36,8 +36,6 @@ class FakeEngine:
         self.blockers: dict[str, Blocker] = {}
         self.changes: list[tuple[str, NodeFarm | None]] = []
         """The changes that made a difference."""
-        self.moved: set[str] = set()
-        """Farms that another engine serves now."""
         self.compared: list[str | None] = []
         self.repaired: list[str | None] = []
         self.reverted: list[str] = []
@@ -104,12 +102,11 @@ class FakeEngine:
     async def is_missing(self) -> bool:
         return self.missing
 
-    async def apply(self, changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+    async def apply(self, changes: FarmChanges) -> Applied:
         self._answer()
         if (error := self.error) is not None:
             self.error = None
             raise error
-        self.moved |= set(moved)
         changed = {name for name, farm in changes.items() if self._apply(name, farm)}
         listeners = [listener for farm in self.farms.values() for listener in farm.listeners]
         assert len(listeners) == len(set(listeners)), "two farms have one listener"

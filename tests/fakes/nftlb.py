@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from kube_nftlb.netfilter.conntrack import Destination, Stale
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
 from kube_nftlb.nftlb.readback import TimedSession
@@ -235,19 +234,3 @@ class FakeKernel(FakeTableReader):
 
     async def sessions(self, family: layout.TableFamily, map_: str) -> dict[bytes, int]:
         return {}
-
-
-class FakeConntrack:
-    """A table without connections."""
-
-    async def release(self, to: Collection[Destination], marks: set[int]) -> int:
-        return 0
-
-    async def forget(self, stale: Sequence[Stale]) -> int:
-        return 0
-
-    async def forget_untranslated(self, to: Collection[Destination]) -> int:
-        return 0
-
-    async def cut(self, to: Collection[Destination], addresses: frozenset[str]) -> int:
-        return 0

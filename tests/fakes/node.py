@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import DaemonEngine
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.node.info import NodeFacts
@@ -20,6 +21,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.limits import NamespaceLimits
 from tests.fakes.clock import FakeClock
+from tests.fakes.conntrack import FakeConntrack
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
@@ -41,7 +43,7 @@ class FakeNode(Generic[E]):
     def __init__(self, timing: Timing | None = None, limits: NamespaceLimits | None = None) -> None:
         self.limits = limits or NamespaceLimits()
         self.timing = timing or Timing()
-        self.nft, self.clock = FakeNft(), FakeClock()
+        self.nft, self.clock, self.conntrack = FakeNft(), FakeClock(), FakeConntrack()
         self.reports: list[tuple[int, int]] = []
         """The watermark and the number of programmed farms at each report."""
         self.errors: list[str] = []
@@ -54,10 +56,11 @@ class FakeNode(Generic[E]):
         """None: the policies or slices are not listed yet."""
         table = AgentTable(self.nft)
         self.nftables = FakeEngine(self.nftables.farms if hasattr(self, "nftables") else None)
+        self.connections = Connections(self.conntrack, self.conntrack, self.clock)
         self.engine = self.make_engine()
         engines = Engines(self.nftables, self.engine, self.clock)
         latency = ProgrammingLatency(datetime.now(UTC))
-        self.inputs = Inputs(engines, FeatureProbe(self.nft), latency, self.clock, self.limits)
+        self.inputs = Inputs(engines, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
         self.loop = Reconciler(
             self.inputs,
             engines,

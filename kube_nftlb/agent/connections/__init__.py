@@ -1,1 +1,1 @@
-"""End connections to endpoints that are gone, for farms that ask for it (``spec.onGone``)."""
+"""The connections of farms: which may go on, and the end of the others, once for all engines."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kube_nftlb.netfilter.tcp_connections import Endpoint
+from kube_nftlb.netfilter.conntrack.entries import Endpoint
 
 WAITING_MAX = 1 << 17
 """Of the clients above this number, those that send are reset, and those that wait are not. See ``Challenges``."""

@@ -49,11 +49,8 @@ class Engine(Protocol):
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
-    async def apply(self, changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
-        """Program changes. No listener ever belongs to two farms; established connections survive.
-
-        Connections of farms that have ``moved`` stay as they are, because another engine serves these now.
-        """
+    async def apply(self, changes: FarmChanges) -> Applied:
+        """Program changes. No listener ever belongs to two farms; established connections survive."""
 
     async def drift(self, name: str | None = None) -> str | None:
         """Return how the kernel deviates from what was programmed, or None if it does not.
@@ -71,7 +68,7 @@ class Engine(Protocol):
         """
 
     async def forget_stale(self, name: str) -> None:
-        """Clean up sessions and connections to endpoints that disappeared while no agent ran."""
+        """Clean up sessions of endpoints that disappeared while no agent ran."""
 
     async def maintain(self, *, busy: bool) -> str | None:
         """Do periodic work, about once a second; ``busy`` if changes wait. Return what went wrong, or None."""

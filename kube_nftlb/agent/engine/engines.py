@@ -163,15 +163,14 @@ class Engines:
         if to_nftables := self._for(nftables, changes):
             applied.append(await nftables.apply(to_nftables))
         try:
-            if not self.unreachable:
-                moved = self._moved(nftlb, nftables, changes)
-                if to_nftlb := {**self._for(nftlb, changes), **moved}:
-                    applied.append(await nftlb.apply(to_nftlb, moved.keys()))
+            to_nftlb = {**self._for(nftlb, changes), **self._moved(nftlb, nftables, changes)}
+            if to_nftlb and not self.unreachable:
+                applied.append(await nftlb.apply(to_nftlb))
         except errors.EngineUnreachableError as error:
             self._leave(error)
             return _together(applied, is_partial=True)
         if moved := self._moved(nftables, nftlb, changes):
-            applied.append(await nftables.apply(moved, moved.keys()))
+            applied.append(await nftables.apply(moved))
         return _together(applied)
 
     async def drift(self, name: str | None = None) -> str | None:

@@ -13,7 +13,7 @@ from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.api.conflicts import farm_key
 from kube_nftlb.api.farm import Farm
 from kube_nftlb.api.node import DRAINING_SHOWN_MAX, DrainingBackend, NodeDraining
-from kube_nftlb.netfilter.connection_count import Address
+from kube_nftlb.netfilter.conntrack.table import Address
 
 INTERVAL_S = 5.0
 _REST = 20

@@ -1,4 +1,4 @@
-"""Carry out changes: the agent table first, then the engines, then the agent table again.
+"""Carry out changes: the agent table first, then the engines, then the agent table again, then connections.
 
 There is no moment without the rules that keep clients out: they are in the agent table before an engine changes,
 wherever a farm is before or after, and go once it has. A farm that is refused stays where it was, and so do its rules.
@@ -7,8 +7,10 @@ wherever a farm is before or after, and go once it has. A farm that is refused s
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Applied
 from kube_nftlb.agent.engine.engines import Engines
+from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.policies import rules_owner
@@ -30,29 +32,37 @@ class Outcome(Applied):
 class Applier:
     """Changes the engines and the agent table."""
 
-    def __init__(self, engines: Engines, table: AgentTable) -> None:
+    def __init__(self, engines: Engines, table: AgentTable, connections: Connections) -> None:
         self._engines = engines
         self._table = table
+        self._connections = connections
+        self._served: dict[str, Programmed | None] = {}
+        """What the engines had of farms before the changes that are not done yet."""
         self._verified: dict[str, dict[str, Contents]] = {}
         """What the agent table had of farms that have changed since, by owner, when they were last verified."""
         table.fallback = self._refused
 
     async def apply(self, changes: Sequence[FarmChange]) -> Outcome:
         """Carry out changes."""
-        for each in changes:
-            if each.name in self._engines.programmed and not each.keep:
+        changed = [each for each in changes if not each.keep]
+        for each in changed:
+            self._served.setdefault(each.name, self._engines.programmed.get(each.name))
+            if each.name in self._engines.programmed:
                 owners = (each.name, rules_owner(each.name))
                 self._verified.setdefault(each.name, {owner: self._table.owned(owner) for owner in owners})
         if rules_refused := await self._table.update(dict(self._before(changes))):
             return Outcome(rules_refused=rules_refused, decide_again=True)
         away = self._engines.unreachable
-        done = await self._engines.apply({each.name: each.farm for each in changes if not each.keep})
+        done = await self._engines.apply({each.name: each.farm for each in changed})
         if self._engines.unreachable != away:
             return Outcome(done.refused, done.incomplete, done.changed, decide_again=True)
-        for each in changes:
-            if each.is_withdrawal and each.name not in done.refused:
-                self.verified(each.name)
         rules_refused = await self._table.update(dict(self._after(changes, done.refused)))
+        for each in changed:
+            if each.name not in done.refused:
+                # Sooner, clients would only come back to what they had.
+                self._connections.changed(each.name, each.farm, self._served.pop(each.name))
+                if each.is_withdrawal:
+                    self.verified(each.name)
         return Outcome(done.refused, done.incomplete, done.changed, rules_refused)
 
     async def begin(self, changes: Callable[[], Iterable[FarmChange]]) -> Collection[str]:

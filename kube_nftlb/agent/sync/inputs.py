@@ -8,7 +8,7 @@ import structlog
 
 from kube_nftlb import metrics, names
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.connections.cuts import Cuts
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.endpoints.selection import may_drain
 from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
@@ -43,6 +43,7 @@ class Inputs:
         engines: Engines,
         features: FeatureProbe,
         latency: ProgrammingLatency,
+        connections: Connections,
         clock: Clock,
         limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
     ) -> None:
@@ -54,7 +55,7 @@ class Inputs:
         self.policies = Policies()
         self.index = FarmIndex(self.policies, features, limits)
         self.queue = FarmQueue(self._comes_or_goes)
-        self.cuts = Cuts()
+        self.connections = connections
         self.environment = environment({}, {})
         self.wake = asyncio.Event()
         self.slices = SliceWatermark()

@@ -49,7 +49,7 @@ class Programmer:
         self._clock = clock
         self._timing = timing
         self._changes = Changes(inputs.policies)
-        self.applier = Applier(engines, table)
+        self.applier = Applier(engines, table, inputs.connections)
         self.policies = PolicyProgrammer(inputs, engines, table, self._changes)
         self.links_read_at = float("-inf")
         self.expected: dict[str, Expected] = {}
@@ -73,7 +73,7 @@ class Programmer:
             refused = self._rules_refused(outcome.rules_refused, asked)
             if not outcome.decide_again:
                 self._plan_again(refused)
-                self._applied(planned, outcome)
+                self._forget_withdrawn(planned, outcome.refused)
                 self.expected |= {name: planned[name].expected for name in map(_name, keys)}
                 return ProgramResult(outcome.refused, outcome.incomplete)
             # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
@@ -115,14 +115,10 @@ class Programmer:
         if isinstance(decision, Keep) and decision.retry_after_s is not None:
             self._index.look_again(key, now + decision.retry_after_s)
 
-    def _applied(self, planned: Plan, outcome: Outcome) -> None:
-        now = self._clock.now()
+    def _forget_withdrawn(self, planned: Plan, refused: Collection[str]) -> None:
         for name, each in planned.items():
-            # Before a farm is programmed without an endpoint, its clients would only come back to that.
-            if each.change.keep or name in outcome.refused:
-                continue
-            self._inputs.cuts.changed(name, each.change.farm, now)
-            if each.change.farm is None and each.key is not None and self._index.is_removed(each.key):
+            is_gone = each.change.is_withdrawal and name not in refused
+            if is_gone and each.key is not None and self._index.is_removed(each.key):
                 self._index.forget(each.key)
 
     async def update_policies(self) -> None:

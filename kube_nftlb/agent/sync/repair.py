@@ -180,6 +180,7 @@ class Repair:
             if (drift := await self._engines.drift(name)) is not None:
                 await self._farm(name, drift)
             await self._engines.forget_stale(name)
+            self._inputs.connections.check(name)
 
     async def _farm(self, name: str, drift: str) -> None:
         self._log_repair(drift, name)

@@ -15,6 +15,7 @@ from kube_nftlb.netfilter import netlink
 from kube_nftlb.netfilter.netlink import attribute, text
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.messages import Message
+from kube_nftlb.netfilter.rules import KernelRule, data_of, name_of
 
 SET_TABLE, SET_NAME, _SET_FLAGS = 1, 2, 3
 _SET_ID = 10
@@ -23,8 +24,7 @@ _SET_DECLARATION = (3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18)
 _ANONYMOUS, _INTERVAL, _DYNAMIC = 0x1, 0x4, 0x10 | 0x20
 CHAIN_TABLE, CHAIN_NAME = 1, 3
 _CHAIN_DECLARATION = (4, 5, 7)
-RULE_TABLE, RULE_CHAIN = 1, 2
-_RULE_EXPRESSIONS, _RULE_USERDATA = 4, 7
+_RULE_USERDATA = 7
 _EXPRESSION_NAME, _EXPRESSION_DATA = 1, 2
 _LOOKUP_SET, _LOOKUP_ID = 1, 4
 _ELEMENTS_LIST, _ELEMENTS_ID = 3, 4
@@ -126,11 +126,10 @@ def declared_chain(answer: bytes) -> bytes:
     return declaration(answer, _CHAIN_DECLARATION)
 
 
-def rule(answer: bytes, sets: Mapping[str, SetContents]) -> RuleContents:
-    """Return a rule as the kernel tells it; ``sets`` are all of its table."""
-    expressions = tuple(each for _, each in netlink.attributes(netlink.find(answer, _RULE_EXPRESSIONS) or b""))
-    names = {name for each in expressions if (name := looked_up(each)) in sets and sets[name].is_anonymous}
-    return RuleContents(expressions, {name: sets[name] for name in names}, netlink.find(answer, _RULE_USERDATA))
+def rule(found: KernelRule, sets: Mapping[str, SetContents]) -> RuleContents:
+    """Return the contents of a rule; ``sets`` are all of its table."""
+    names = {name for each in found.expressions if (name := looked_up(each)) in sets and sets[name].is_anonymous}
+    return RuleContents(found.expressions, {name: sets[name] for name in names}, found.userdata)
 
 
 def listed_elements(answer: bytes) -> Iterator[bytes]:
@@ -153,14 +152,13 @@ def ends_nothing(element: bytes) -> bool:
 
 def looked_up(expression: bytes) -> str:
     """Return the set or map of a lookup expression; empty for other expressions."""
-    if netlink.name(netlink.find(expression, _EXPRESSION_NAME)) != "lookup":
-        return ""
-    return netlink.name(netlink.find(expression, _EXPRESSION_DATA, _LOOKUP_SET))
+    return netlink.name(netlink.find(data_of(expression), _LOOKUP_SET)) if name_of(expression) == "lookup" else ""
 
 
 def _without_set(lookup: bytes) -> bytes:
-    data = netlink.find(lookup, _EXPRESSION_DATA) or b""
-    return b"".join(attribute(kind, value) for kind, value in netlink.attributes(data) if kind != _LOOKUP_SET)
+    return b"".join(
+        attribute(kind, value) for kind, value in netlink.attributes(data_of(lookup)) if kind != _LOOKUP_SET
+    )
 
 
 class Maker:

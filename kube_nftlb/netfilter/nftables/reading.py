@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter import netlink, rules
 from kube_nftlb.netfilter.netlink import NetfilterSocket
 from kube_nftlb.netfilter.nftables import contents, messages
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
@@ -35,14 +35,11 @@ async def read(netfilter: NetfilterSocket, table: str, with_elements: Callable[[
         for answer in await netfilter.ask(_FAMILY, netlink.GET_CHAIN, dump=True)
         if netlink.name(netlink.find(answer, contents.CHAIN_TABLE)) == table
     }
-    rules: dict[str, list[contents.RuleContents]] = {}
-    for answer in await netfilter.ask(_FAMILY, netlink.GET_RULES, netlink.text(contents.RULE_TABLE, table), dump=True):
-        # If there is no such table, the kernel returns the rules of all.
-        if netlink.name(netlink.find(answer, contents.RULE_TABLE)) == table:
-            chain = netlink.name(netlink.find(answer, contents.RULE_CHAIN))
-            rules.setdefault(chain, []).append(contents.rule(answer, sets))
+    found: dict[str, list[contents.RuleContents]] = {}
+    async for rule in rules.read(netfilter, _FAMILY, table):
+        found.setdefault(rule.chain, []).append(contents.rule(rule, sets))
     named = {name: each for name, each in sets.items() if not each.is_anonymous}
-    return TableContents(named, chains, {name: tuple(each) for name, each in rules.items()})
+    return TableContents(named, chains, {name: tuple(each) for name, each in found.items()})
 
 
 async def _elements(netfilter: NetfilterSocket, table: str, name: str) -> frozenset[bytes]:

@@ -11,21 +11,17 @@ from typing import NamedTuple, Protocol, Self
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.notifications import take_own_name
 
 _NFTABLES = 10
 _BEGIN, _END = 0x10, 0x11
 _REQUEST, _ACKNOWLEDGE = 0x1, 0x4
-_ERROR = 2
 _HEADER = struct.Struct("=IHHIIBB")
 _RESOURCE = struct.Struct(">H")
 _HEADER_BYTES = _HEADER.size + _RESOURCE.size
-_ANSWER = struct.Struct("=IHHIIi")
-_READ_BYTES = 1 << 17
 _SEND_BYTES = 64 << 20
-_SO_SNDBUFFORCE = 32
-"""See socket(7); the module ``socket`` lacks it."""
 _TIMEOUT_S = 30
 _ATTEMPTS = 5
 _RETRY_S = 0.01
@@ -54,7 +50,7 @@ class Transactions(Protocol):
 class NftSocket:
     """Commits transactions in this network namespace. Use ``open``."""
 
-    def __init__(self, opened: socket.socket) -> None:
+    def __init__(self, opened: NetlinkSocket) -> None:
         self._socket = opened
         self._lock = asyncio.Lock()
         # The kernel works on a transaction while it is sent, and waits for those of other programs, which may take
@@ -66,15 +62,7 @@ class NftSocket:
     @classmethod
     def open(cls) -> Self:
         """Open the socket. Raises OSError."""
-        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, netlink.NETLINK_NETFILTER)
-        opened.settimeout(_TIMEOUT_S)
-        try:
-            opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BYTES)
-        except PermissionError:
-            # In a user namespace only up to net.core.wmem_max.
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        opened.bind((0, 0))
-        return cls(opened)
+        return cls(NetlinkSocket(timeout_s=_TIMEOUT_S, send_bytes=_SEND_BYTES))
 
     def close(self) -> None:
         """Close the socket."""
@@ -147,15 +135,13 @@ class NftSocket:
         self._socket.sendall(data)
         refused = None
         while True:
-            received = self._socket.recv(_READ_BYTES)
-            position = 0
-            while position + _ANSWER.size <= len(received):
-                length, kind, _, of, _, code = _ANSWER.unpack_from(received, position)
-                position += max((length + 3) & ~3, _ANSWER.size)
-                if kind != _ERROR or not first <= of <= last:
+            received = self._socket.receive()
+            for kind, of, start, _ in netlink.parts(received):
+                if kind != netlink.ERROR or not first <= of <= last:
                     continue
+                code = netlink.code(received, start)
                 if code and refused is None:
-                    refused = _Refusal(-code, of - first)
+                    refused = _Refusal(code, of - first)
                 # Where the transaction as a whole fails, only its beginning is answered.
                 if of == last or (of == first and code):
                     return refused

@@ -1,14 +1,14 @@
 """The expressions of the rules that a packet matched, for what the names of their chains do not tell."""
 
-import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Self
 
-from kube_nftlb.netfilter import netlink, notifications, readback
+from kube_nftlb.netfilter import netlink, notifications, rules
 from kube_nftlb.netfilter.netlink import NetfilterSocket
+from kube_nftlb.netfilter.netlink_socket import NetlinkSocket
+from kube_nftlb.netfilter.rules import KernelRule
 from kube_nftlb.netfilter.tracing.events import Event
 
-_RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS = 1, 2, 3, 4
 _RULE_REMOVED: Final = 10 << 8 | 8  # NFNL_SUBSYS_NFTABLES, NFT_MSG_DELRULE
 _NUMGEN_TYPE, _HASH_TYPE = 3, 7
 _SET_NAME: Final = {"lookup": 1, "dynset": 1}
@@ -48,14 +48,13 @@ def chain_of(event: Event) -> Chain:
 
 async def read(netfilter: NetfilterSocket, chains: Iterable[Chain]) -> Rules:
     """Read all rules of chains. Raises KernelError."""
-    rules: Rules = {}
-    for chain in chains:
-        payload = netlink.text(_RULE_TABLE, chain.table) + netlink.text(_RULE_CHAIN, chain.name)
-        for answer in await netfilter.ask(chain.family, netlink.GET_RULES, payload, dump=True):
-            # If the chain does not exist, the kernel returns every rule of the table.
-            if netlink.name(netlink.find(answer, _RULE_CHAIN)) == chain.name:
-                rules.update([_rule(chain.family, answer)])
-    return rules
+    return dict(
+        [
+            _rule(chain.family, rule)
+            for chain in chains
+            async for rule in rules.read(netfilter, chain.family, chain.table, chain.name)
+        ]
+    )
 
 
 class RemovedRules:
@@ -64,7 +63,7 @@ class RemovedRules:
     Use ``RemovedRules.open``.
     """
 
-    def __init__(self, opened: socket.socket) -> None:
+    def __init__(self, opened: NetlinkSocket) -> None:
         self._socket = opened
 
     @classmethod
@@ -74,29 +73,24 @@ class RemovedRules:
 
     def read(self) -> Rules:
         """Return those since the last call. If there were too many for the kernel to tell, some are missing."""
-        told = (data for data in notifications.waiting(self._socket) if data is not None)
-        messages = (message for data in told for message in netlink.messages(data, _RULE_REMOVED))
-        return dict(_rule(netlink.FAMILY_NAMES.get(family, ""), rule) for family, rule in messages)
+        events = (data for data in self._socket.waiting() if data is not None)
+        removed = (message for data in events for message in netlink.messages(data, _RULE_REMOVED))
+        return dict(_rule(netlink.FAMILY_NAMES.get(family, ""), KernelRule.parse(rule)) for family, rule in removed)
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
 
-def _rule(family: str, attributes: bytes) -> tuple[tuple[Chain, int], Rule]:
-    told = dict(netlink.attributes(attributes))
-    chain = Chain(family, netlink.name(told.get(_RULE_TABLE)), netlink.name(told.get(_RULE_CHAIN)))
-    handle = int.from_bytes(told.get(_RULE_HANDLE, b""), "big")
-    return (chain, handle), Rule(tuple(_expressions(told.get(_RULE_EXPRESSIONS, b""))))
+def _rule(family: str, rule: KernelRule) -> tuple[tuple[Chain, int], Rule]:
+    words = tuple(_word(name, data) for name, data in rule.named)
+    return (Chain(family, rule.table, rule.chain), rule.handle), Rule(words)
 
 
-def _expressions(data: bytes) -> Iterator[str]:
-    for _, expression in netlink.attributes(data):
-        name = netlink.name(netlink.find(expression, readback.EXPRESSION_NAME))
-        if name in _SET_NAME:
-            yield f"{name} {netlink.name(netlink.find(expression, readback.EXPRESSION_DATA, _SET_NAME[name]))}"
-        elif name in ("numgen", "hash"):
-            kind = netlink.find(expression, readback.EXPRESSION_DATA, _NUMGEN_TYPE if name == "numgen" else _HASH_TYPE)
-            yield f"{name} {int.from_bytes(kind or b'', 'big')}"
-        else:
-            yield name
+def _word(name: str, data: bytes) -> str:
+    if name in _SET_NAME:
+        return f"{name} {netlink.name(netlink.find(data, _SET_NAME[name]))}"
+    if name in ("numgen", "hash"):
+        kind = netlink.find(data, _NUMGEN_TYPE if name == "numgen" else _HASH_TYPE)
+        return f"{name} {int.from_bytes(kind or b'', 'big')}"
+    return name

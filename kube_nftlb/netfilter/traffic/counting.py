@@ -21,9 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from kube_nftlb.netfilter.conntrack import filters, table
+from kube_nftlb.netfilter.conntrack.entries import entries
+from kube_nftlb.netfilter.conntrack.events import Events
 from kube_nftlb.netfilter.traffic import report
-from kube_nftlb.netfilter.traffic.entries import ENDED, NEW, entry, messages
-from kube_nftlb.netfilter.traffic.sockets import Events, table
 from kube_nftlb.netfilter.traffic.tally import Tally
 
 ACCOUNTING: Final = Path("/proc/sys/net/netfilter/nf_conntrack_acct")
@@ -78,22 +79,21 @@ class Counting:
     def _count_events(self) -> None:
         began = time.thread_time()
         for data in self._events.read(_EVENTS_AT_ONCE):
-            for kind, start, end in messages(data):
-                if (found := entry(data, start, end)) is None:
-                    continue
-                if kind == ENDED:
-                    self._tally.ended(found)
-                elif kind == NEW:
-                    self._tally.created(found)
+            for each in entries(data):
+                if each.ended:
+                    self._tally.ended(each)
+                else:
+                    self._tally.created(each)
         self._busy_s += time.thread_time() - began
 
     def _read_table(self) -> None:
         began = time.monotonic()
         self._tally.begin_table()
-        for data in table():
-            for kind, start, end in messages(data):
-                if kind == NEW and (found := entry(data, start, end)) is not None:
-                    self._tally.listed(found)
+        for data in table.dump("all", filters.TRANSLATED):
+            for each in entries(data):
+                # An old kernel ignores the filter.
+                if each.is_translated:
+                    self._tally.listed(each)
             self._count_events()
         self._tally.end_table()
         self._reading_s = time.monotonic() - began
@@ -125,7 +125,7 @@ def run(every_s: float, seconds: float) -> None:
 
     Raises KernelError, or OSError, as without the capability NET_ADMIN.
     """
-    events = Events.open()
+    events = Events()
     try:
         with contextlib.suppress(BrokenPipeError):
             Counting(events).run(every_s, _print, sys.stdin.fileno(), time.monotonic() + seconds)

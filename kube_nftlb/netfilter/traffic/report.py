@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from kube_nftlb.netfilter.traffic.entries import unpacked
-from kube_nftlb.netfilter.traffic.tally import Counts
+from kube_nftlb.netfilter.traffic.tally import Counts, unpacked
 
 LISTENERS_MAX: Final = 1024
 LISTENER_BACKENDS_MAX: Final = 100

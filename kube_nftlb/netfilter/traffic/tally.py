@@ -5,10 +5,40 @@ matter which of the two comes first, and what lost events would have told, the n
 are still in it.
 """
 
+import ipaddress
+import struct
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kube_nftlb.netfilter.traffic.entries import Entry
+from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP, Entry
+
+_PROTOCOLS: Final = {TCP: "TCP", UDP: "UDP", SCTP: "SCTP"}
+_FLOWS: Final = {4: struct.Struct(">B4sH4sH"), 16: struct.Struct(">B16sH16sH")}
+"""By the length of an address."""
+_FLOWS_BY_SIZE: Final = {each.size: each for each in _FLOWS.values()}
+
+
+class Flow(NamedTuple):
+    """A listener, and the backend that answers there."""
+
+    protocol: str
+    ip: str
+    port: int
+    backend_ip: str
+    backend_port: int
+
+
+def packed(entry: Entry) -> bytes:
+    """Return the flow of a connection as bytes: it is the key of hundreds of thousands."""
+    return _FLOWS[len(entry.server[0])].pack(entry.protocol, *entry.server, *entry.answerer)
+
+
+def unpacked(flow: bytes) -> Flow:
+    """Return a flow as text and numbers."""
+    protocol, ip, port, backend, backend_port = _FLOWS_BY_SIZE[len(flow)].unpack(flow)
+    return Flow(
+        _PROTOCOLS[protocol], str(ipaddress.ip_address(ip)), port, str(ipaddress.ip_address(backend)), backend_port
+    )
 
 
 class Counts(NamedTuple):
@@ -51,19 +81,21 @@ class Tally:
 
     def created(self, entry: Entry) -> None:
         """Count a new connection, as an event tells."""
-        if entry.identity in self._known:
+        identity = entry.identity
+        if identity in self._known:
             return
         self._add(entry, None)
-        self._known[entry.identity] = (entry.sent, entry.answered)
+        self._known[identity] = (entry.sent, entry.answered)
         if self._listed is not None:
-            self._listed.setdefault(entry.identity, (entry.sent, entry.answered))
+            self._listed.setdefault(identity, (entry.sent, entry.answered))
 
     def ended(self, entry: Entry) -> None:
         """Count the last bytes of a connection, as an event tells."""
-        self._add(entry, self._known.pop(entry.identity, None))
+        identity = entry.identity
+        self._add(entry, self._known.pop(identity, None))
         if self._listed is not None:
-            self._listed.pop(entry.identity, None)
-            self._ended.add(entry.identity)
+            self._listed.pop(identity, None)
+            self._ended.add(identity)
 
     def begin_table(self) -> None:
         """Begin to read the table. Events may be counted meanwhile."""
@@ -72,11 +104,12 @@ class Tally:
 
     def listed(self, entry: Entry) -> None:
         """Count an entry of the table."""
-        if self._listed is None or entry.identity in self._ended:
+        identity = entry.identity
+        if self._listed is None or identity in self._ended:
             return
-        self._add(entry, self._known.get(entry.identity))
-        self._known[entry.identity] = self._listed[entry.identity] = (entry.sent, entry.answered)
-        self._open[entry.flow] += entry.is_open
+        flow = self._add(entry, self._known.get(identity))
+        self._known[identity] = self._listed[identity] = (entry.sent, entry.answered)
+        self._open[flow] += entry.is_open
 
     def end_table(self) -> None:
         """Forget the connections that were not in the table."""
@@ -94,13 +127,16 @@ class Tally:
         self._new, self._sent, self._answered = Counter(), Counter(), Counter()
         return {flow: counts for flow, counts in taken.items() if any(counts)}
 
-    def _add(self, entry: Entry, before: tuple[int, int] | None) -> None:
+    def _add(self, entry: Entry, before: tuple[int, int] | None) -> bytes:
+        """Count what is new of a connection. Return its flow."""
+        flow = packed(entry)
         if self._first:
-            return
+            return flow
         if before is None:
-            self._new[entry.flow] += 1
+            self._new[flow] += 1
             before = (0, 0)
         if sent := max(entry.sent - before[0], 0):
-            self._sent[entry.flow] += sent
+            self._sent[flow] += sent
         if answered := max(entry.answered - before[1], 0):
-            self._answered[entry.flow] += answered
+            self._answered[flow] += answered
+        return flow

@@ -29,6 +29,7 @@ from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.settings import AgentSettings
+from tests.fakes.conntrack import no_connections
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
@@ -63,7 +64,8 @@ class Agent:
             engine = FakeEngine()
             engines = Engines(FakeEngine(), engine, clock)
             reader = FakeTableReader(nft, lambda: engine.writes)
-            inputs = Inputs(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), clock, settings.limits)
+            latency = ProgrammingLatency(datetime.now(UTC))
+            inputs = Inputs(engines, FeatureProbe(nft), latency, no_connections(clock), clock, settings.limits)
             reconciler = Reconciler(
                 inputs,
                 engines,

@@ -6,13 +6,15 @@ import struct
 import pytest
 
 from kube_nftlb.netfilter import netlink
+from kube_nftlb.netfilter.conntrack.entries import Entry, entries
 from kube_nftlb.netfilter.traffic import report
-from kube_nftlb.netfilter.traffic.entries import Entry, Flow, entry, unpacked
 from kube_nftlb.netfilter.traffic.report import Report
-from kube_nftlb.netfilter.traffic.tally import Counts, Tally
+from kube_nftlb.netfilter.traffic.tally import Counts, Flow, Tally, packed, unpacked
 
 VIP, CLIENT, POD = "10.96.0.10", "10.244.9.9", "10.244.1.2"
 ESTABLISHED, TIME_WAIT = 3, 7
+ENTRY = 1 << 8
+"""The type of a message with an entry (NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW)."""
 WEB = Flow("TCP", VIP, 80, POD, 8080)
 
 
@@ -54,11 +56,12 @@ def message(
     for kind, value in zip((9, 10), counters or (), strict=False):
         packets = netlink.attribute(1, struct.pack(">Q", 7)) + netlink.attribute(2, struct.pack(">Q", value))
         made += netlink.attribute(kind, packets, nested=True)
-    return made
+    header = struct.pack("=IHHIIBBH", 20 + len(made), ENTRY, 0, 0, 0, 2 if "." in vip else 10, 0, 0)
+    return header + made
 
 
 def read(data: bytes) -> Entry | None:
-    return entry(data, 0, len(data))
+    return next(entries(data), None)
 
 
 def seen(client_port: int = 40000, sent: int = 0, answered: int = 0, *, is_open: bool = True) -> Entry:
@@ -86,7 +89,7 @@ def table(tally: Tally, *entries: Entry) -> None:
 def test_an_entry_has_listener_backend_and_bytes(vip: str, client: str, pod: str) -> None:
     found = read(message(vip=vip, client=client, pod=pod))
     assert found is not None
-    assert unpacked(found.flow) == Flow("TCP", vip, 80, pod, 8080)
+    assert unpacked(packed(found)) == Flow("TCP", vip, 80, pod, 8080)
     assert (found.is_open, found.sent, found.answered) == (True, 100, 900)
 
 
@@ -96,7 +99,7 @@ def test_a_connection_that_only_waits_after_its_end_is_not_open() -> None:
     assert not closed.is_open
     assert udp is not None
     assert udp.is_open
-    assert unpacked(udp.flow).protocol == "UDP"
+    assert unpacked(packed(udp)).protocol == "UDP"
 
 
 def test_without_accounting_an_entry_has_no_bytes() -> None:
@@ -105,9 +108,16 @@ def test_without_accounting_an_entry_has_no_bytes() -> None:
     assert (found.sent, found.answered) == (0, 0)
 
 
-@pytest.mark.parametrize("data", [message(status=0x0A), message(protocol=1), b"", b"\x03\x00", message()[:50]], ids=str)
-def test_what_is_not_translated_or_cannot_be_read_is_left_out(data: bytes) -> None:
+@pytest.mark.parametrize("data", [message(protocol=1), b"", b"\x03\x00", message()[:70], message()[:120]], ids=str)
+def test_what_cannot_be_read_is_left_out(data: bytes) -> None:
     assert read(data) is None
+
+
+def test_a_datagram_has_several_entries_and_only_those_to_an_address_are_read() -> None:
+    other = "10.96.0.11"
+    data = message(1) + message(2, vip=other, status=0x0A) + message(3)
+    assert [(each.client[1], each.is_translated) for each in entries(data)] == [(1, True), (2, False), (3, True)]
+    assert [each.client[1] for each in entries(data, {ipaddress.ip_address(other).packed})] == [2]
 
 
 def test_what_was_there_before_is_neither_new_nor_its_bytes() -> None:

@@ -10,22 +10,20 @@ from typing import ClassVar, Protocol
 import structlog
 
 from kube_nftlb.agent.clock import Clock
+from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.affinity_use import AffinityUse
 from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
-from kube_nftlb.agent.engine.nftables.flows import Flows
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
 from kube_nftlb.agent.engine.nftables.store import Store
 from kube_nftlb.agent.engine.nftables.support import unsupported
 from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.engine.untranslated import Untranslated
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.table import source_ranges
-from kube_nftlb.netfilter.conntrack import Connections
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.transaction import Transactions
 from kube_nftlb.netfilter.transaction import Contents
@@ -63,14 +61,12 @@ class NftablesEngine:
         self._restrictions = restrictions
         self._clock = clock
         self._store = Store(nft, netfilter, reader)
-        self.flows = Flows(connections, clock)
-        """What forgets stale flows, in a task of its own."""
+        self._connections = connections
         self._state_file = StateFile(state_file)
         self.programmed = ProgrammedFarms()
         """See ``Engine``."""
         self._refused: dict[str, str] = {}
         """Reasons that the last changes of farms were refused: what was asked for is not what the kernel has."""
-        self._untranslated = Untranslated(self.programmed, connections)
         self._numbers = FarmNumbers()
         self._affinity_use = AffinityUse(reader)
         self._loaded = False
@@ -104,23 +100,17 @@ class NftablesEngine:
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
-            await self._untranslated.forget(self._clock.now())
             await self._store.load()
             for placement in self._store.placements.values():
                 self._note(placement)
             # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
             self._loaded = True
+            self._connections.rules_back(self.programmed)
         return False
 
-    async def apply(self, changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+    async def apply(self, changes: FarmChanges) -> Applied:
         """See ``Engine``."""
-        served = {name: self.programmed.get(name) for name in changes}
         refused, changed = await self._apply(changes)
-        for name, farm in changes.items():
-            if name not in refused and name not in moved:
-                was = served[name]
-                listeners = was.listeners if was is not None else frozenset()
-                self.flows.changed(name, farm, listeners, served=was is not None and not was.refuses)
         return Applied(refused, changed=changed)
 
     async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
@@ -132,6 +122,7 @@ class NftablesEngine:
         for name, why in (await self._store.release()).items():
             self.programmed.remove(name)
             self._refused[name] = why
+        self._connections.rules_back(self.programmed)
         return changed
 
     async def is_missing(self) -> bool:
@@ -203,7 +194,7 @@ class NftablesEngine:
         """See ``Engine``."""
         del name
         await self._store.repair()
-        await self._untranslated.forget(self._clock.now())
+        self._connections.rules_back(self.programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""
@@ -211,14 +202,11 @@ class NftablesEngine:
         return name in self._store.placements and await self._store.has(name)
 
     async def forget_stale(self, name: str) -> None:
-        """See ``Engine``."""
-        if (programmed := self.programmed.get(name)) is not None:
-            self.flows.forget_stale(name, programmed.listeners)
+        """See ``Engine``. Its sessions lead nowhere once their endpoint is gone."""
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()
-        await self._untranslated.again(now)
         if not busy and self._store.revision != self._swept:
             await self._store.sweep()
             self._swept = self._store.revision
@@ -246,5 +234,4 @@ class NftablesEngine:
 
     async def aclose(self) -> str | None:
         """See ``Engine``."""
-        await self.flows.clean()
         return self._save(self._clock.now())

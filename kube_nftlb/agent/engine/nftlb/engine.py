@@ -12,20 +12,18 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.endpoints.selection import cut_off
+from kube_nftlb.agent.connections.connections import Connections, Table
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.nftlb import direct, plan, steering
 from kube_nftlb.agent.engine.nftlb.mirror import Mirror
-from kube_nftlb.agent.engine.nftlb.stale_connections import ConnectionCleaner, StaleConnections, stale_after
+from kube_nftlb.agent.engine.nftlb.stale_sessions import StaleSessions, gone_marks
 from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
 from kube_nftlb.agent.engine.nftlb.translate import listeners, translate
 from kube_nftlb.agent.engine.nftlb.verify import RulesReader, Verifier
 from kube_nftlb.agent.engine.programmed import ProgrammedFarms
-from kube_nftlb.agent.engine.untranslated import Untranslated
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.table import traffic_policy
-from kube_nftlb.netfilter.conntrack import Connections
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.transaction import Contents
 from kube_nftlb.nftlb import objects
@@ -54,6 +52,7 @@ class NftlbEngine:
         self,
         client: NftlbClient,
         reader: RulesReader,
+        conntrack: Table,
         connections: Connections,
         nft: Nftables,
         startup_file: Path,
@@ -64,9 +63,8 @@ class NftlbEngine:
         self._suspects = Suspects(clock)
         self.mirror = Mirror(client, reader, nft, self._suspects, self._keep_out_of_startup_file)
         self.verifier = Verifier(self.mirror.present, reader, self.mirror.sessions)
-        self.cleaner = ConnectionCleaner(self.mirror.present, self.mirror.sessions, connections)
-        self._stale = StaleConnections(self.cleaner)
-        self._untranslated = Untranslated(self.mirror.programmed, connections)
+        self._stale = StaleSessions(self.mirror.present, self.mirror.sessions, conntrack)
+        self._connections = connections
         self._startup_file = StartupFile(startup_file)
         self._loaded = False
         self._pinged_at = float("-inf")
@@ -123,23 +121,22 @@ class NftlbEngine:
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
-            await self._untranslated.forget(self._clock.now())
+            self._connections.rules_back(self.mirror.programmed)
         if restarted and self._loaded:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
         self._loaded = True
         return self._startup_file.lost(self.mirror.present)
 
-    async def apply(self, changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+    async def apply(self, changes: FarmChanges) -> Applied:
         """See ``Engine``."""
         targets, untranslatable = self._translated(changes)
         farms = {name: farm for name, farm in changes.items() if farm is not None and name in targets}
         await self._keep_ingress(farms.values())
         self._suspects.expect({name: farm.version for name, farm in farms.items()})
-        refused, changed = await self._carry_out(targets, moved)
+        refused, changed = await self._carry_out(targets)
         self._suspects.cleared(farms)
-        cut = {name: ips for name, farm in farms.items() if (ips := cut_off(farm.spec))}
-        await self._stale.clean(cut, self._clock.now())
+        await self._stale.clean(self._clock.now())
         for name, target in targets.items():
             if target is None:
                 self._startup_file.gone(name)
@@ -167,12 +164,9 @@ class NftlbEngine:
                 refused.setdefault(name, "a farm that cannot be changed has an address of it")
         return targets, refused
 
-    async def _carry_out(
-        self, targets: Mapping[str, Target], moved: Collection[str]
-    ) -> tuple[dict[str, str], set[str]]:
+    async def _carry_out(self, targets: Mapping[str, Target]) -> tuple[dict[str, str], set[str]]:
         steps = self._plan(targets)
-        leaving = [step for step in steps if step.name not in moved]
-        self._stale.expect(stale_after(leaving, targets, self.mirror.present))
+        self._stale.expect(gone_marks(steps, targets, self.mirror.present))
         self._in_flight = targets
         failed = await self.mirror.apply(steps)
         self._in_flight = {}
@@ -217,19 +211,19 @@ class NftlbEngine:
             await self.mirror.rebuild()
         else:
             await self.mirror.reload(name)
-        await self._untranslated.forget(self._clock.now())
+        self._connections.rules_back(self.mirror.programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. nftlb may have taken a change that the kernel has refused."""
         if (farm := self._startup_file.farm(name)) is None:
             return False
-        refused, _ = await self._carry_out({name: farm}, ())
+        refused, _ = await self._carry_out({name: farm})
         self._targets[name] = farm
         return name not in refused and await self.drift(name) is None
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``."""
-        await self.cleaner.release(name, set())
+        await self._stale.release(name, set())
 
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
@@ -238,7 +232,6 @@ class NftlbEngine:
             self._pinged_at = now
             await self.mirror.ping()
         await self._stale.again(now)
-        await self._untranslated.again(now)
         try:
             if self._startup_file.save_if_due(
                 now, present=len(self.mirror.present), in_conflict=self._in_conflict, busy=busy
@@ -257,7 +250,7 @@ class NftlbEngine:
         try:
             # First, as the cleanup may fail.
             problem = self._save()
-            await self._stale.clean({}, now)
+            await self._stale.clean(now)
             await self._stale.again(now)
         finally:
             await self._client.close()

@@ -1,7 +1,5 @@
 """Two engines as one: who serves a farm, in which order it moves, and what goes on without nftlb."""
 
-from collections.abc import Collection
-
 import pytest
 
 from kube_nftlb import errors
@@ -17,6 +15,7 @@ from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
 from tests.builders import farm
 from tests.fakes.clock import FakeClock
+from tests.fakes.conntrack import no_connections
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft
 
@@ -26,7 +25,7 @@ class Both:
         self.nftables, self.nftlb = FakeEngine(), FakeEngine()
         self.clock, self.table = FakeClock(), AgentTable(FakeNft())
         self.engines = Engines(self.nftables, self.nftlb, self.clock)
-        self.applier = Applier(self.engines, self.table)
+        self.applier = Applier(self.engines, self.table, no_connections(self.clock))
         self.sent: list[tuple[str, str, bool]] = []
         """The engine, the farm, and True if the engine gets it."""
         for name, engine in (("nftables", self.nftables), ("nftlb", self.nftlb)):
@@ -35,9 +34,9 @@ class Both:
     def _record(self, name: str, engine: FakeEngine) -> None:
         apply = engine.apply
 
-        async def recorded(changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+        async def recorded(changes: FarmChanges) -> Applied:
             self.sent += [(name, farm, changes[farm] is not None) for farm in changes]
-            return await apply(changes, moved)
+            return await apply(changes)
 
         engine.apply = recorded  # type: ignore[method-assign] # a fake that tells more
 
@@ -73,7 +72,6 @@ async def test_a_farm_that_moves_is_added_before_it_is_removed(both: Both, befor
     assert both.sent == [(after, "web--http", True), (before, "web--http", False)]
     left = both.nftlb if before == "nftlb" else both.nftables
     assert not left.farms
-    assert left.moved == {"web--http"}, "its connections stay as they are"
 
 
 async def test_a_farm_that_the_other_engine_cannot_serve_stays(both: Both) -> None:
@@ -244,10 +242,10 @@ async def test_a_farm_of_an_absent_nftlb_has_no_rules_where_the_other_engine_ser
     there_when_it_went: list[bool] = []
     apply = both.nftables.apply
 
-    async def seen(changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+    async def seen(changes: FarmChanges) -> Applied:
         if winner.name in changes:
             there_when_it_went.append(both.table.owned(loser.name) == rules)
-        return await apply(changes, moved)
+        return await apply(changes)
 
     both.nftables.apply = seen  # type: ignore[method-assign] # a fake that tells more
     await both.applier.apply([FarmChange(winner.name), waits])

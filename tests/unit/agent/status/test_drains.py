@@ -10,7 +10,7 @@ from kube_nftlb.agent.status.drains import Drains, draining, summary
 from kube_nftlb.agent.sync.progress import Problem, Progress
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.netfilter.connection_count import Address
+from kube_nftlb.netfilter.conntrack.table import Address
 from tests.builders import farm, raw_backend
 
 A, B = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3", 80)

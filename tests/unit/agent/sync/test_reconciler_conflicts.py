@@ -1,6 +1,5 @@
 """The loop with farms that want one address: nobody gets an address before its owner has left it."""
 
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -36,9 +35,9 @@ async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
     calls: list[list[str]] = []
     apply = node.engine.apply
 
-    async def noted(changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+    async def noted(changes: FarmChanges) -> Applied:
         calls.append(sorted(changes))
-        return await apply(changes, moved)
+        return await apply(changes)
 
     node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
     node.remove(WEB, 21)

@@ -1,6 +1,5 @@
 """The loop when the engine or the kernel fails, as a whole or for one farm."""
 
-from collections.abc import Collection
 from itertools import pairwise
 
 from kube_nftlb import errors
@@ -116,10 +115,10 @@ async def test_a_farm_that_is_refused_again_and_again_is_retried_ever_less_often
     tried_at: list[float] = []
     apply = node.engine.apply
 
-    async def noted(changes: FarmChanges, moved: Collection[str] = ()) -> Applied:
+    async def noted(changes: FarmChanges) -> Applied:
         if any(changes.values()):
             tried_at.append(node.clock.now())
-        return await apply(changes, moved)
+        return await apply(changes)
 
     node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
     node.engine.refused["web--http"] = "no"

@@ -7,7 +7,7 @@ import pytest
 
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
 from kube_nftlb.nftlb.client import NftlbClient
-from tests.fakes.nftlb import KEY, FakeConntrack, FakeKernel, FakeNftlb
+from tests.fakes.nftlb import KEY, FakeKernel, FakeNftlb
 from tests.fakes.node import FakeNode
 
 
@@ -18,14 +18,14 @@ class Node(FakeNode[NftlbEngine]):
         super().__init__()
         self.folder = folder
         (folder / "key").write_text(KEY)
-        self.nftlb, self.conntrack = FakeNftlb(), FakeConntrack()
+        self.nftlb = FakeNftlb()
         self.nftlb.key_file, self.nftlb.startup_file = folder / "key", folder / "nftlb.json"
         self.reader = FakeKernel(self.nftlb, self.nft)
 
     def make_engine(self) -> NftlbEngine:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
         file = self.folder / "nftlb.json"
-        return NftlbEngine(client, self.reader, self.conntrack, self.nft, file, self.clock)
+        return NftlbEngine(client, self.reader, self.conntrack, self.connections, self.nft, file, self.clock)
 
 
 @pytest.fixture

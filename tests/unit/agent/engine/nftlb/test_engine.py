@@ -8,9 +8,10 @@ import pytest
 from kube_nftlb.agent.engine.nftlb import marks, translate
 from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.api.conflicts import FarmKey
-from kube_nftlb.netfilter.conntrack import Destination
+from kube_nftlb.netfilter.conntrack.entries import UDP, Entry
 from kube_nftlb.nftlb import objects
 from tests.builders import farm, raw_backend
+from tests.fakes.conntrack import endpoint, entry
 from tests.fakes.nftlb import PATCHED
 from tests.fakes.node import WEB, until
 from tests.unit.agent.engine.nftlb.conftest import Node
@@ -71,21 +72,21 @@ async def test_drift_while_stale_connections_are_cleaned_up_is_detected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")]
-    node.list([farm(protocol="UDP", backends=both)], 20)
+    node.list([farm(persistence="srcip", backends=both)], 20)
     await node.settle(20)
     await node.passes(1)
     looks = 0
 
-    async def release(*_: object) -> int:
+    async def find(*_: object) -> list[Entry]:
         nonlocal looks
         looks += 1
         if looks == 2:  # the first is beside requests to nftlb
             node.nft.damage()
             node.reader.foreign_changes += 1
-        return 0
+        return []
 
-    monkeypatch.setattr(node.conntrack, "release", release)
-    node.put(farm(protocol="UDP", backends=both[:1], generation=2, version=21))
+    monkeypatch.setattr(node.conntrack, "find", find)
+    node.put(farm(persistence="srcip", backends=both[:1], generation=2, version=21))
     await until(lambda: node.loop.progress.drift_repaired > 0)
 
 
@@ -202,22 +203,15 @@ async def test_all_backends_of_a_large_farm_can_be_exchanged_at_once(
         },
     ],
 )
-async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(
-    node: Node, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
-    released: list[str] = []
-
-    async def release(to: list[Destination], _: set[int]) -> int:
-        released.extend({each.ip for each in to})
-        return 0
-
-    monkeypatch.setattr(node.conntrack, "release", release)
+async def test_flows_of_a_farm_that_went_while_no_agent_ran_are_forgotten(node: Node, changes: dict[str, Any]) -> None:
+    node.conntrack.entries = [entry(endpoint("10.244.1.2"), protocol=UDP)]
     node.list([farm(**changes)], 20)
     await node.settle(20)
     await node.restart_agent()
     node.list([], 21)
     await node.settle(21)
-    assert released == ["10.96.0.10"]
+    await node.connections.look()
+    assert node.conntrack.entries == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from kube_nftlb import errors
 from kube_nftlb.api.farm import Farm
+from kube_nftlb.netfilter.conntrack.entries import Entry
 from tests.builders import farm, raw_backend
 from tests.fakes.node import until
 from tests.unit.agent.engine.nftlb.conftest import Node
@@ -53,16 +54,16 @@ async def test_the_start_up_file_is_saved_although_stale_connections_cannot_be_r
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")
-    node.list([farm(protocol="UDP", backends=[first, second])], 20)
+    node.list([farm(persistence="srcip", backends=[first, second])], 20)
     await node.settle(20)
     await node.passes(5)
 
-    async def release(*_: object) -> int:
+    async def find(*_: object) -> list[Entry]:
         raise errors.KernelError("busy")
 
-    node.put(farm(protocol="UDP", backends=[first], generation=2, version=21))
+    node.put(farm(persistence="srcip", backends=[first], generation=2, version=21))
     await node.settle(21)
-    monkeypatch.setattr(node.conntrack, "release", release)
+    monkeypatch.setattr(node.conntrack, "find", find)
     node.loop.stop()
     await asyncio.wait_for(node.task, 5)
     saved = json.loads((node.folder / "nftlb.json").read_text())["farms"]

@@ -1,0 +1,247 @@
+"""What may go on of the connections to each listener, and when to look for what may not. Pure: no I/O.
+
+Nothing is remembered of endpoints that were there: whatever is not allowed goes. So an agent that starts also ends the
+connections to endpoints that went while it was away.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final, Literal, NamedTuple
+
+from kube_nftlb.agent.endpoints.selection import cut_off
+from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP, Endpoint, Entry
+from kube_nftlb.netfilter.conntrack.filters import Target
+
+WATCH_S: Final = 2
+"""Connections are looked for until this many seconds after a change: one may just have begun."""
+GRACE_S: Final = 1.0
+"""Time in seconds that an endpoint must be gone before connections over TCP are cut: one that moves to another slice
+may be in neither for a moment."""
+_AGAIN_S: Final = 1.0
+_PROTOCOLS: Final = {"TCP": (TCP,), "UDP": (UDP,), "SCTP": (SCTP,), "All": (TCP, UDP, SCTP)}
+_TRANSLATED: Final = frozenset(("snat", "dnat"))
+
+Reason = Literal["BackendDown", "BackendGone", "EndpointGone", "Untranslated"]
+
+
+class Allowed(NamedTuple):
+    """What may go on of the connections to a farm's listeners. In endpoints, port 0 stands for all."""
+
+    farm: str = ""
+    namespace: str = ""
+    flows: frozenset[Endpoint] = frozenset()
+    """Translated UDP flows may go on that these endpoints answer."""
+    connections: frozenset[Endpoint] | None = None
+    """Translated TCP connections may go on that these endpoints answer; None: all may."""
+    down: frozenset[bytes] = frozenset()
+    """No connection may that these addresses answer."""
+    untranslated: bool = True
+    """False if UDP flows may not go on from before anything was served: the kernel never translates them."""
+
+    def reason(self, entry: Entry) -> Reason | None:
+        """Return why a connection may not go on, or None."""
+        if entry.answerer[0] in self.down:
+            return "BackendDown"
+        if entry.protocol == UDP and not entry.is_translated:
+            return None if self.untranslated else "Untranslated"
+        if entry.protocol == UDP:
+            return None if _has(self.flows, entry.answerer) else "BackendGone"
+        if entry.protocol != TCP or self.connections is None or not entry.is_translated:
+            return None
+        return None if _has(self.connections, entry.answerer) else "EndpointGone"
+
+    @property
+    def concerns_translated(self) -> bool:
+        """True if all that may not go on is translated."""
+        return self.untranslated and not self.down
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The times at which to look for connections, in seconds."""
+
+    due: float = math.inf
+    until: float = -math.inf
+
+    def start(self, now: float, seconds: float = WATCH_S) -> None:
+        self.due, self.until = now, max(self.until, now + seconds)
+
+    def looked(self, now: float) -> None:
+        self.due = min(now + _AGAIN_S, self.until) if now < self.until else math.inf
+
+
+@dataclass(slots=True)
+class _Farm:
+    allowed: Allowed
+    listeners: frozenset[Listener]
+    targets: frozenset[Target]
+    leaving: dict[Endpoint, float] = field(default_factory=dict)
+    """The time from which each endpoint that has just left counts as gone."""
+    cut_at: float = math.inf
+    watch: _Watch = field(default_factory=_Watch)
+
+    @property
+    def due(self) -> float:
+        return min(self.cut_at, self.watch.due)
+
+    def looked(self, now: float) -> Allowed:
+        """Return what is allowed now, and set when to look for the rest again."""
+        self.leaving = {each: at for each, at in self.leaving.items() if at > now}
+        allowed = self.allowed
+        if allowed.connections is not None:
+            allowed = allowed._replace(connections=allowed.connections | self.leaving.keys())
+        if self.cut_at <= now:
+            self.cut_at = min(self.leaving.values(), default=math.inf)
+        if self.watch.due <= now:
+            self.watch.looked(now)
+        if self.watch.due == math.inf:
+            self.allowed = self.allowed._replace(untranslated=True)
+        return allowed
+
+
+@dataclass(slots=True)
+class _Closed:
+    """Listeners that a farm has given up."""
+
+    targets: frozenset[Target]
+    watch: _Watch = field(default_factory=_Watch)
+
+
+class AllowedConnections:
+    """Notes the changes of farms. Their order counts: of two that had a listener, the later one has it."""
+
+    def __init__(self) -> None:
+        self._farms: dict[str, _Farm] = {}
+        self._waiting: dict[str, _Farm] = {}
+        """Those of them whose connections are to be looked for."""
+        self._closed: dict[str, _Closed] = {}
+
+    def changed(self, name: str, farm: NodeFarm | None, before: Programmed | None, now: float) -> None:
+        """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""
+        listeners = frozenset(farm.listeners) if farm is not None else frozenset[Listener]()
+        had = before.listeners if before is not None else frozenset[Listener]()
+        self._close(name, frozenset(targets(had - listeners, {UDP})), now)
+        earlier = self._farms.pop(name, None)
+        self._waiting.pop(name, None)
+        if farm is not None:
+            begun = not farm.refuses and farm.spec.mode in _TRANSLATED
+            begun = begun and (before is None or before.refuses or not listeners <= had)
+            new = _farm(name, farm, listeners, untranslated=not begun)
+            if new.targets:
+                self._farms[name] = new
+                self._plan(new, earlier, now)
+                self._wait(new)
+
+    def _plan(self, new: _Farm, earlier: _Farm | None, now: float) -> None:
+        """Set the times at which to look for connections of a farm that has changed."""
+        begun = not new.allowed.untranslated
+        if earlier is not None:
+            new.watch, new.leaving, new.cut_at = earlier.watch, earlier.leaving, earlier.cut_at
+            # As long as it is watched.
+            if new.watch.due < math.inf and not earlier.allowed.untranslated:
+                new.allowed = new.allowed._replace(untranslated=False)
+        if begun or new.allowed.down or earlier is None or new.allowed.flows != earlier.allowed.flows:
+            self._look(new, now)
+        if new.allowed.connections is None:
+            new.leaving, new.cut_at = {}, math.inf
+            return
+        kept_before = (earlier and earlier.allowed.connections) or frozenset()
+        left = kept_before - new.allowed.connections
+        new.leaving = {each: at for each, at in new.leaving.items() if each not in new.allowed.connections}
+        new.leaving.update((each, now + GRACE_S) for each in left)
+        is_new = earlier is None or earlier.allowed.connections is None or new.listeners != earlier.listeners
+        if left or is_new:
+            new.cut_at = min(new.cut_at, now + GRACE_S)
+
+    def _wait(self, farm: _Farm) -> None:
+        if farm.due < math.inf:
+            self._waiting[farm.allowed.farm] = farm
+
+    def _close(self, name: str, closed: frozenset[Target], now: float) -> None:
+        if closed:
+            before = self._closed.pop(name, _Closed(frozenset()))
+            self._closed[name] = _Closed(closed | before.targets)
+            self._closed[name].watch.start(now)
+
+    def _look(self, farm: _Farm, now: float, seconds: float = WATCH_S) -> None:
+        if farm.allowed.down or any(protocol == UDP for _, protocol, _ in farm.targets):
+            farm.watch.start(now, seconds)
+
+    def check(self, name: str, now: float) -> None:
+        """Have the connections of a farm looked for once, if they are not anyway."""
+        farm = self._farms.get(name)
+        if farm is not None and farm.watch.due == math.inf:
+            self._look(farm, now, 0)
+            self._wait(farm)
+
+    def next_due(self) -> float:
+        """Return when to look for connections; infinite if there is nothing to do."""
+        closed = (each.watch.due for each in self._closed.values())
+        return min(*(each.due for each in self._waiting.values()), *closed, math.inf, math.inf)
+
+    def take(self, now: float) -> dict[Target, Allowed]:
+        """Return what is allowed where it is time to look for what is not."""
+        taken: dict[Target, Allowed] = {}
+        for name, closed in list(self._closed.items()):
+            if closed.watch.due <= now:
+                closed.watch.looked(now)
+                taken.update(dict.fromkeys(closed.targets, Allowed(name)))
+                if closed.watch.due == math.inf:
+                    del self._closed[name]
+        for name, farm in list(self._waiting.items()):
+            if farm.due > now:
+                continue
+            taken.update(dict.fromkeys(farm.targets, farm.looked(now)))
+            if farm.due == math.inf:
+                del self._waiting[name]
+        return taken
+
+    def again(self, farms: Collection[str], at: float) -> None:
+        """Look for connections of these farms again, at a time."""
+        for name in farms:
+            if (farm := self._farms.get(name)) is not None:
+                farm.watch.due = min(farm.watch.due, at)
+                self._wait(farm)
+            if (closed := self._closed.get(name)) is not None:
+                closed.watch.due = min(closed.watch.due, at)
+
+
+def targets(listeners: Iterable[Listener], protocols: Collection[int] = (TCP, UDP, SCTP)) -> Iterator[Target]:
+    """Yield the targets of listeners, for those of their protocols that are asked for."""
+    for listener in listeners:
+        for protocol in _PROTOCOLS[listener.protocol]:
+            if protocol in protocols:
+                yield ip_address(listener.ip).packed, protocol, listener.port
+
+
+def _farm(name: str, farm: NodeFarm, listeners: frozenset[Listener], *, untranslated: bool) -> _Farm:
+    """Return a farm with the targets whose connections may have to end."""
+    connections = flows = None
+    if farm.spec.on_gone == "cut":
+        connections = _packed((each.ip, each.port) for each in farm.spec.backends if each.ready or each.serving)
+    if farm.spec.protocol in ("UDP", "All"):
+        backends = [*(each.backend for each in farm.endpoints), *farm.candidates.cluster]
+        flows = _packed((each.ip, each.port) for each in backends)
+    down = cut_off(farm.spec) - {each.backend.ip for each in farm.endpoints}
+    protocols = {TCP, UDP, SCTP} if down else {UDP} if connections is None else {TCP, UDP}
+    allowed = Allowed(
+        name,
+        farm.key.namespace,
+        flows or frozenset(),
+        connections,
+        frozenset(ip_address(each).packed for each in down),
+        untranslated,
+    )
+    return _Farm(allowed, listeners, frozenset(targets(listeners, protocols)))
+
+
+def _packed(endpoints: Iterable[tuple[str, int | None]]) -> frozenset[Endpoint]:
+    return frozenset((ip_address(ip).packed, port or 0) for ip, port in endpoints)
+
+
+def _has(endpoints: frozenset[Endpoint], answerer: Endpoint) -> bool:
+    return answerer in endpoints or (answerer[0], 0) in endpoints

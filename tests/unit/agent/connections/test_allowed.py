@@ -1,0 +1,195 @@
+"""The connections of a farm that may go on, and the times at which others are looked for."""
+
+import math
+from typing import Any
+
+import pytest
+
+from kube_nftlb.agent.connections.allowed import GRACE_S, WATCH_S, AllowedConnections
+from kube_nftlb.agent.model import NodeFarm, Programmed
+from kube_nftlb.agent.node.info import NodeFacts
+from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.api.values import Protocol
+from kube_nftlb.netfilter.conntrack.entries import SCTP, TCP, UDP
+from tests.builders import farm, raw_backend
+from tests.fakes.conntrack import endpoint, entry
+
+A, B = endpoint("10.244.1.2"), endpoint("10.244.1.3")
+BOTH = [raw_backend("a", "10.244.1.2"), raw_backend("b", "10.244.1.3")]
+VIP = endpoint("10.96.0.10", 80)
+
+
+def udp(*ips: str, **spec: Any) -> NodeFarm:
+    backends = [raw_backend(f"pod-{ip[-1]}", ip) for ip in ips]
+    return node_farm(farm(**{"protocol": "UDP", "backends": backends, **spec}), NodeFacts("here"), None)
+
+
+def cutting(**spec: Any) -> NodeFarm:
+    return node_farm(farm(**{"onGone": "cut", "backends": BOTH, **spec}), NodeFacts("here"), None)
+
+
+def served(*, protocol: Protocol = "UDP", scheduled: int = 1) -> Programmed:
+    return Programmed("nftables", frozenset({Listener("10.96.0.10", protocol, 80)}), 1, scheduled)
+
+
+@pytest.fixture
+def known() -> AllowedConnections:
+    """The farm was served for a while, with one endpoint."""
+    allowed = AllowedConnections()
+    allowed.changed("web", udp("10.244.1.2"), served(), 0)
+    for now in range(WATCH_S + 1):
+        assert allowed.take(now)
+    assert allowed.next_due() == math.inf
+    return allowed
+
+
+# UDP.
+
+
+def test_flows_of_a_backend_that_went_are_looked_for_now_and_a_moment_later(known: AllowedConnections) -> None:
+    known.changed("web", udp("10.244.1.3"), served(), 100)
+    for now in range(100, 100 + WATCH_S + 1):
+        assert known.next_due() == now
+        assert [(each.flows, each.untranslated) for each in known.take(now).values()] == [({B}, True)]
+        assert known.take(now + 0.5) == {}
+    assert known.next_due() == math.inf
+
+
+def test_nothing_is_looked_for_where_no_endpoint_changes(known: AllowedConnections) -> None:
+    known.changed("web", udp("10.244.1.2", scheduler="weight"), served(), 100)
+    assert known.next_due() == math.inf
+
+
+def test_flows_from_before_anybody_served_them_may_not_go_on_for_a_while() -> None:
+    for before in (None, served(scheduled=0), served()._replace(listeners=frozenset())):
+        allowed = AllowedConnections()
+        allowed.changed("web", udp("10.244.1.2"), before, 0)
+        allowed.changed("web", udp("10.244.1.3"), served(), 1)
+        assert [each.untranslated for now in range(1, 4) for each in allowed.take(now).values()] == [False] * 3
+        allowed.check("web", 10)
+        assert [each.untranslated for each in allowed.take(10).values()] == [True]
+
+
+def test_where_nothing_is_translated_no_flow_waits_for_it() -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", udp(mode="local"), None, 0)
+    assert all(each.untranslated for each in allowed.take(0).values())
+
+
+def test_flows_to_what_is_closed_may_not_go_on(known: AllowedConnections) -> None:
+    known.changed("web", None, served(), 100)
+    assert [(target, each.flows) for target, each in known.take(100).items()] == [((VIP[0], UDP, 80), frozenset())]
+
+
+def test_of_a_listener_that_passes_to_another_farm_the_flows_to_its_endpoints_may_go_on() -> None:
+    allowed = AllowedConnections()
+    allowed.changed("heir", udp("10.244.1.2"), None, 0)
+    allowed.changed("web", None, served(), 0)
+    assert [each.flows for each in allowed.take(0).values()] == [{A}], "the later one counts"
+
+
+def test_only_known_farms_can_be_looked_at_once_more(known: AllowedConnections) -> None:
+    known.check("other", 100)
+    assert known.next_due() == math.inf
+    known.check("web", 100)
+    assert [each.flows for each in known.take(100).values()] == [{A}]
+    assert known.next_due() == math.inf
+
+
+# Backends that are down.
+
+
+def test_connections_of_tcp_go_on_but_to_backends_that_are_down() -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", udp("10.244.1.2", protocol="TCP"), None, 0)
+    assert allowed.next_due() == math.inf
+    down = [{**BOTH[0], "state": "down"}, BOTH[1]]
+    allowed.changed("web", udp(protocol="TCP", backends=down), served(protocol="TCP"), 0)
+    taken = allowed.take(0)
+    assert taken.keys() == {(VIP[0], protocol, 80) for protocol in (TCP,)}
+    assert [taken[VIP[0], TCP, 80].reason(entry(each)) for each in (A, B)] == ["BackendDown", None]
+
+
+# onGone: cut.
+
+
+@pytest.mark.parametrize(
+    ("state", "is_kept"),
+    [
+        ({}, True),
+        ({"ready": False}, True),
+        ({"ready": False, "terminating": True}, True),
+        ({"state": "off"}, True),
+        ({"priority": 9}, True),
+        ({"nodeName": "elsewhere"}, True),
+        ({"ready": False, "serving": False}, False),
+        ({"ready": False, "serving": False, "terminating": True}, False),
+    ],
+)
+def test_connections_may_go_on_to_what_is_ready_or_serving(state: dict[str, Any], is_kept: bool) -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", cutting(trafficPolicy="Local", backends=[BOTH[0], {**BOTH[1], **state}]), None, 0)
+    (each,) = allowed.take(GRACE_S).values()
+    assert each.connections == ({A, B} if is_kept else {A})
+
+
+@pytest.mark.parametrize(("protocol", "is_cut"), [("TCP", True), ("UDP", False), ("SCTP", False), ("All", True)])
+def test_only_connections_over_tcp_are_cut(protocol: Protocol, is_cut: bool) -> None:
+    allowed = AllowedConnections()
+    ports = {} if protocol == "All" else {"ports": "80"}
+    wanted = cutting(protocol=protocol, addresses=[{"ip": "10.96.0.10", **ports}], backends=[])
+    allowed.changed("web", wanted, None, 0)
+    taken = allowed.take(GRACE_S)
+    reasons = {
+        number: each.reason(entry(A, protocol=number))
+        for number in (TCP, UDP, SCTP)
+        for each in [taken.get((VIP[0], number, (ports and 80) or 0))]
+        if each is not None
+    }
+    assert (reasons.get(TCP) == "EndpointGone") == is_cut
+    assert reasons.get(SCTP) is None
+
+
+def test_an_endpoint_is_gone_after_a_second_and_not_if_it_comes_back() -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", cutting(), None, 0)
+    assert len(allowed.take(GRACE_S)) == 1
+    assert allowed.next_due() == math.inf
+    allowed.changed("web", cutting(backends=BOTH[:1]), served(protocol="TCP"), 10)
+    allowed.changed("web", cutting(backends=BOTH[1:]), served(protocol="TCP"), 10.9)
+    assert allowed.next_due() == 10 + GRACE_S
+    assert allowed.take(10.5) == {}
+    # The one is back, and the other has just left.
+    assert [each.connections for each in allowed.take(11.0).values()] == [{A, B}]
+    assert [each.connections for each in allowed.take(allowed.next_due()).values()] == [{B}]
+    assert allowed.next_due() == math.inf
+
+
+def test_what_changes_nothing_about_endpoints_or_listeners_needs_no_look() -> None:
+    allowed, before = AllowedConnections(), served(protocol="TCP")
+    allowed.changed("web", cutting(), None, 0)
+    allowed.take(GRACE_S)
+    allowed.changed("web", cutting(scheduler="weight"), before, 5)
+    allowed.changed("web", cutting(backends=[*BOTH, raw_backend("c", "10.244.1.4")]), before, 5)
+    assert allowed.next_due() == math.inf
+    allowed.changed("web", cutting(addresses=[{"ip": "10.96.0.10", "ports": "80,81"}]), before, 5)
+    assert allowed.next_due() == 5 + GRACE_S
+
+
+@pytest.mark.parametrize("farm_", [None, cutting(onGone="keep")])
+def test_a_farm_that_goes_or_keeps_connections_is_not_looked_at(farm_: NodeFarm | None) -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", cutting(), None, 0)
+    allowed.changed("web", farm_, served(protocol="TCP"), 0)
+    assert (allowed.next_due(), allowed.take(60)) == (math.inf, {})
+
+
+def test_what_could_not_be_done_is_done_again() -> None:
+    allowed = AllowedConnections()
+    allowed.changed("web", cutting(), None, 0)
+    allowed.take(GRACE_S)
+    allowed.again({"web", "gone"}, 7)
+    assert allowed.next_due() == 7
+    assert len(allowed.take(7)) == 1
+    assert allowed.next_due() == math.inf
