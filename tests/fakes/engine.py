@@ -50,6 +50,8 @@ class FakeEngine:
         self.missing = False
         """True if the data plane has lost everything."""
         self.writes = 0
+        self._programmed, self._noted = ProgrammedFarms(), dict[str, int]()
+        """What it has, and the farms of which that was made."""
         self._verified: set[str] = set()
         self._before: dict[str, NodeFarm] = {}
         """The farms as they were when they last did not deviate."""
@@ -58,6 +60,12 @@ class FakeEngine:
 
     @property
     def programmed(self) -> ProgrammedFarms:
+        now = {name: id(farm) for name, farm in self.farms.items()}
+        if now != self._noted:
+            self._noted, self._programmed = now, self._as_programmed()
+        return self._programmed
+
+    def _as_programmed(self) -> ProgrammedFarms:
         programmed = ProgrammedFarms()
         for name, farm in self.farms.items():
             endpoints = len(farm.endpoints)
