@@ -85,8 +85,8 @@ class Connections:
         self._allowed.check(name, self._clock.now())
         self._news.set()
 
-    def rules_back(self, programmed: Mapping[str, Programmed]) -> None:
-        """Have connections forgotten that conntrack took up untranslated while an engine had no rules.
+    async def rules_back(self, programmed: Mapping[str, Programmed]) -> None:
+        """Forget connections that conntrack took up untranslated while an engine had no rules: now, and for a while.
 
         Conntrack never translates a connection that it once let pass: a flow of UDP, or the repeated first packet of
         TCP, would find nobody for as long as its client tries. ``programmed`` are the engine's farms, also later ones.
@@ -94,6 +94,7 @@ class Connections:
         others = [each for each in self._bypassed if each[0] is not programmed]
         self._bypassed = [*others, (programmed, self._clock.now() + WATCH_S)]
         self._rules_back.set()
+        await self.forget_bypassed()
 
     async def count(self, backends: Collection[Address]) -> Counter[Address]:
         """Return the number of open connections to each backend that has any. Raises KernelError."""
@@ -123,8 +124,11 @@ class Connections:
     async def _keep_forgetting_bypassed(self) -> None:
         while True:
             self._rules_back.clear()
-            await self.forget_bypassed()
-            await self._clock.wait(self._rules_back, 1 if self._bypassed else _IDLE_S)
+            if self._bypassed:
+                await self._clock.sleep(1)
+                await self.forget_bypassed()
+            else:
+                await self._clock.wait(self._rules_back, _IDLE_S)
 
     async def _keep_challenging(self) -> None:
         while True:

@@ -100,12 +100,12 @@ class NftablesEngine:
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
+            await self._connections.rules_back(self.programmed)
             await self._store.load()
             for placement in self._store.placements.values():
                 self._note(placement)
             # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
             self._loaded = True
-            self._connections.rules_back(self.programmed)
         return False
 
     async def apply(self, changes: FarmChanges) -> Applied:
@@ -122,7 +122,7 @@ class NftablesEngine:
         for name, why in (await self._store.release()).items():
             self.programmed.remove(name)
             self._refused[name] = why
-        self._connections.rules_back(self.programmed)
+        await self._connections.rules_back(self.programmed)
         return changed
 
     async def is_missing(self) -> bool:
@@ -194,7 +194,7 @@ class NftablesEngine:
         """See ``Engine``."""
         del name
         await self._store.repair()
-        self._connections.rules_back(self.programmed)
+        await self._connections.rules_back(self.programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""

@@ -121,7 +121,7 @@ class NftlbEngine:
         self._startup_file.loaded()
         if restarted:
             # Or this agent was: who knows what went on before.
-            self._connections.rules_back(self.mirror.programmed)
+            await self._connections.rules_back(self.mirror.programmed)
         if restarted and self._loaded:
             metrics.NFTLB_STARTS.inc()
             _log.warning("nftlb was restarted")
@@ -211,7 +211,7 @@ class NftlbEngine:
             await self.mirror.rebuild()
         else:
             await self.mirror.reload(name)
-        self._connections.rules_back(self.mirror.programmed)
+        await self._connections.rules_back(self.mirror.programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. nftlb may have taken a change that the kernel has refused."""

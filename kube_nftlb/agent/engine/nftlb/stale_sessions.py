@@ -102,7 +102,7 @@ class StaleSessions:
         gone = (marks | set((await self._sessions.held(farm)).values())) - alive
         if not gone:
             return
-        narrowed = filters.with_mark(*gone, objects.MARK_LAST) if len(gone) == 1 else b""
+        narrowed = filters.with_mark(min(gone), objects.MARK_LAST) if len(gone) == 1 else b""
         to = set(targets(listeners(farm)))
         found = await self._table.find(to, lambda each: each.mark & objects.MARK_LAST in gone, narrowed)
         await self._table.forget([each for each in found if each.protocol == UDP])

@@ -51,7 +51,7 @@ def test_flows_of_a_backend_that_went_are_looked_for_now_and_a_moment_later(know
     known.changed("web", udp("10.244.1.3"), served(), 100)
     for now in range(100, 100 + WATCH_S + 1):
         assert known.next_due() == now
-        assert [(each.flows, each.untranslated) for each in known.take(now).values()] == [({B}, True)]
+        assert [(each.flows, each.untranslated) for each in known.take(now).values()] == [(frozenset({B}), True)]
         assert known.take(now + 0.5) == {}
     assert known.next_due() == math.inf
 
@@ -131,7 +131,7 @@ def test_connections_may_go_on_to_what_is_ready_or_serving(state: dict[str, Any]
     allowed = AllowedConnections()
     allowed.changed("web", cutting(trafficPolicy="Local", backends=[BOTH[0], {**BOTH[1], **state}]), None, 0)
     (each,) = allowed.take(GRACE_S).values()
-    assert each.connections == ({A, B} if is_kept else {A})
+    assert each.connections == frozenset({A, B} if is_kept else {A})
 
 
 @pytest.mark.parametrize(("protocol", "is_cut"), [("TCP", True), ("UDP", False), ("SCTP", False), ("All", True)])
@@ -161,8 +161,8 @@ def test_an_endpoint_is_gone_after_a_second_and_not_if_it_comes_back() -> None:
     assert allowed.next_due() == 10 + GRACE_S
     assert allowed.take(10.5) == {}
     # The one is back, and the other has just left.
-    assert [each.connections for each in allowed.take(11.0).values()] == [{A, B}]
-    assert [each.connections for each in allowed.take(allowed.next_due()).values()] == [{B}]
+    assert [each.connections for each in allowed.take(11.0).values()] == [frozenset({A, B})]
+    assert [each.connections for each in allowed.take(allowed.next_due()).values()] == [frozenset({B})]
     assert allowed.next_due() == math.inf
 
 

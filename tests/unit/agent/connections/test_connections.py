@@ -33,7 +33,7 @@ TIME_WAIT, SYN_SENT = 7, 1
 def wanted(protocol: Protocol = "TCP", **spec: Any) -> NodeFarm:
     ports = {} if protocol == "All" else {"ports": "80"}
     addresses = [{"ip": "10.96.0.10", **ports}]
-    backends = [raw_backend("a", "10.244.1.2")]
+    backends = [{"name": "a", "ip": "10.244.1.2"} if protocol == "All" else raw_backend("a", "10.244.1.2")]
     on_gone = "keep" if protocol == "UDP" else "cut"
     made = farm(**{"protocol": protocol, "onGone": on_gone, "addresses": addresses, "backends": backends, **spec})
     return node_farm(made, NodeFacts("here"), None)
@@ -122,11 +122,11 @@ async def test_clients_are_challenged_whose_connections_were_forgotten_before_th
     kernel = FakeConntrack(*(entry(GONE, port=port) for port in range(1, 601)))
     forget = kernel.forget
 
-    async def fails_in_part(found: Collection[Entry]) -> int:
-        await forget(found)
-        if len(found) < 512:
+    async def fails_in_part(connections: Collection[Entry]) -> int:
+        await forget(connections)
+        if len(connections) < 512:
             raise errors.KernelError("no answer")
-        return len(found)
+        return len(connections)
 
     kernel.forget = fails_in_part  # type: ignore[method-assign]  # a kernel that fails
     with capture_logs() as logs:
@@ -205,8 +205,7 @@ async def test_connections_that_bypassed_rules_are_forgotten_but_for_the_mode_lo
         "all": programmed(Listener("fd00:96::a", "All", 0)),
         "local": programmed(Listener("172.31.0.11", "TCP", 22), local=True),
     }
-    made.rules_back(farms)
-    await made.forget_bypassed()
+    await made.rules_back(farms)
     v6 = endpoint("fd00:96::a")[0]
     to = {(VIP[0], TCP, 80), (VIP[0], UDP, 80), *((v6, protocol, 0) for protocol in (TCP, UDP, SCTP))}
     assert kernel.events == [("looked", to, UNTRANSLATED), ("forgot", 2)]
@@ -218,9 +217,8 @@ async def test_they_are_looked_for_once_more_a_moment_later_and_then_no_more() -
     farms = {"web": programmed(Listener("10.96.0.10", "TCP", 80))}
     await made.forget_bypassed()
     assert kernel.looks == 0
-    made.rules_back(farms)
-    made.rules_back(farms)
-    for seconds in (0, 1, WATCH_S, 1):
+    await made.rules_back(farms)
+    for seconds in (1, WATCH_S, 1):
         clock.time += seconds
         await made.forget_bypassed()
     assert kernel.looks == 3
