@@ -52,7 +52,7 @@ ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="kube-nftlb" \
     org.opencontainers.image.description="A kube-proxy replacement that balances Services with nftlb and nftables" \
-    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.licenses="Apache-2.0 AND AGPL-3.0-or-later" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}"
 # For container engines other than Kubernetes, which has probes of its own.

@@ -2,10 +2,12 @@
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 PIN := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+# Where bytecode is not kept, each process of pytest compiles all tests, and each program of a lab its modules.
+unexport PYTHONDONTWRITEBYTECODE
 # Debian keeps nft and nftlb where only root's PATH looks.
 export PATH := $(CURDIR)/$(BIN):$(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo test test-rest test-all unit lint e2e image release format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
+.PHONY: help demo test test-rest test-all unit lint e2e image release publish format crds reference chart docs bystanders faults conformance-upstream bench bench-full lock checksums clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,11 +15,11 @@ help: ## Show this list
 demo: ## Install what is missing, start a cluster, load-balance a Service, and show it
 	@.ci/demo
 
-test: lint ## Lint, types, and all that is promised, proven on real clusters with both engines (root; minutes)
+test: lint ## Lint, types, and what must never break, proven on real clusters with both engines (root; minutes)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test
 
-test-rest: .venv/ready ## What `make test` leaves out: depth, the image, all pages and examples (root)
+test-rest: .venv/ready ## What `make test` leaves out: features, depth, the image, all pages and examples (root)
 	@$(PYTHON) -m kube_nftlb lab binaries
 	@$(PYTHON) .ci/test --rest
 
@@ -51,6 +53,9 @@ image: ## Build the image kube-nftlb with docker, podman or buildah, whichever w
 
 release: .venv/ready ## Build image, SBOM, chart, manifest, kubectl plugin and checksums into dist/release; publishes nothing
 	@$(PYTHON) .ci/release
+
+publish: .venv/ready ## Push image and chart of dist/release to the OCI registry that REGISTRY names, such as ghcr.io/owner
+	@$(PYTHON) .ci/publish
 
 format: .venv/ready ## Put the code in its usual form
 	$(BIN)/ruff check --fix .

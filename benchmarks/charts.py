@@ -23,12 +23,16 @@ mpl.use("Agg")
 _DPI = 90
 _PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
 _WIDTH = 0.26
+_DOTS_WIDTH = 0.21
+"""Of a subject on the chart of changes, which has one more."""
+_LOWEST_MS = 1.0
+"""Where shorter times are drawn: they may even be negative, as watch events may overtake responses."""
 
 CAPTIONS = {
     "one-more": "How long until one more Service answers, beside Services that are there already (every sample; lower "
-    "is better; kube-proxy lists its whole table at each sync, kubernetes/kubernetes#139513)",
+    "is better; kube-proxy up to 1.36 lists its whole table at each sync, kubernetes/kubernetes#139513)",
     "changes": "How soon a change has effect, every sample, in ms (lower is better; by default kube-proxy syncs at "
-    "most once a second, minSyncPeriod: 1s)",
+    "most once a second, minSyncPeriod: 1s; what took less than 1 ms is at the lower edge)",
     "datapath": "CPU time of packets and requests per second: median of the ratios to kube-proxy in the same rounds, "
     "with its 95 % interval",
     "memory": "Memory at most, of all programs on a node, and of operator and API server",
@@ -230,10 +234,10 @@ def _dots(axis: Axes, rows: Iterable[tuple[str, Mapping[str, Sequence[float]]]])
         for index, (_, values) in enumerate(points):
             if subject not in values:
                 continue
-            place, samples = index + (number - 1) * _WIDTH, [value for value in values[subject] if value > 0]
+            place, samples = index + (number - 1.5) * _DOTS_WIDTH, [max(value, _LOWEST_MS) for value in values[subject]]
             axis.scatter([place] * len(samples), samples, color=colour, s=14, alpha=0.6, linewidths=0, label=label)
-            median = statistics.median(values[subject])
-            axis.hlines(median, place - _WIDTH / 3, place + _WIDTH / 3, color=colour, linewidth=2)
+            median = statistics.median(samples)
+            axis.hlines(median, place - _DOTS_WIDTH / 3, place + _DOTS_WIDTH / 3, color=colour, linewidth=2)
             label = ""
     axis.set_xticks(range(len(points)), [text for text, _ in points], fontsize=9)
     axis.grid(axis="y", alpha=0.3)

@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
 
 _OF_SUBJECT: Final = {
-    # The longest name first: the others begin it.
+    # Longer names first, as shorter ones begin them.
     NFTABLES: "#2f8f4e",
+    EAGER: "#8c2d04",
     KUBE_PROXY: "#e08214",
     NFTLB: "#1f6fb4",
     "one static rule": "#7f7f7f",
@@ -16,7 +17,12 @@ _OF_SUBJECT: Final = {
 }
 _OTHERS: Final = "#d46fb0"
 
-NAMES: Final = {NFTLB: "kube-nftlb, engine nftlb", NFTABLES: "kube-nftlb, engine nftables", KUBE_PROXY: "kube-proxy"}
+NAMES: Final = {
+    NFTLB: "kube-nftlb, engine nftlb",
+    NFTABLES: "kube-nftlb, engine nftables",
+    KUBE_PROXY: "kube-proxy",
+    EAGER: "kube-proxy, minSyncPeriod 0",
+}
 """The names of the main subjects on charts and in the table of the first screen."""
 
 

@@ -2,7 +2,8 @@
 
 The Service has internalTrafficPolicy Local and one endpoint on the client's node, so that only this one can answer; the
 others are ready on another node, and have no server. Its own slice says whether it is ready. A pod tries the VIP every
-millisecond; times start at the API server's response. kube-nftlb and kube-proxy take turns, each in its own cluster.
+millisecond; times start at the API server's response. kube-nftlb and
+kube-proxy, also with minSyncPeriod 0, take turns, each in its own cluster.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from benchmarks.processes import usage, usages
 from benchmarks.records import Records
 from benchmarks.rounds import rotated
 from benchmarks.scope import Scope
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
 from benchmarks.vip_prober import VipProber
 from kube_nftlb import names
 from kube_nftlb.kube.client import Kube
@@ -28,7 +29,7 @@ from kube_nftlb.netfilter.namespaces import in_namespace
 from lab.lab import Lab
 
 SCENARIO = "endpoints"
-SUBJECTS = (Subject(NFTLB), Subject(NFTABLES), Subject(KUBE_PROXY))
+SUBJECTS = (Subject(NFTLB), Subject(NFTABLES), Subject(KUBE_PROXY), Subject(EAGER))
 IDLE, STEADY = "idle", "steady"
 
 _SLICE = 100

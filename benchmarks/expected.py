@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from benchmarks import cost, packets, series
 from benchmarks.processes import PEAK
 from benchmarks.records import Record
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
 
 RATE: Final = "requests per second"
 _PROXIES = (NFTLB, NFTABLES, KUBE_PROXY)
@@ -22,12 +22,12 @@ class _Yield(NamedTuple):
 
 _OF_SCENARIO: Final = {
     "latency": _Yield(
-        _PROXIES,
+        (*_PROXIES, EAGER),
         ("created until answered", "deleted until refused", "creation at the API", "segment", "rules", "chains",
          "elements"),
     ),
     "endpoints": _Yield(
-        _PROXIES,
+        (*_PROXIES, EAGER),
         ("ready until reached", "not ready until not reached", "rolling update to etcd", "rolling update to the node",
          "bytes to etcd per change", "bytes to the node per change", "processor time of apiserver per change",
          "processor time of etcd per change"),

@@ -8,9 +8,9 @@ from benchmarks.expected import RATE
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter
 from benchmarks.series import Groups
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
 
-SUBJECTS = (NFTLB, NFTABLES, KUBE_PROXY)
+SUBJECTS = (NFTLB, NFTABLES, KUBE_PROXY, EAGER)
 PAIRED = frozenset({"latency", "endpoints", "datapath", "schedulers"})
 """The scenarios in which the subjects take turns, so that those of a round were measured at about the same time."""
 
@@ -19,6 +19,7 @@ _ON_NODE: Mapping[str, tuple[str, ...]] = {
     NFTLB: ("agent", "nftlb"),
     NFTABLES: ("agent",),
     KUBE_PROXY: ("kube-proxy",),
+    EAGER: ("kube-proxy",),
 }
 """The programs of a subject on a node."""
 
@@ -87,7 +88,7 @@ def rows(groups: Groups) -> Iterator[tuple[Headline, dict[str, Sequence[float]]]
 
 
 def _values(groups: Groups, headline: Headline, subject: str) -> Sequence[float]:
-    name = subject if subject == KUBE_PROXY else subject + headline.suffix
+    name = subject + headline.suffix if Subject(subject).ours else subject
     if headline.process == "node":
         parts = [_of_process(groups, headline, subject, process) for process in _ON_NODE[subject]]
         return [sum(map(max, parts))] if all(parts) else ()
@@ -110,5 +111,7 @@ def _at(groups: Groups, headline: Headline, name: str, where: Mapping[str, Param
 
 def ratio(headline: Headline, values: Mapping[str, Sequence[float]], subject: str) -> stats.Interval | None:
     """Return the figure of a subject as a share of kube-proxy's, or None if there is none."""
+    if not Subject(subject).ours:
+        return None
     paired = headline.scenario in PAIRED
     return stats.share(values.get(subject, ()), values.get(KUBE_PROXY, ()), paired=paired)

@@ -1,7 +1,8 @@
 """Time until the VIP of a created Service answers and that of a deleted one refuses, and the number of rules.
 
 The test of the original kube-nftlb: Deployments with 10, 50 and 100 ready pods. A pod tries the VIP every millisecond;
-times start at the API server's response. kube-nftlb and kube-proxy take turns, each in a cluster of its own.
+times start at the API server's response. kube-nftlb and kube-proxy, also with minSyncPeriod 0, take
+turns, each in a cluster of its own.
 """
 
 import asyncio
@@ -15,14 +16,14 @@ from benchmarks.cluster import NODE
 from benchmarks.records import Records
 from benchmarks.rounds import rotated
 from benchmarks.scope import Scope
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB, Subject
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB, Subject
 from benchmarks.vip_prober import TRIED_BEFORE_S, VipProber
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICES
 from lab.lab import Lab
 
 SCENARIO = "latency"
-SUBJECTS = (Subject(NFTLB), Subject(NFTABLES), Subject(KUBE_PROXY))
+SUBJECTS = (Subject(NFTLB), Subject(NFTABLES), Subject(KUBE_PROXY), Subject(EAGER))
 SELECTOR, BEFORE = "found by selector", "made before"
 IDLE, STEADY = "idle", "steady"
 

@@ -47,7 +47,7 @@ def _headlines(groups: Groups) -> Iterator[str]:
     for row, values in headline.rows(groups):
         cells = []
         for subject in subjects:
-            share = headline.ratio(row, values, subject) if subject != headline.SUBJECTS[-1] else None
+            share = headline.ratio(row, values, subject)
             cell = f"{_cell(values[subject])} {row.unit}".rstrip() if subject in values else targets.NOT_MEASURED
             cells.append(cell + (f", **{_times(share.value)}**{_between(share)}" if share is not None else ""))
         numbers = list(dict.fromkeys(str(len(values[subject])) for subject in subjects if subject in values))

@@ -8,6 +8,8 @@ from lab.lab import Lab
 NFTLB: Final = "kube-nftlb"
 NFTABLES: Final = "kube-nftlb nftables"
 KUBE_PROXY: Final = "kube-proxy-nftables"
+EAGER: Final = f"{KUBE_PROXY} minSyncPeriod 0"
+"""kube-proxy that syncs at each change, instead of once a second."""
 NONE: Final = "none"
 """A cluster without a service proxy."""
 
@@ -24,7 +26,7 @@ class Subject(NamedTuple):
     @property
     def proxy(self) -> str:
         """The proxy of the lab."""
-        return NFTLB if self.name in _ENGINES else self.name
+        return NFTLB if self.name in _ENGINES else self.name.partition(" ")[0]
 
     @property
     def ours(self) -> bool:
@@ -34,6 +36,9 @@ class Subject(NamedTuple):
     @property
     def settings(self) -> dict[str, dict[str, str]]:
         """The additional settings of the lab's programs."""
+        if self.name == EAGER:
+            # kube-proxy has one flag for its modes iptables and nftables.
+            return {"kube-proxy": {"iptables-min-sync-period": "0s"}}
         if (engine := _ENGINES.get(self.name)) is None:
             return {}
         return {"operator": {"KUBE_NFTLB_DEFAULT_ENGINE": engine, **_BUDGET}, "agent": _BUDGET}
@@ -47,5 +52,5 @@ class Subject(NamedTuple):
 
     def lab(self, scenario: str, nodes: int = 1) -> Lab:
         """Start a lab."""
-        name = f"bench-{scenario}-{self.name.replace(' ', '-')}"
+        name = f"bench-{scenario}-{self.name.replace(' ', '-').lower()}"
         return Lab.up(name, nodes=nodes, proxy=self.proxy, settings=self.settings)

@@ -9,7 +9,7 @@ from benchmarks.expected import RATE
 from benchmarks.processes import PEAK
 from benchmarks.records import Parameter, Record
 from benchmarks.series import Groups, Point, grouped, text_of
-from benchmarks.subjects import KUBE_PROXY, NFTABLES, NFTLB
+from benchmarks.subjects import EAGER, KUBE_PROXY, NFTABLES, NFTLB
 
 REACHED, MISSED, OPEN, NOT_MEASURED = "reached", "missed", "not decided", "not measured"
 _ENGINES = (NFTLB, NFTABLES)
@@ -26,13 +26,14 @@ class Verdict(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """A target for a time: at most ``most`` times that of kube-proxy, at each point."""
+    """A target for a time: at most ``most`` times that of ``theirs``, at each point."""
 
     target: str
     scenario: str
     metric: str
     load: str
     most: float
+    theirs: str = KUBE_PROXY
 
 
 _TIMED = (
@@ -42,6 +43,14 @@ _TIMED = (
     _Timed("A deletion when idle: no later", "latency", "deleted until refused", "idle", 1.0),
     _Timed("An endpoint under steady change: 10 times sooner", "endpoints", "ready until reached", "steady", 0.1),
     _Timed("An endpoint when idle: no later", "endpoints", "ready until reached", "idle", 1.0),
+    *(
+        _Timed(f"{text} {when}: no later than with minSyncPeriod 0", scenario, metric, load, 1.0, EAGER)
+        for text, scenario, metric in (
+            ("A Service", "latency", "created until answered"),
+            ("An endpoint", "endpoints", "ready until reached"),
+        )
+        for when, load in (("under steady change", "steady"), ("when idle", "idle"))
+    ),
 )
 
 
@@ -106,9 +115,9 @@ def _timed(groups: Groups, wanted: _Timed, subject: str) -> Verdict:
     for (scenario, name, point), values in groups.items():
         if (scenario, name) != (wanted.scenario, wanted.metric) or ("load", wanted.load) not in point:
             continue
-        if subject not in values or KUBE_PROXY not in values:
+        if subject not in values or wanted.theirs not in values:
             continue
-        ours, theirs = values[subject], values[KUBE_PROXY]
+        ours, theirs = values[subject], values[wanted.theirs]
         rounds = min(len(ours), len(theirs))
         above = stats.difference(ours[:rounds], theirs[:rounds], wanted.most)
         reached += above.decides and above.high <= 0

@@ -16,8 +16,9 @@ kube-nftlb with each of its engines beside kube-proxy in nftables mode, on one m
 the highest of n values in brackets. In bold: kube-nftlb's figure as a share of kube-proxy's. Where the proxies took
 turns that is the median of the ratios of each round, with its 95 % interval; otherwise, or with a single value, the
 ratio of the medians, and no interval. Two things make kube-proxy slow here, and both are known: by default it syncs at
-most once a second (`minSyncPeriod: 1s`), and 1.36 lists its whole table by `nft` at each sync
-(kubernetes/kubernetes#139513), which takes it seconds with thousands of Services. The last column names the scenario:
+most once a second (`minSyncPeriod: 1s`), and up to 1.36 it lists its whole table by `nft` at each sync
+(kubernetes/kubernetes#139513), which takes it seconds with thousands of Services. So the times of changes are measured
+beside kube-proxy 1.37 with `minSyncPeriod: 0` as well, in the same run. The last column names the scenario:
 `python -m benchmarks --full --only SCENARIO` measures it, and its versions, commits and dates are below.
 The page is made from [the records](../benchmarks/results/published) by `python -m benchmarks.report`. For what many
 Services cost, and where the limits are, see [scaling.md](scaling.md).
@@ -33,11 +34,11 @@ CHAPTERS = (
         arrive before the response). `idle`: nothing else changes. `steady`: ten times a second an endpoint of another
         Service is replaced. `found by selector`: the EndpointSlice is created after the Service, as for every Service
         with a selector; `made before`: it is created two seconds before the Service. kube-proxy has its default
-        configuration, with at most one sync a second; under steady change each Service is created at a different
-        moment of that second. The proxies take turns. The segment `API: the farm` is the mean that the API server
-        reports; `nftlb and the kernel` ends with the transaction, and the two cannot be told apart from outside.
-        Rules, chains and elements (including those of anonymous maps) are those of a whole node, with 50 other
-        Services of two endpoints each.
+        configuration, with at most one sync a second, and in another cluster `minSyncPeriod: 0`; under steady
+        change each Service is created at a different moment of that second. The proxies take turns. The segment
+        `API: the farm` is the mean that the API server reports; `nftlb and the kernel` ends with the
+        transaction, and the two cannot be told apart from outside. Rules, chains and elements (including those
+        of anonymous maps) are those of a whole node, with 50 other Services of two endpoints each.
         """,
     ),
     Chapter(
@@ -81,8 +82,8 @@ CHAPTERS = (
         """
         500 users, a new connection for each request, and 10 servers that wait for a second before they reply, the
         usual test of IPVS schedulers. All servers are one process of the lab, and 500 requests a second are the
-        maximum. The figures show the cost of a scheduler; tests/functional/test_schedulers.py tests how it spreads
-        connections. kube-proxy has only one scheduler.
+        maximum. The figures show the cost of a scheduler; tests/functional/features/test_schedulers.py tests how it
+        spreads connections. kube-proxy has only one scheduler.
         """,
     ),
     Chapter(

@@ -1,6 +1,6 @@
 """The reasons of conditions, of farms that failed on a node, and of Events.
 
-Whatever produces a reason has one of these types, so there are no others. docs/operations.md explains each.
+Whatever produces a reason has one of these types, so there are no others. docs/conditions.md explains each.
 """
 
 from typing import Literal

@@ -12,6 +12,7 @@ from kube_nftlb.netfilter.namespaces import in_namespace
 from lab import addresses, components, control, launch, programs, versions
 from lab.addresses import NodePlan
 from lab.containers import images, probe
+from lab.kubelet import plugins
 from lab.places import Places, host_pids, split_pod
 from lab.state import LabFiles
 
@@ -53,6 +54,8 @@ class Lab:
         addresses.plan_nodes(nodes, zones)
         version = versions.of(kubernetes)
         found = programs.ensure(proxy, report, runtime, version)
+        if plugins.chosen():
+            programs.network_plugins(report)
         snapshotter = ""
         if runtime == components.CONTAINERS:
             report("checking that this machine can run containers")

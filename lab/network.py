@@ -71,6 +71,13 @@ def set_up_node(node: NodePlan, nodes: Iterable[NodePlan]) -> None:
                 _add_pod_routes(ip, other)
 
 
+def prepare_end() -> None:
+    """Set up a namespace to which something else will add the link."""
+    _sysctls({})
+    with IPRoute() as ip:
+        _up(ip, _LOOPBACK)
+
+
 def set_up_end(own: Interfaces, gateway: Interfaces) -> None:
     """Set up a namespace with one link, such as a pod or the client."""
     _sysctls({})

@@ -129,6 +129,14 @@ def prometheus(report: Report) -> Mapping[str, Path]:
     return {name: _require(path if path.exists() else None, name) for name, path in found.items()}
 
 
+def network_plugins(report: Report = lambda _: None) -> Path:
+    """Return the folder with Debian's CNI plugins, downloaded if missing. Raises LabError."""
+    unpacked = cache_folder() / "debian/containernetworking-plugins"
+    if not (unpacked / "usr/lib/cni").exists():
+        debian.unpack("containernetworking-plugins", unpacked, report)
+    return unpacked / "usr/lib/cni"
+
+
 def find(program: str) -> Path | None:
     """Find a program in $KUBEBUILDER_ASSETS, the cache, PATH, the administrators' folders or what was unpacked."""
     return next(iter(_candidates(program)), None)

@@ -15,15 +15,16 @@ _TESTS = Path(__file__).parent
 _DURATIONS = _TESTS.parent / ".ci/durations.json"
 _ORDER = ("e2e", "functional", "image", "docs", "contract", "chart", "unit")
 """Those that take longest first: short ones fill the gaps at the end."""
-_SHARING = ("functional", "functional/conformance")
+_SHARING = ("functional", "functional/conformance", "functional/features")
 """The folders whose tests share a lab and disturb nobody: any process may run any of them."""
 _DISTURBING = {
-    "functional/disturbing": 2,
-    "functional/faults": 1,
-    "functional/operations": 1,
-    "functional/conformance/disturbing": 1,
+    "functional/disturbing": ("disturbed",),
+    "functional/faults": ("disturbed",),
+    "functional/features/disturbing": ("disturbed by features", "disturbed by more features"),
+    "functional/features/operations": ("operations",),
+    "functional/conformance/disturbing": ("conformance disturbed",),
 }
-"""The number of labs for tests that disturb each other, of which one process has one."""
+"""The labs of tests that disturb each other, among which a folder's files take turns; a process runs all of a lab's."""
 
 
 @functools.cache
@@ -37,8 +38,8 @@ class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no ty
     def _split_scope(self, nodeid: str) -> str:
         file = _TESTS.parent / nodeid.partition("::")[0]
         folder = file.parent.relative_to(_TESTS).as_posix()
-        if number := _DISTURBING.get(folder):
-            return f"{folder} {sorted(file.parent.glob('test_*.py')).index(file) % number}"
+        if labs_of_folder := _DISTURBING.get(folder):
+            return labs_of_folder[sorted(file.parent.glob("test_*.py")).index(file) % len(labs_of_folder)]
         if folder.partition("/")[0] == "unit" or file.name == "test_pages.py":
             return nodeid
         return nodeid if folder in _SHARING and not _has_fixtures_of_its_own(file) else str(file)
@@ -113,7 +114,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and have the first process of a run watch it."""
     for line in (
         "engines: it runs with each engine, as they may differ in it",
-        "long: it proves depth, or takes longer than a test's budget; `make test` leaves it to `make test-all`",
+        "long: it proves depth, or takes longer than a test's budget; `make test` leaves it to `make test-rest`",
+        "feature: it is in tests/functional/features, which `make test` leaves to `make test-rest`",
         "alone: it keeps the whole machine busy, and runs after the others",
     ):
         config.addinivalue_line("markers", line)

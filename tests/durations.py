@@ -25,9 +25,9 @@ def budgets() -> Budgets:
 
 
 def suite(nodeid: str) -> str:
-    """Return the suite of a test: its folder below tests, in words of ``budgets.toml``."""
+    """Return the suite of a test: its folder below tests; of those but functional, what is below them is one suite."""
     folders = nodeid.partition("::")[0].split("/")[1:-1]
-    return "/".join(folders[:2]) if folders[:1] == ["functional"] else "/".join(folders[:1])
+    return "/".join(folders if folders[0] == "functional" else folders[:1])
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Durations:
 
     def table(self, allowed: Budgets, starts: list[tuple[str, float]]) -> list[str]:
         """Return the lines for the end of a run: suites, starts of labs, and what was over its budget."""
-        lines = [f"{'suite':<28}{'tests':>7}{'seconds':>10}{'budget':>8}"]
+        lines = [f"{'suite':<34}{'tests':>7}{'seconds':>10}{'budget':>8}"]
         for name, (number, seconds) in sorted(self.by_suite().items(), key=lambda each: -each[1][1]):
             budget = allowed.suites.get(name)
             over = "  OVER ITS BUDGET" if budget is not None and seconds > budget else ""
-            lines.append(f"{name:<28}{number:>7}{seconds:>10.1f}{budget or '-':>8}{over}")
+            lines.append(f"{name:<34}{number:>7}{seconds:>10.1f}{budget or '-':>8}{over}")
         if starts:
-            lines.append(f"{'starts of labs':<28}{len(starts):>7}{sum(took for _, took in starts):>10.1f}")
+            lines.append(f"{'starts of labs':<34}{len(starts):>7}{sum(took for _, took in starts):>10.1f}")
         for nodeid, phases in sorted(self.tests.items(), key=lambda each: -sum(each[1].values())):
             if (took := sum(phases.values())) > allowed.test and nodeid not in self.long:
                 shown = ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in phases.items() if seconds >= 0.1)

@@ -29,7 +29,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[metrics.Program, ...]], ...] = (
 _FARMS = """## Farms and backends
 
 `metrics.perFarm.enabled` of the chart has each agent export the traffic of the busiest farms of its node. `kubectl
-nftlb top` [shows it](operations.md#a-service-has-too-much-traffic-or-too-little) of all farms, live, also without
+nftlb top` [shows it](troubleshooting.md#a-service-has-too-much-traffic-or-too-little) of all farms, live, also without
 that.
 
 - **What is counted**: the connections that a node translates to a backend, from conntrack, with both engines. So a

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import structlog
 
-from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.dirty import Dirty
 
 EVERY_S = 60.0
 _RESOLVED_WITHIN_S = 5.0

@@ -3,24 +3,25 @@
 from collections import Counter
 
 from kube_nftlb import metrics
+from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.sync.reconciler import Reconciler
 
 
-def refresh(reconciler: Reconciler, *, leads: bool) -> None:
+def refresh(writer: CacheWriter, reconciler: Reconciler, *, leads: bool) -> None:
     """Set all gauges, in a millisecond with thousands of farms.
 
     Only the leader sets them: figures of the cluster would count twice.
     """
     if not leads:
         return
-    cache = reconciler.cache
-    metrics.SERVICE_CHANGES_PENDING.set(reconciler.changes.pending())
+    cache = writer.cache
+    metrics.SERVICE_CHANGES_PENDING.set(writer.changes.pending())
     farms, ready, total = 0, 0, 0
     for farm in cache.farms.values():
         # To resolve all references would take too long; the statuses have the result.
         counted = farm if farm.reference is None else farm.status
         farms, ready, total = farms + 1, ready + counted.ready, total + counted.total
-    unfinished, refused = len(cache.unfinished), len(cache.refused)
+    unfinished, refused = len(cache.progress.farms), len(cache.progress.refused)
     states = {"programmed": farms - unfinished - refused, "pending": unfinished, "refused": refused}
     metrics.set_states(metrics.FARMS, states, states)
     backends = {"ready": ready, "not_ready": total - ready}
@@ -29,7 +30,7 @@ def refresh(reconciler: Reconciler, *, leads: bool) -> None:
         "silent" if node.silent else "ready" if node.ready else "not_ready" for node in cache.nodes.values()
     )
     metrics.set_states(metrics.NODES, nodes, ("ready", "not_ready", "silent"))
-    for name, queue in (("farms", reconciler.services), ("statuses", reconciler.statuses)):
+    for name, queue in (("farms", reconciler.services.queue), ("statuses", reconciler.statuses.queue)):
         metrics.QUEUE_LENGTH.labels(name).set(len(queue))
         metrics.QUEUE_STALLED_SECONDS.labels(name).set(queue.stalled_s())
-    metrics.FARM_STATUSES_PER_SECOND.set(reconciler.budget.per_s)
+    metrics.FARM_STATUSES_PER_SECOND.set(reconciler.statuses.budget.per_s)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from kube_nftlb import errors
 from kube_nftlb.netfilter.namespaces import in_namespace
-from lab import namespaces, network
+from lab import namespaces, network, programs
 from lab.addresses import NodePlan
+from lab.kubelet import plugins
 from lab.state import LabFiles
 
 _BACKLOG = 4096
@@ -38,13 +39,18 @@ class Sandbox:
         return self._netns.exists()
 
     def create(self) -> None:
-        """Create the namespace and connect it to the node. Raises OSError."""
+        """Create the namespace and connect it to the node. Raises OSError, or LabError if a plugin does not."""
         node_netns = self.files.netns / self.node.name
         if self.host is None:
             namespaces.bind_network(self._netns, node_netns)
             return
         host, own, gateway = self.host, self.node.pod_interfaces(self.host), self.node.gateway
         namespaces.create_network(self._netns)
+        if plugin := plugins.chosen():
+            made = plugins.config(plugin, self.node, host)
+            in_namespace(self._netns, network.prepare_end)
+            in_namespace(node_netns, lambda: plugins.add(programs.network_plugins(), made, self._netns))
+            return
         in_namespace(node_netns, lambda: network.attach(self._netns, f"veth{host}", network.POD_BRIDGE))
         in_namespace(self._netns, lambda: network.set_up_end(own, gateway))
 

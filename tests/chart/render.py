@@ -17,11 +17,18 @@ CHART = Path(__file__).parents[2] / "charts/kube-nftlb"
 GOLDEN = Path(__file__).parent / "golden"
 NAMESPACE = "kube-nftlb-system"
 
+SPREAD = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+EXTRAS: dict[str, Any] = {
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://192.0.2.9"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+}
+
 VALUES: dict[str, dict[str, Any]] = {
     "default": {},
     "replacing-kube-proxy": {
         "apiServer": {"host": "192.0.2.10", "port": 443},
-        "defaults": {"mode": "dnat"},
+        "profile": "kube-proxy",
         "operator": {"hostNetwork": True},
         "image": {"repository": "registry.example/kube-nftlb", "tag": "1.2.3", "pullSecrets": ["mine"]},
     },
@@ -35,6 +42,9 @@ VALUES: dict[str, dict[str, Any]] = {
         "podCIDRs": ["10.244.0.0/16"],
         "conntrack": {"tcpCloseWaitSeconds": 0, "tcpBeLiberal": True},
         "log": {"level": "DEBUG", "format": "console"},
+        "commonLabels": {"team": "net"},
+        "revisionHistoryLimit": 3,
+        "resourceQuota": {"enabled": True},
         "dsr": {"enabled": True},
         "operator": {
             "replicas": 3,
@@ -47,7 +57,9 @@ VALUES: dict[str, dict[str, Any]] = {
             "affinity": {"nodeAffinity": {}},
             "priorityClassName": "high",
             "podAnnotations": {"a": "operator"},
+            "topologySpreadConstraints": [SPREAD],
             "podLabels": {"b": "operator"},
+            **EXTRAS,
             "resources": {"limits": {"memory": "1Gi", "cpu": 2}, "requests": None},
         },
         "agent": {
@@ -59,20 +71,27 @@ VALUES: dict[str, dict[str, Any]] = {
             "updateStrategy": {"maxUnavailable": 3},
             "podAnnotations": {"a": "agent"},
             "podLabels": {"b": "agent"},
+            **EXTRAS,
         },
         "readinessGate": {"enabled": True, "admissionPolicy": True},
         "serviceStatus": {"enabled": True},
         "userRoles": {"aggregateFarmEditor": True},
         "metrics": {"perFarm": {"enabled": True, "farms": 50, "backends": 0, "selector": "team in (a,b),!quiet"}},
         "podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},
-        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "serviceMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}},
+        "prometheusRule": {
+            "enabled": True,
+            "runbooks": "https://git.example/kube-nftlb/",
+            "labels": {"release": "prometheus"},
+        },
         "dashboard": {"enabled": True},
     },
     "little": {
         "externalIPs": False,
         "crds": {"enabled": False},
         "userRoles": {"enabled": False},
-        "operator": {"replicas": 1},
+        "operator": {"replicas": 1, "podDisruptionBudget": False},
+        "agent": {"metricsOnLoopback": True},
     },
 }
 """The sets of values to compare."""

@@ -109,7 +109,7 @@ def resource_of(text: str) -> list[str]:
     "name", ["everything", *(pytest.param(name, marks=pytest.mark.long) for name in VALUES if name != "everything")]
 )
 def test_the_api_server_takes_every_object(cluster: Cluster, name: str) -> None:
-    foreign = ("PodMonitor", "PrometheusRule")
+    foreign = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
     objects = [body for body in render(VALUES[name], namespace="default") if body["kind"] not in foreign]
     # A pod needs its account, which a dry run does not make.
     wanted = [body for body in objects if body["kind"] != "Pod"]
@@ -145,7 +145,10 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
         assert [can("viewer", "create", kind) for kind in ("nftlbfarms", "nftlbpolicies")] == [False, False]
         assert not can("editer", "create", "nftlbfarms"), "a farm may listen on any address"
         assert can("editer", "list", "nftlbfarms")
-        changed: dict[str, Any] = {"log": {"level": "DEBUG"}, "apiServer": {"host": "192.0.2.1"}}
+        published = {"clusters": [{"name": "", "cluster": {"server": "https://192.0.2.1:8443"}}]}
+        literal = f"--from-literal=kubeconfig={yaml.safe_dump(published)}"
+        cluster.kubectl("create", "configmap", "cluster-info", "-n", "kube-public", literal)
+        changed: dict[str, Any] = {"log": {"level": "DEBUG"}, "apiServer": {"host": "auto"}, "profile": "kube-proxy"}
         changed["userRoles"] = {"aggregateFarmEditor": True}
         # The nodes here let agents have all the time that they may take to end.
         said = release.upgrade(changed, wait=False)
@@ -156,7 +159,7 @@ def test_it_comes_up_changes_and_goes(cluster: Cluster, release: Release) -> Non
     container = cluster.get("daemonset", "kube-nftlb-agent", NAMESPACE)["spec"]["template"]["spec"]["containers"][0]
     values = {each["name"]: each.get("value") for each in container["env"]}
     assert values["KUBE_NFTLB_LOG_LEVEL"] == "DEBUG"
-    assert (values["KUBERNETES_SERVICE_HOST"], values["KUBERNETES_SERVICE_PORT"]) == ("192.0.2.1", "6443")
+    assert (values["KUBERNETES_SERVICE_HOST"], values["KUBERNETES_SERVICE_PORT"]) == ("192.0.2.1", "8443")
 
     release.uninstall()
     eventually(lambda: not ours(cluster), f"nothing is left but what is to be kept: {ours(cluster)}")

@@ -27,6 +27,10 @@ def kustomized(folder: Path) -> dict[str, Any]:
 def installed(values: dict[str, Any]) -> dict[str, Any]:
     """Return the objects that Helm installs, without what marks them as Helm's, and the hooks."""
     made = [body for body in render(values) if "helm.sh/hook" not in body["metadata"].get("annotations", {})]
+    for body in made:
+        # The plain ones are those of crds/, for any way to install them.
+        if body["kind"] == "CustomResourceDefinition":
+            del body["metadata"]["labels"]
     return by_key([manifest.without_helm(body) for body in made])
 
 

@@ -43,14 +43,17 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
     [
         ({"colour": "green"}, "additional properties 'colour' not allowed"),
         ({"image": {"name": "x"}}, r"'/image': additional properties 'name' not allowed"),
-        ({"operator": {"extraEnv": []}}, r"'/operator': additional properties 'extraEnv' not allowed"),
+        ({"operator": {"env": []}}, r"'/operator': additional properties 'env' not allowed"),
+        ({"agent": {"extraEnv": [{"value": "x"}]}}, r"'/agent/extraEnv/0': missing property 'name'"),
         ({"agent": {"updateStrategy": {"maxSurge": 1}}}, r"'/agent/updateStrategy': .* 'maxSurge' not allowed"),
         ({"agent": {"tolerations": [{"effects": "x"}]}}, r"'/agent/tolerations/0': .* 'effects' not allowed"),
         ({"agent": {"resources": {"claims": []}}}, r"'/agent/resources': additional properties 'claims' not allowed"),
         ({"apiServer": {"port": "6443"}}, r"'/apiServer/port': got string, want integer"),
         ({"apiServer": {"host": "https://192.0.2.1"}}, r"'/apiServer/host': .*does not match pattern"),
         ({"apiServer": {"hosts": ["192.0.2.1:6443/"]}}, r"'/apiServer/hosts/0': .*does not match pattern"),
-        ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of 'snat', 'dnat'"),
+        ({"defaults": {"mode": "dsr"}}, r"'/defaults/mode': value must be one of '', 'snat', 'dnat'"),
+        ({"profile": "cilium"}, r"'/profile': value must be one of 'nftlb', 'kube-proxy'"),
+        ({"agent": {"proxyMode": "on"}}, r"'/agent/proxyMode': got string, want null or boolean"),
         ({"podCIDRs": "10.0.0.0/8"}, r"'/podCIDRs': got string, want array"),
         ({"podCIDRs": ["10.0.0.1"]}, r"'/podCIDRs/0': .*does not match pattern"),
         ({"log": {"level": "info"}}, r"'/log/level': value must be one of 'DEBUG'"),
@@ -58,6 +61,15 @@ def test_it_is_rendered_as_somebody_has_seen_it(name: str) -> None:
         ({"operator": {"replicas": 0}}, r"'/operator/replicas': minimum: got 0, want 1"),
         ({"image": {"digest": "latest"}}, r"'/image/digest': .*does not match pattern"),
         ({"agent": {"podLabels": {"a": 1}}}, r"'/agent/podLabels/a': got number, want string"),
+        (
+            {"apiServer": {"host": "auto"}},
+            "the ConfigMap kube-public/cluster-info, .* cannot be read: give the address",
+        ),
+        (
+            {"agent": {"metricsOnLoopback": True}, "podMonitor": {"enabled": True}},
+            "leave out podMonitor and serviceMonitor",
+        ),
+        ({"readinessGate": {"admissionPolicy": True}}, "readinessGate.admissionPolicy needs readinessGate.enabled"),
     ],
 )
 def test_a_value_of_no_use_is_refused_with_its_name(values: dict[str, Any], sentence: str) -> None:
@@ -138,7 +150,6 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     given = VALUES[name]
     assert operators.leader_election is True
     assert operators.namespace == agents.namespace == "here"
-    assert operators.default_mode == given.get("defaults", {}).get("mode", "snat")
     assert {str(cidr) for cidr in operators.external_ip_ranges} == set(
         given.get("externalIPRanges", ["0.0.0.0/0", "::/0"])
     )
@@ -155,6 +166,30 @@ def test_the_programs_understand_what_the_chart_tells_them(name: str) -> None:
     for body, container in ((operator, "operator"), (agent, "agent"), (agent, "nftlb")):
         for variable in environment(body, container):
             assert not variable.startswith("KUBE_NFTLB_") or f'"{variable}"' in known, variable
+
+
+@pytest.mark.parametrize(
+    ("values", "programmed", "memory"),
+    [
+        ({}, ("snat", "nftlb", False), "256Mi"),
+        ({"profile": "kube-proxy"}, ("dnat", "auto", True), "64Mi"),
+        ({"profile": "kube-proxy", "defaults": {"mode": "snat"}}, ("snat", "auto", True), "64Mi"),
+        ({"profile": "kube-proxy", "defaults": {"engine": "nftlb"}}, ("dnat", "nftlb", True), "256Mi"),
+        ({"profile": "kube-proxy", "agent": {"proxyMode": False}}, ("dnat", "auto", False), "64Mi"),
+        ({"defaults": {"engine": "nftables"}, "agent": {"proxyMode": True}}, ("snat", "nftables", True), "64Mi"),
+    ],
+)
+def test_a_profile_decides_what_the_values_leave_open(
+    values: dict[str, Any], programmed: tuple[str, str, bool], memory: str
+) -> None:
+    rendered = by_key(render(values))
+    agent = pod(rendered, "DaemonSet kube-nftlb-agent")
+    operators = OperatorSettings.from_environment(
+        environment(pod(rendered, "Deployment kube-nftlb-operator"), "operator")
+    )
+    agents = AgentSettings.from_environment(environment(agent, "agent"))
+    assert (operators.default_mode, operators.default_engine, agents.proxy_mode_address is not None) == programmed
+    assert container_of(agent, "nftlb")["resources"]["requests"]["memory"] == memory
 
 
 def pod(rendered: dict[str, Any], key: str) -> dict[str, Any]:
@@ -188,7 +223,8 @@ def test_probes_and_prometheus_ask_where_the_programs_listen() -> None:
             set_to = settings.from_environment(environment(body, container))
             ports = {port["name"]: port["containerPort"] for port in container_of(body, container)["ports"]}
             assert ports == {"metrics": set_to.metrics_address.port, "health": set_to.health_address.port}
-            assert set_to.metrics_address.host == "192.0.2.1", "the pod's own address"
+            on_loopback = container == "agent" and name == "little"
+            assert set_to.metrics_address.host == ("127.0.0.1" if on_loopback else "192.0.2.1"), "the pod's own address"
         agents, operators = (
             pod(rendered, key) for key in ("DaemonSet kube-nftlb-agent", "Deployment kube-nftlb-operator")
         )
@@ -226,6 +262,22 @@ def test_no_program_has_more_of_its_node_than_it_needs() -> None:
                 has_token = any(mount["name"] == "token" for mount in container["volumeMounts"])
                 assert has_token is (container["name"] != "nftlb")
         assert pod(rendered, "Deployment kube-nftlb-operator")["securityContext"]["runAsNonRoot"] is True
+
+
+def test_every_object_is_found_by_its_labels() -> None:
+    for body in render(VALUES["everything"]):
+        labels = body["metadata"]["labels"]
+        assert (labels["app.kubernetes.io/name"], labels["team"]) == ("kube-nftlb", "net"), body["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("runbooks", "begin"), [("", "docs/"), ("https://git.example/x/", "https://git.example/x/docs/")]
+)
+def test_runbooks_are_links_where_somebody_says_where_they_are(runbooks: str, begin: str) -> None:
+    rendered = by_key(render({"prometheusRule": {"enabled": True, "runbooks": runbooks}}))
+    groups = rendered["PrometheusRule kube-nftlb"]["spec"]["groups"]
+    urls = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
+    assert all(url.startswith(f"{begin}troubleshooting.md#") for url in urls), urls
 
 
 def test_every_rule_of_the_roles_stands_under_its_reason() -> None:

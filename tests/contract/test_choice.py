@@ -60,9 +60,16 @@ def _choices() -> list[dict[str, Any]]:
     return [changes for changes in every if _valid({**changes, "backends": []})]
 
 
-async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Bench) -> None:
-    choices = _choices()
-    assert len(choices) > 500
+def _kind(changes: dict[str, Any]) -> str:
+    return "combined" if {"scheduler", "persistence"} <= changes.keys() else str(changes["protocol"])
+
+
+@pytest.mark.parametrize(
+    "kind", ["TCP", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("UDP", "SCTP", "All", "combined"))]
+)
+async def test_every_scheduler_sched_param_and_persistence_is_loaded(engine: Bench, kind: str) -> None:
+    choices = [changes for changes in _choices() if _kind(changes) == kind]
+    assert len(choices) > 50
     failed = []
     for number, changes in enumerate(choices):
         name = f"farm-{number}"
@@ -260,10 +267,19 @@ def _translated(changes: dict[str, Any], family: str) -> dict[str, Any]:
     return spec
 
 
+@pytest.mark.parametrize(
+    "present",
+    [
+        (),
+        ("bystander", "whole"),
+        *(pytest.param((name,), marks=pytest.mark.long) for name in ("bystander", "whole")),
+    ],
+    ids=lambda present: " and ".join(present) or "alone",
+)
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 @pytest.mark.parametrize("walk", _walks())
 async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
-    engine: Bench, family: str, walk: str
+    engine: Bench, family: str, walk: str, present: tuple[str, ...]
 ) -> None:
     ip, backend_ip = BYSTANDER[family]
     whole_ip = ip + "2"
@@ -279,22 +295,21 @@ async def test_changes_reach_the_kernel_leave_bystanders_alone_and_no_trace(
             backends=[{"name": "z", "ip": backend_ip}],
         ),
     }
-    for present in ((), ("bystander",), ("whole",), ("bystander", "whole")):
-        for name in present:
-            await bring(engine, bystanders[name], name)
-        for changes in _walks()[walk]:
-            await bring(engine, farm(**_translated(changes, family)))
-            for name in present:
-                assert await engine.verifier.farm(name) is None
-        await bring(engine, None)
+    for name in present:
+        await bring(engine, bystanders[name], name)
+    for changes in _walks()[walk]:
+        await bring(engine, farm(**_translated(changes, family)))
         for name in present:
             assert await engine.verifier.farm(name) is None
-            await bring(engine, None, name)
-        await engine.mirror.apply(plan.steps(engine.present, dict.fromkeys(engine.present)))
-        assert engine.present == {}
-        assert _recoveries(engine) == 0
-        ruleset = _ruleset()
-        for trace in ("web--http", "bystander", "whole"):
-            assert trace not in ruleset
-        for table in layout.FAMILIES:
-            assert await engine.reader.listeners(table) == set()
+    await bring(engine, None)
+    for name in present:
+        assert await engine.verifier.farm(name) is None
+        await bring(engine, None, name)
+    await engine.mirror.apply(plan.steps(engine.present, dict.fromkeys(engine.present)))
+    assert engine.present == {}
+    assert _recoveries(engine) == 0
+    ruleset = _ruleset()
+    for trace in ("web--http", "bystander", "whole"):
+        assert trace not in ruleset
+    for table in layout.FAMILIES:
+        assert await engine.reader.listeners(table) == set()

@@ -20,9 +20,9 @@ from tests.builders.manifests import client_pod
 from tests.docs.reader import ROOT
 from tests.functional.cluster import Cluster, eventually, running
 from tests.functional.conftest import LAB
-from tests.functional.disturbing.test_logs import traced
-from tests.functional.test_helpers import FTP, fetch, programmed
-from tests.functional.test_modes import loopback
+from tests.functional.features.disturbing.test_logs import traced
+from tests.functional.features.test_helpers import FTP, fetch, programmed
+from tests.functional.features.test_modes import loopback
 
 pytestmark = pytest.mark.timeout(240)
 

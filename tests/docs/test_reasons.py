@@ -1,4 +1,4 @@
-"""docs/operations.md says of every reason and alert that a person may meet what it means and what to do."""
+"""docs/conditions.md says of every reason, docs/troubleshooting.md of every alert, what it means and what to do."""
 
 import re
 from typing import get_args
@@ -9,7 +9,8 @@ from kube_nftlb import reasons
 from tests.docs import pages
 from tests.docs.reader import ROOT
 
-TEXT = (ROOT / "docs" / "operations.md").read_text()
+TEXT = (ROOT / "docs/conditions.md").read_text()
+ALERTS = (ROOT / "docs/troubleshooting.md").read_text()
 KINDS = (
     reasons.ConditionReason,
     reasons.GateReason,
@@ -28,7 +29,7 @@ def test_every_reason_is_explained() -> None:
 
 def test_every_alert_is_explained_where_its_runbook_says() -> None:
     groups = yaml.safe_load((ROOT / "charts/kube-nftlb/alerts/kube-nftlb.yaml").read_text())["groups"]
-    runbooks = {rule["annotations"]["runbook"] for group in groups for rule in group["rules"]}
+    runbooks = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
     assert runbooks == {
-        f"docs/operations.md#{anchor}" for anchor in pages.anchors(TEXT) if anchor.startswith("kubenftlb")
+        f"docs/troubleshooting.md#{anchor}" for anchor in pages.anchors(ALERTS) if anchor.startswith("kubenftlb")
     }

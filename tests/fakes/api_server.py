@@ -32,7 +32,7 @@ _SERVED = (SERVICES, POLICIES, FARMS, ENDPOINT_SLICES, NFTLB_NODES, NODES, SERVI
 _KINDS = {kind.plural: kind for kind in (*_SERVED, NAMESPACES, CRDS)}
 
 
-class _Path(NamedTuple):
+class ObjectPath(NamedTuple):
     resource: Resource
     namespace: str | None = None
     name: str | None = None
@@ -57,13 +57,13 @@ class ApiServer:
             return await _discovery(request)
         try:
             if request.method == "GET" and path.name is None:
-                return await (self._watch if request.query.get("watch") else self._list)(request, path)
+                return await (self.watch if request.query.get("watch") else self.list)(request, path)
             return web.json_response(await self._one(request, path))
         except errors.KubeError as error:
             status = {"kind": "Status", "code": error.status, "reason": error.reason, "message": error.message}
             return web.json_response(status, status=error.status)
 
-    async def _one(self, request: web.Request, path: _Path) -> JsonObject:
+    async def _one(self, request: web.Request, path: ObjectPath) -> JsonObject:
         name = path.name or ""
         if request.method == "GET":
             return await self.kube.get(path.resource, name, path.namespace)
@@ -75,13 +75,13 @@ class ApiServer:
             return {}
         return await self.kube.apply(path.resource, body, field_manager="any", subresource=path.subresource)
 
-    async def _list(self, request: web.Request, path: _Path) -> web.Response:
+    async def list(self, request: web.Request, path: ObjectPath) -> web.Response:
         listing = await self.kube.list(path.resource, path.namespace)
         self.listed(path.resource)
         metadata = {"resourceVersion": listing.resource_version}
         return web.json_response({"kind": f"{path.resource.kind}List", "metadata": metadata, "items": listing.items})
 
-    async def _watch(self, request: web.Request, path: _Path) -> web.StreamResponse:
+    async def watch(self, request: web.Request, path: ObjectPath) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         async for event in self.kube.watch(path.resource, request.query["resourceVersion"], namespace=path.namespace):
@@ -118,7 +118,7 @@ async def serving(server: ApiServer, folder: Path) -> AsyncIterator[Path]:
         await runner.cleanup()
 
 
-def _parsed(path: str) -> _Path | None:
+def _parsed(path: str) -> ObjectPath | None:
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     namespace = None
@@ -126,7 +126,7 @@ def _parsed(path: str) -> _Path | None:
         namespace, parts = parts[1], parts[2:]
     if not parts or parts[0] not in _KINDS:
         return None
-    return _Path(_KINDS[parts[0]], namespace, *parts[1:])
+    return ObjectPath(_KINDS[parts[0]], namespace, *parts[1:])
 
 
 async def _discovery(request: web.Request) -> web.Response:

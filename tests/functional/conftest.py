@@ -21,12 +21,20 @@ from tests.functional.stage import Stage
 _SIZES = pytest.StashKey[dict[Path, int]]()
 _FAILED = pytest.StashKey[bool]()
 _LINES, _WIDTH = 40, 300
-DISTURBING = {Path(__file__).parent / folder for folder in ("disturbing", "faults")}
 OPERATOR = {**engine.OPERATOR, "KUBE_NFTLB_ANNOTATION_MARKS": "0x10,0xa000", "KUBE_NFTLB_ANNOTATION_QUEUES": "0-3"}
 """The operator's settings: annotations may ask for these."""
-AGENT = {"KUBE_NFTLB_METRICS_PER_FARM": "on"}
-"""The agents' settings: Prometheus gets all series that there are."""
-LAB: dict[str, Any] = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR, "agent": AGENT}}
+LAB: dict[str, Any] = {"nodes": 2, "zones": ["a", "b"], "settings": {"operator": OPERATOR}}
+_COUNTING: dict[str, Any] = {
+    **LAB,
+    "settings": {"operator": OPERATOR, "agent": {"KUBE_NFTLB_METRICS_PER_FARM": "on"}},
+}
+"""Prometheus gets all series that there are, for which the agents keep counting connections."""
+_DISTURBING = {
+    "disturbing": ("disturbed", LAB),
+    "faults": ("disturbed", LAB),
+    "features/disturbing": ("features-disturbed", _COUNTING),
+}
+"""The labs of the tests of a folder, of which each process has its own: a name, and options."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -81,11 +89,13 @@ def _used() -> Iterator[dict[str, Used]]:
 
 @pytest.fixture(scope="module")
 def _lab(request: pytest.FixtureRequest, _used: dict[str, Used]) -> Used:
-    # A process runs all that it has of a group of disturbing tests, which are in no order with those of another.
-    disturbs = not DISTURBING.isdisjoint(request.path.parents)
-    kind = f"disturbed-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}" if disturbs else "functional"
+    folder = request.path.parent.relative_to(Path(__file__).parent).as_posix()
+    kind, options = _DISTURBING.get(folder, ("functional", LAB))
+    if folder in _DISTURBING:
+        # A process runs all that it has of a group of disturbing tests, which are in no order with those of another.
+        kind += f"-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     if kind not in _used:
-        _used[kind] = Used(Cluster(labs.shared(kind, **LAB)), [])
+        _used[kind] = Used(Cluster(labs.shared(kind, **options)), [])
     return _used[kind]
 
 

@@ -46,10 +46,6 @@ class Image:
         """Write it to a file, as ``docker save`` does."""
         _buildah(self._storage, "push", self.name, f"docker-archive:{file}:{self.name}")
 
-    def push(self, name: str) -> None:
-        """Push it to a registry without TLS, under this name."""
-        _buildah(self._storage, "push", "--tls-verify=false", self.name, f"docker://{name}")
-
     def unpack(self, folder: Path) -> None:
         """Copy its root file system to a folder that is not there yet."""
         container = _buildah(self._storage, "from", "--pull-never", self.name).strip()
@@ -84,8 +80,7 @@ def release(folder: Path) -> Path:
     """
     cache = _prepared()
     storage = cache / "storage"
-    settings = folder / "storage.conf"
-    settings.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{storage}"\nrunroot = "{storage}-run"\n')
+    settings = _settings(folder, storage)
     with _locked(cache / "lock"):
         _need_base(storage, cache)
         _run(
@@ -93,6 +88,22 @@ def release(folder: Path) -> Path:
             *("nice", sys.executable, str(CHECKOUT / ".ci/release"), "--build-arg", f"BASE={_BASE}"),
         )
     return CHECKOUT / "dist/release"
+
+
+def publish(registry: str) -> str:
+    """Run ``make publish``'s script with what ``release`` has built. Return what it says."""
+    cache = _prepared()
+    with tempfile.TemporaryDirectory() as folder, _locked(cache / "lock"):
+        settings = _settings(Path(folder), cache / "storage")
+        environment = (f"CONTAINERS_STORAGE_CONF={settings}", f"REGISTRY={registry}", "PLAIN_HTTP=1")
+        return _run("env", *environment, sys.executable, str(CHECKOUT / ".ci/publish"))
+
+
+def _settings(folder: Path, storage: Path) -> Path:
+    """Return a file in the folder by which buildah finds this storage."""
+    settings = folder / "storage.conf"
+    settings.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{storage}"\nrunroot = "{storage}-run"\n')
+    return settings
 
 
 def _prepared() -> Path:

@@ -61,7 +61,7 @@ def test_it_runs_as_nobody_in_particular_unless_told_otherwise(image: build.Imag
 def test_it_says_what_it_is(image: build.Image) -> None:
     labels = {key.removeprefix("org.opencontainers.image."): value for key, value in image.config["Labels"].items()}
     assert labels["title"] == "kube-nftlb"
-    assert labels["licenses"] == "Apache-2.0"
+    assert labels["licenses"] == "Apache-2.0 AND AGPL-3.0-or-later"
     assert f":{labels['version']}" in image.name
     assert labels["revision"]
     assert labels["description"]

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 import subprocess
 import urllib.request
@@ -107,16 +108,15 @@ def test_the_sbom_names_all_that_dpkg_names(sbom: dict[str, Any], tmp_path: Path
     assert {line.replace(":amd64", "").replace(":arm64", "") for line in listed} <= named
 
 
-def test_the_chart_is_pushed_to_a_registry_and_installed_from_there(release: Path, registry: str) -> None:
-    pushed = helm("push", str(release / f"{NAME}.tgz"), f"oci://{registry}/charts", "--plain-http")
-    assert pushed.returncode == 0, pushed.stderr
+@pytest.mark.usefixtures("release")
+def test_image_and_chart_are_published_and_installed_from_there(registry: str) -> None:
+    pushed = build.publish(registry)
+    assert re.fullmatch(
+        rf"{registry}/kube-nftlb@sha256:\w{{64}}\n{registry}/charts/kube-nftlb@sha256:\w{{64}}\n", pushed
+    )
+    with urllib.request.urlopen(f"http://{registry}/v2/kube-nftlb/tags/list", timeout=30) as response:
+        assert json.load(response)["tags"] == [kube_nftlb.__version__]
     where = (f"oci://{registry}/charts/kube-nftlb", "--version", kube_nftlb.__version__, "--plain-http")
     done = helm("template", "kube-nftlb", *where, "--namespace", "kube-nftlb-system", values={})
     assert done.returncode == 0, done.stderr
     assert by_key([body for body in yaml.safe_load_all(done.stdout) if body]) == by_key(render({}))
-
-
-def test_the_image_is_pushed_to_the_same_registry(registry: str) -> None:
-    build.build().push(f"{registry}/kube-nftlb:{kube_nftlb.__version__}")
-    with urllib.request.urlopen(f"http://{registry}/v2/kube-nftlb/tags/list", timeout=30) as response:
-        assert json.load(response)["tags"] == [kube_nftlb.__version__]

@@ -75,8 +75,8 @@ def _runs(runs: Sequence[Run]) -> str:
     )
     head = "| Service proxy | Kubernetes | Began | Commit | Kernel, cores | Load | Tests | Minutes |"
     note = (
-        "Load is the load average of the machine when a run began; one above its cores tells of other work beside. A "
-        "test that several runs have counts as in the last."
+        "Load is the load average of the machine when a run began; a load above the number of cores means that other "
+        "work ran too. If several runs include a test, the last one counts."
     )
     if any(each["commit"].endswith("-dirty") for run in runs for each in run.runs):
         note += " A commit with `-dirty` had changes that were not committed."

@@ -4,6 +4,9 @@
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "kube-nftlb.selector" -}}
@@ -12,6 +15,15 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- with .component }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}
+{{- end }}
+
+{{/* A manifest of the chart's files with the labels of all objects, and with annotations if there are any. */}}
+{{- define "kube-nftlb.marked" -}}
+{{- $metadata := dict "labels" (include "kube-nftlb.labels" (dict "root" .root "component" "") | fromYaml) }}
+{{- with .annotations }}
+{{- $_ := set $metadata "annotations" . }}
+{{- end }}
+{{- .text | replace "\nmetadata:\n" (printf "\nmetadata:\n%s\n" (toYaml $metadata | indent 2)) }}
 {{- end }}
 
 {{- define "kube-nftlb.image" -}}
@@ -24,10 +36,44 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* What the profile decides where no value does. */}}
+{{- define "kube-nftlb.mode" -}}
+{{ .Values.defaults.mode | default (ternary "dnat" "snat" (eq .Values.profile "kube-proxy")) }}
+{{- end }}
+
+{{- define "kube-nftlb.engine" -}}
+{{ .Values.defaults.engine | default (ternary "auto" "nftlb" (eq .Values.profile "kube-proxy")) }}
+{{- end }}
+
+{{/* "true", or nothing. */}}
+{{- define "kube-nftlb.proxyMode" -}}
+{{- if kindIs "bool" .Values.agent.proxyMode | ternary .Values.agent.proxyMode (eq .Values.profile "kube-proxy") }}true{{ end }}
+{{- end }}
+
+{{/* nftlb's memory is that of the farms that it serves. */}}
+{{- define "kube-nftlb.nftlbResources" -}}
+{{- $memory := eq (include "kube-nftlb.engine" .) "nftlb" | ternary "256Mi" "64Mi" }}
+{{- .Values.agent.nftlbResources | default (dict "requests" (dict "cpu" "20m" "memory" $memory)) | toYaml }}
+{{- end }}
+
+{{/* Host and port of the API server as kubeadm publishes them, for `apiServer.host: auto`. */}}
+{{- define "kube-nftlb.publishedApiServer" -}}
+{{- $published := lookup "v1" "ConfigMap" "kube-public" "cluster-info" }}
+{{- if not $published }}
+{{- fail "apiServer.host is auto, but the ConfigMap kube-public/cluster-info, which kubeadm writes, cannot be read: give the address. (helm template never reads the cluster.)" }}
+{{- end }}
+{{- $server := (first ($published.data.kubeconfig | fromYaml).clusters).cluster.server | urlParse }}
+{{- dict "host" $server.hostname "port" (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $server.host) | default "443") | toJson }}
+{{- end }}
+
 {{/* Addresses of API servers for the operator and the agent; by default their Service. */}}
 {{- define "kube-nftlb.apiServer" -}}
-{{- $port := .Values.apiServer.port | int }}
-{{- $hosts := concat (list .Values.apiServer.host) .Values.apiServer.hosts | compact | uniq }}
+{{- $api := dict "host" .Values.apiServer.host "port" .Values.apiServer.port }}
+{{- if eq $api.host "auto" }}
+{{- $api = include "kube-nftlb.publishedApiServer" . | fromJson }}
+{{- end }}
+{{- $port := $api.port | int }}
+{{- $hosts := concat (list $api.host) .Values.apiServer.hosts | compact | uniq }}
 {{- with $hosts }}
 - name: KUBERNETES_SERVICE_HOST
   value: {{ first . | quote }}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kube_nftlb.commands.before.finding import Finding
-from kube_nftlb.commands.before.of_cluster import of_programs, of_versions
+from kube_nftlb.commands.before.of_cluster import of_network_policies, of_programs, of_versions
 from kube_nftlb.commands.before.of_proxy import of_proxy
 from kube_nftlb.commands.before.of_services import of_services
 from kube_nftlb.commands.before.proxy_config import parse
@@ -43,6 +43,8 @@ def _findings(seen: Survey, engine: DefaultEngine) -> Iterator[Finding]:
             "there is no DaemonSet kube-proxy: it may be a part of another program, as in k3s, or of the nodes' system"
         )
         yield Finding("differs", "NoDaemonSet", told, "stop it on the node in its own way when the node is labelled")
+    if config is None or not config.masquerade_all:
+        yield from of_network_policies(seen.network_policies or ())
     yield from of_services(seen.services, seen.nodes, engine)
     told = "kube-proxy's metrics on port 10249, and alerts on them, end with it"
     yield Finding("note", "Metrics", told, "docs/metrics.md lists those of the agents, on port 9195")

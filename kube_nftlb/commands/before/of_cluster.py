@@ -61,6 +61,21 @@ def _kernel(node: JsonObject) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
+def of_network_policies(policies: Iterable[JsonObject]) -> Iterator[Finding]:
+    """Yield the NetworkPolicies that admit clients by what the mode snat hides."""
+    choosing = tuple(
+        f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
+        for raw in policies
+        if any(rule.get("from") for rule in (raw.get("spec") or {}).get("ingress") or ())
+    )
+    if choosing:
+        told = (
+            "these NetworkPolicies choose clients, but with the chart's profile nftlb (mode snat) they see a node,"
+            " not the client of a Service: clients that a policy admits may fail, and others may pass"
+        )
+        yield Finding("differs", "NetworkPolicies", told, "install with profile=kube-proxy", choosing)
+
+
 def of_programs(daemon_sets: Iterable[JsonObject], cilium: JsonObject | None) -> Iterator[Finding]:
     """Yield other service proxies, by the DaemonSets and the ConfigMap of Cilium."""
     replacement = str(((cilium or {}).get("data") or {}).get("kube-proxy-replacement", "")).lower()

@@ -91,14 +91,17 @@ def _of_node_ports(config: ProxyConfig, node_ports: tuple[str, ...]) -> Iterator
 def _of_clients(config: ProxyConfig) -> Iterator[Finding]:
     if config.masquerade_all:
         yield Finding(
-            "note", "MasqueradeAll", "masqueradeAll is on, as with the chart's defaults.mode=snat", "use that mode"
+            "note",
+            "MasqueradeAll",
+            "masqueradeAll is on: backends see nodes, as with the chart's mode snat",
+            "set defaults.mode=snat",
         )
     else:
         yield Finding(
             "differs",
             "ClientAddresses",
-            "backends see the addresses of clients in the cluster; with the chart's default mode they see the node's",
-            "set defaults.mode=dnat",
+            "backends see the clients in the cluster; with the chart's profile nftlb (mode snat) they see a node",
+            "install with profile=kube-proxy",
         )
     if config.detect_local_mode in ("BridgeInterface", "InterfaceNamePrefix"):
         told = f"kube-proxy knows pods by {config.detect_local_mode}, kube-nftlb by the Nodes' spec.podCIDRs"

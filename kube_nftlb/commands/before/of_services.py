@@ -36,7 +36,7 @@ def _refused(problems: Iterable[str]) -> Iterator[Finding]:
         by_reason[reason].append(where)
         messages.setdefault(reason, message)
     for reason, objects in sorted(by_reason.items()):
-        action = f"change the Services, or the chart's values: docs/operations.md explains {reason}"
+        action = f"change the Services, or the chart's values: docs/conditions.md explains {reason}"
         yield Finding(
             "blocks", reason, f"kube-nftlb refuses a part of Services: {messages[reason]}", action, tuple(objects)
         )

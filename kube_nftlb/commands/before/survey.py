@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from kube_nftlb.commands.cluster.asking import get_or_none, list_if_allowed
 from kube_nftlb.kube.client import Kube
-from kube_nftlb.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES, SERVICES, JsonObject
+from kube_nftlb.kube.resources import CONFIG_MAPS, DAEMON_SETS, NETWORK_POLICIES, NODES, SERVICES, JsonObject
 
 _SYSTEM = "kube-system"
 
@@ -23,6 +23,8 @@ class Survey(NamedTuple):
     """The ConfigMap of kube-proxy; None if there is none, or if the user may not read it."""
     cilium: JsonObject | None = None
     """The ConfigMap of Cilium."""
+    network_policies: list[JsonObject] | None = None
+    """None if the user may not list them."""
 
 
 async def survey(kube: Kube) -> Survey:
@@ -36,4 +38,5 @@ async def survey(kube: Kube) -> Survey:
         get_or_none(kube, CONFIG_MAPS, "kube-proxy", _SYSTEM),
         get_or_none(kube, CONFIG_MAPS, "cilium-config", _SYSTEM),
     )
-    return Survey(version, nodes.items, services.items, daemon_sets, kube_proxy, cilium)
+    policies = await list_if_allowed(kube, NETWORK_POLICIES)
+    return Survey(version, nodes.items, services.items, daemon_sets, kube_proxy, cilium, policies)

@@ -1,4 +1,4 @@
-"""Advice about each reason, in a few words; docs/operations.md says more. No I/O."""
+"""Advice about each reason, in a few words; docs/conditions.md says more. No I/O."""
 
 from typing import Final
 

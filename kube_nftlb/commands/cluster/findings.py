@@ -198,7 +198,7 @@ def _nodes(here: list[FailedHere]) -> str:
 
 def _advice(reason: str) -> str:
     # A reason of another version has none.
-    return next((text for known, text in ADVICE.items() if known == reason), "see docs/operations.md")
+    return next((text for known, text in ADVICE.items() if known == reason), "see docs/conditions.md")
 
 
 def _name(raw: JsonObject) -> str:

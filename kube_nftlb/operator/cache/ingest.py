@@ -3,7 +3,7 @@
 Informers, lists and answers to the operator's own writes all come through here. No I/O.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kube_nftlb import metrics, names
@@ -11,6 +11,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.kubernetes.node import ips_of
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.api.policy import PolicyKey
+from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, parse_slice
 from kube_nftlb.kube.resources import (
     ENDPOINT_SLICES,
@@ -24,14 +25,18 @@ from kube_nftlb.kube.resources import (
     JsonObject,
     Resource,
 )
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.cut import cut_load_balancer, cut_spec
+from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.cache.node_changes import NodeChanges
 from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChanges
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.cache.reserved import ranges_of
+from kube_nftlb.operator.cache.service_changes import ServiceChanges
 from kube_nftlb.operator.model.gated_pods import parse_gated_pod
 from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key
 
@@ -53,36 +58,27 @@ class CacheWriter:
         self.cache = cache
         self.changes = PendingChanges()
         """Changes of Services that no farm has yet."""
+        self._services = services = ServiceChanges(cache)
+        self._farms = farms = FarmChanges(cache)
+        self._nodes = nodes = NodeChanges(cache)
         self._kinds = {
-            SERVICES: _Kind(
-                cache.services, lambda raw: ServiceKey(*_name(raw)), self._put_service, cache.remove_service
-            ),
-            ENDPOINT_SLICES: _Kind(cache.slices.versions, _name, self._put_slice, cache.remove_slice),
+            SERVICES: _Kind(cache.services, lambda raw: ServiceKey(*_name(raw)), self._put_service, services.remove),
+            ENDPOINT_SLICES: _Kind(cache.slices.versions, _name, self._put_slice, self._remove_slice),
             PODS: _Kind(
-                cache.pods, pod_key, lambda kept: cache.put_pod(pod_key(kept), parse_pod(kept)), cache.remove_pod
+                cache.pods, pod_key, lambda kept: services.put_pod(pod_key(kept), parse_pod(kept)), services.remove_pod
             ),
-            FARMS: _Kind(cache.farms, lambda raw: FarmKey(*_name(raw)), self._put_farm, cache.remove_farm),
+            FARMS: _Kind(cache.farms, lambda raw: FarmKey(*_name(raw)), self._put_farm, farms.remove),
             POLICIES: _Kind(
                 cache.policies,
                 policy_key,
-                lambda raw: cache.put_policy(parse_policy(raw, cache.policies.get(policy_key(raw)))),
-                cache.remove_policy,
+                lambda raw: farms.put_policy(parse_policy(raw, cache.policies.get(policy_key(raw)))),
+                farms.remove_policy,
             ),
-            NODES: _Kind(
-                cache.core_nodes, lambda raw: raw["metadata"]["name"], self._put_core_node, cache.remove_core_node
-            ),
+            NODES: _Kind(cache.core_nodes, _bare_name, self._put_core_node, nodes.remove_core),
             SERVICE_CIDRS: _Kind(
-                cache.service_cidrs,
-                lambda raw: raw["metadata"]["name"],
-                self._put_service_cidrs,
-                cache.remove_service_cidrs,
+                cache.service_cidrs, _bare_name, self._put_service_cidrs, services.remove_service_cidrs
             ),
-            NFTLB_NODES: _Kind(
-                cache.nodes,
-                lambda raw: raw["metadata"]["name"],
-                lambda raw: cache.put_node(parse_node(raw)),
-                cache.remove_node,
-            ),
+            NFTLB_NODES: _Kind(cache.nodes, _bare_name, lambda raw: nodes.put(parse_node(raw)), nodes.remove),
         }
 
     def put(self, resource: Resource, raw: JsonObject) -> Dirty:
@@ -103,19 +99,10 @@ class CacheWriter:
     def set_progress(
         self, key: FarmKey, *, accepted: bool, unfinished_since: int | None, endpoints_since: int | None
     ) -> None:
-        """Note if a farm is accepted, and the resourceVersions that some node has not reached, or None.
-
-        The first is that of the farm, the second that of the EndpointSlices that it refers to.
-        """
-        (self.cache.refused.discard if accepted else self.cache.refused.add)(key)
-        for index, since in (
-            (self.cache.unfinished, unfinished_since),
-            (self.cache.endpoints_unfinished, endpoints_since),
-        ):
-            if since is not None:
-                index.add(key, since)
-            else:
-                index.discard(key)
+        """See ``Progress.set_farm``."""
+        self.cache.progress.set_farm(
+            key, accepted=accepted, unfinished_since=unfinished_since, endpoints_since=endpoints_since
+        )
 
     def note_contact(self) -> None:
         """Note that the API server answers: a node that has not reported is silent, not out of reach."""
@@ -123,14 +110,15 @@ class CacheWriter:
 
     def settle_nodes(self) -> Dirty:
         """Have those nodes count as gone, or as back, that have been so for a while."""
-        return self.cache.settle_nodes()
+        return self._nodes.settle()
 
     def set_policy_progress(self, key: PolicyKey, unfinished_since: int | None) -> None:
         """Note the resourceVersion of a policy that some node has not reached, or None."""
-        if unfinished_since is not None:
-            self.cache.policies_unfinished.add(key, unfinished_since)
-        else:
-            self.cache.policies_unfinished.discard(key)
+        self.cache.progress.set_policy(key, unfinished_since)
+
+    def put_api_host(self, host: str, ips: Iterable[str]) -> Dirty:
+        """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
+        return self._services.put_api_host(host, ips)
 
     def put_gated_pod(self, kept: JsonObject) -> None:
         """Put in a Pod with the readiness gate: what ``model.gated_pods.slim`` leaves of it."""
@@ -181,25 +169,36 @@ class CacheWriter:
         }
         spec = cut_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
-        return self.cache.put_service(service)
+        return self._services.put(service)
 
     def _put_core_node(self, raw: JsonObject) -> Dirty:
         pod_cidrs = ranges_of((raw.get("spec") or {}).get("podCIDRs") or ())
-        return self.cache.put_core_node(raw["metadata"]["name"], parse_core_node(raw), ips_of(raw), pod_cidrs)
+        return self._nodes.put_core(raw["metadata"]["name"], parse_core_node(raw), ips_of(raw), pod_cidrs)
 
     def _put_service_cidrs(self, raw: JsonObject) -> Dirty:
         cidrs = ranges_of((raw.get("spec") or {}).get("cidrs") or ())
-        return self.cache.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs)
+        return self._services.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs)
 
     def _put_slice(self, raw: JsonObject) -> Dirty:
-        return self.cache.put_slice(_name(raw), _version(raw), parse_slice(raw))
+        key, new = _name(raw), parse_slice(raw)
+        return self._farms.put_slice(key, _version(raw), new) | self._services.put_api_slice(key, new)
+
+    def _remove_slice(self, key: SliceKey, version: int) -> Dirty:
+        dirty = self._farms.remove_slice(key, version)
+        is_gone = self.cache.slices.versions.get(key) is None
+        return dirty | self._services.put_api_slice(key, None) if is_gone else dirty
 
     def _put_farm(self, raw: JsonObject) -> Dirty:
-        return self.cache.put_farm(*parse_farm(raw, self.cache.farms.get(FarmKey(*_name(raw)))))
+        return self._farms.put(*parse_farm(raw, self.cache.farms.get(FarmKey(*_name(raw)))))
 
 
 def _name(raw: JsonObject) -> tuple[str, str]:
     return raw["metadata"]["namespace"], raw["metadata"]["name"]
+
+
+def _bare_name(raw: JsonObject) -> str:
+    name: str = raw["metadata"]["name"]
+    return name
 
 
 def _version(raw: JsonObject) -> int:

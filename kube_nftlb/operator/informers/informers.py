@@ -15,7 +15,7 @@ from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICE_CIDRS, JsonObject, Resource
-from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.kinds import WATCHED
 

@@ -11,7 +11,7 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import PODS, JsonObject
-from kube_nftlb.operator.cache.cache import NOTHING, Dirty
+from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.model.pods import PodKey, pod_key, slim
 from kube_nftlb.operator.model.rejections import Rejection

@@ -25,6 +25,8 @@ _PAUSE_S = 0.05
 """The minimum time between two looks at all that wait: nodes report in bursts."""
 _ASK_AGAIN_S = 10.0
 """Time in seconds after which a Service is reconciled again whose farms still do not list what they are to."""
+_UNSERVED_S = 1.0
+"""Time in seconds that a Pod waits before it counts as one of no Service: its Service may be seen after it."""
 _RETRY_S = 1.0
 _REFUSED_RETRY_S = 60.0
 
@@ -84,7 +86,7 @@ class GateKeeper:
                 self._checks.add_all(gates.turn(namespace))
             for key in [key for key in self._since if not self._waits(key)]:
                 self._forget(key)
-            listing = set(self._cache.listing())
+            listing = set(self._cache.farm_index.listing())
             self._lists.add_all(listing)
             if self._withdrawn_at:
                 self._withdrawn_at = {key: at for key, at in self._withdrawn_at.items() if key in listing}
@@ -140,7 +142,11 @@ class GateKeeper:
             self._checks.remind(key, _ASK_AGAIN_S)
             for service in verdict.unlisted:
                 self._reconcile(service)
-        if verdict.programmed:
+        if verdict.reason == "NotServed" and now - self._since[key] < _UNSERVED_S:
+            self._checks.remind(key, _UNSERVED_S)
+            if self._cache.gates.defer(key):
+                self.wake()
+        elif verdict.programmed:
             if key not in self._verdicts:
                 self._verdicts[key] = verdict
                 self._writes.add(key)

@@ -10,7 +10,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
-from kube_nftlb.operator.cache.cache import Dirty
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.ports import PortKey

@@ -97,18 +97,9 @@ def test_who_may_connect_is_kept_up_without_nftlb(
     cluster.reaches(client, pods, cluster.vip("late", namespace))
 
 
-@pytest.mark.parametrize(
-    ("without", "engine", "ports"),
-    [
-        (hanging, "nftables", "80"),
-        (away, "nftlb", "80"),
-        (hanging, "nftables", "80-81"),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in ((away, "nftables", "80"), (hanging, "nftlb", "80"), (away, "nftables", "80-81"))
-        ),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("engine", "ports"), [("nftables", "80"), ("nftlb", "80"), ("nftables", "80-81")])
+@pytest.mark.parametrize("without", [hanging, away])
 def test_a_farm_that_takes_an_address_without_nftlb_has_no_rules_of_the_loser(
     cluster: Cluster, namespace: str, client: str, without: Without, engine: str, ports: str
 ) -> None:

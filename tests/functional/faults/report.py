@@ -13,7 +13,7 @@ PAGE = "reliability.md"
 
 _INTRODUCTION = """
 What happens to traffic while parts fail. The suite in `tests/functional/faults` starts clusters on one machine,
-puts load on a Service, breaks something, and looks what clients notice and how soon everything is as it should be.
+puts load on a Service, breaks something, and checks what clients notice and how soon everything recovers.
 CI runs a short form of it, `make faults` the long form; this page is made from the records of the runs below.
 """
 
@@ -73,15 +73,15 @@ CHAPTERS = (
     ),
     Chapter(
         "storm",
-        "A storm of endpoints",
-        "The endpoints of one Service change as fast as the API server takes it, up to 1,000 a second.",
+        "Endpoints that change as fast as the API server takes it",
+        "The endpoints of one Service, up to 1,000 changes a second, for the seconds in the table.",
     ),
     Chapter(
         "churn",
-        "A day of changes",
+        "Services that are made and deleted all the time",
         """
-        Dual-stack Services are made, changed, scaled and deleted under load, without a pause, and what programs and
-        kernel hold is compared with what they held after the first rounds.
+        Dual-stack Services, as many as the table says, are made, changed, scaled and deleted under load, without a
+        pause, and what programs and kernel hold is compared with what they held after the first rounds.
         """,
     ),
     Chapter(
@@ -89,7 +89,7 @@ CHAPTERS = (
         "500 nodes",
         """
         Agents without a data plane, with the watches, the loop and the status of real ones, at a real API server;
-        "for" is what the figures are of, those of a change without what quiet nodes ask for meanwhile. For each
+        "for" says what was measured; figures of a change exclude the requests of idle nodes. For each
         change each node writes a status. A quiet node asks for a list and a watch of each of five kinds in a
         minute, as no watch lasts longer.
         """,

@@ -1,11 +1,13 @@
-"""In which order ``make release`` builds images."""
+"""``make release``, and the workflow that runs it."""
 
 import importlib.machinery
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 SCRIPT = Path(__file__).parents[3] / ".ci/release"
 
@@ -33,3 +35,11 @@ def test_the_local_tag_stays_with_the_image_of_this_machine(
     release.images("kube-nftlb", [])
     assert len(built) == 2
     assert built[-1] == f"kube-nftlb-linux-{last}.tar"
+
+
+def test_the_workflow_does_what_the_makefile_has() -> None:
+    jobs = yaml.safe_load((SCRIPT.parents[1] / ".github/workflows/release.yaml").read_text())["jobs"]
+    commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    chores = {match[1] for command in commands if (match := re.fullmatch(r"(?:REGISTRY=.* )?make ([a-z-]+)", command))}
+    assert chores == {"test", "release", "publish"}
+    assert chores <= set(re.findall(r"^([a-z-]+):.*##", (SCRIPT.parents[1] / "Makefile").read_text(), re.MULTILINE))

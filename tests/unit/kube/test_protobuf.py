@@ -1,4 +1,4 @@
-"""EndpointSlices in protobuf. That a real API server sends them so is in tests/functional/test_slice_events.py."""
+"""EndpointSlices in protobuf. tests/functional/features/test_slice_events.py has a real API server."""
 
 from collections.abc import AsyncIterator
 

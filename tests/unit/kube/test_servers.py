@@ -19,7 +19,7 @@ from kube_nftlb.environment import ListenAddress, server_addresses
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import NODES
 from kube_nftlb.kube.servers import ApiServers
-from kube_nftlb.operator.informers import handlers
+from kube_nftlb.operator import kopf_connection
 
 
 class Server:
@@ -156,11 +156,9 @@ def _silent() -> Iterator[ListenAddress]:
 async def test_kopf_goes_to_the_next_server_too(
     servers: list[Server], kubeconfig: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location = "KUBE_CONFIG_DEFAULT_LOCATION"
-    monkeypatch.setattr(f"kubernetes.aio.config.{location}", str(kubeconfig), raising=False)
-    monkeypatch.setattr(f"kubernetes.aio.config.kube_config.{location}", str(kubeconfig))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     await servers[0].stop()
-    context = await handlers._login(ApiServers([servers[1].address]))  # noqa: SLF001 - kopf calls it
+    context = await kopf_connection.login(ApiServers([servers[1].address]))
     async with context.aiohttp_session as session, session.get(f"{context.server}/api") as answer:
         assert answer.status == 200
     assert asked == ["second"]

@@ -9,7 +9,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey, canonical_ip
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.operator import api_addresses
 from kube_nftlb.operator.api_addresses import ApiAddresses
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from tests.builders import raw_service
 
@@ -27,9 +28,10 @@ class Names:
         self.asked: list[str] = []
         self.dirty: list[Dirty] = []
         self.cache = Cache()
-        CacheWriter(self.cache).put(SERVICES, raw_service(externalIPs=[VIP, OTHER, PEER]))
+        writer = CacheWriter(self.cache)
+        writer.put(SERVICES, raw_service(externalIPs=[VIP, OTHER, PEER]))
         self.addresses = ApiAddresses(
-            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), self.cache.put_api_host, self.dirty.append, self._resolve
+            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), writer.put_api_host, self.dirty.append, self._resolve
         )
 
     async def _resolve(self, name: str) -> Collection[str]:

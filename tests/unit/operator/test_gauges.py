@@ -16,14 +16,14 @@ from tests.fakes.kube import FakeKube
 
 
 @pytest.fixture
-def reconciler() -> Reconciler:
+def operator() -> tuple[CacheWriter, Reconciler]:
     kube, writer = FakeKube(), CacheWriter(Cache())
     writer.put(SERVICES, raw_service())
     backends = [raw_backend("a", "10.244.1.1"), raw_backend("b", "10.244.1.2", ready=False)]
     writer.put(FARMS, raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], backends=backends))
     writer.put(FARMS, raw_service_farm(status={"readyBackends": 5, "totalBackends": 7}))
     writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1")))
-    return Reconciler(writer, FarmWriter(kube, writer), Events(kube, Source("operator")), clock=lambda: 0)
+    return writer, Reconciler(writer, FarmWriter(kube, writer), Events(kube, Source("operator")), clock=lambda: 0)
 
 
 def values(gauge: Gauge) -> list[float]:
@@ -31,18 +31,18 @@ def values(gauge: Gauge) -> list[float]:
     return [sample.value for sample in family.samples]
 
 
-def test_backends_are_those_written_by_hand_and_those_in_statuses(reconciler: Reconciler) -> None:
-    gauges.refresh(reconciler, leads=True)
+def test_backends_are_those_written_by_hand_and_those_in_statuses(operator: tuple[CacheWriter, Reconciler]) -> None:
+    gauges.refresh(*operator, leads=True)
     assert [values(metrics.BACKENDS.labels(state)) for state in ("ready", "not_ready")] == [[6], [3]]
 
 
-def test_changes_of_services_wait_and_those_of_endpoints_do_not_count(reconciler: Reconciler) -> None:
-    gauges.refresh(reconciler, leads=True)
+def test_changes_of_services_wait_and_those_of_endpoints_do_not_count(operator: tuple[CacheWriter, Reconciler]) -> None:
+    gauges.refresh(*operator, leads=True)
     assert values(metrics.SERVICE_CHANGES_PENDING) == [1]
 
 
-def test_a_standby_replica_sets_nothing(reconciler: Reconciler) -> None:
-    gauges.refresh(reconciler, leads=True)
-    reconciler.changes.forget()
-    gauges.refresh(reconciler, leads=False)
+def test_a_standby_replica_sets_nothing(operator: tuple[CacheWriter, Reconciler]) -> None:
+    gauges.refresh(*operator, leads=True)
+    operator[0].changes.forget()
+    gauges.refresh(*operator, leads=False)
     assert values(metrics.SERVICE_CHANGES_PENDING) == [1]

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 import structlog
 
+from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.engine.base import Applied, FarmChanges
@@ -182,6 +183,11 @@ class NftablesEngine:
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``. The kernel has acknowledged what a farm has, so that only its listeners are looked up."""
+        drift = await self._drift(name)
+        metrics.KERNEL_COMPARISONS.labels("different" if drift else "same").inc()
+        return drift
+
+    async def _drift(self, name: str | None) -> str | None:
         if name is None:
             return await self._store.drift()
         if (refusal := self._refused.get(name)) is not None:

@@ -127,6 +127,22 @@ def test_network_plugins_that_leave_services_alone_do_not(fields: dict[str, Any]
     assert "OtherProxy" not in reasons(survey(**fields))
 
 
+def policy(name: str, *ingress: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"podSelector": {}, "ingress": list(ingress)}}
+
+
+def test_policies_that_choose_clients_do_not_see_them_in_the_mode_snat() -> None:
+    policies = [policy("by-pod", {"from": [{"podSelector": {}}]}), policy("none"), policy("all", {"ports": []})]
+    (found,) = (each for each in judge(survey(network_policies=policies)) if each.reason == "NetworkPolicies")
+    assert (found.severity, found.objects, found.action) == (
+        "differs",
+        ("shop/by-pod",),
+        "install with profile=kube-proxy",
+    )
+    already_hidden = survey("nftables: {masqueradeAll: true}", network_policies=policies)
+    assert "NetworkPolicies" not in reasons(already_hidden)
+
+
 def test_versions_that_are_too_old_block() -> None:
     assert reasons(survey(version={**VERSION, "minor": "29+"}))["KubernetesVersion"] == "blocks"
     assert reasons(survey(nodes=[node(kernel="4.18.0-553.el8")]))["Kernel"] == "blocks"

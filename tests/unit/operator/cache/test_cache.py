@@ -7,7 +7,8 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
 from kube_nftlb.limits import NamespaceLimits
-from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
@@ -213,7 +214,7 @@ def test_nothing_is_remembered_of_services_that_are_gone(cache: Cache, writer: C
     gone = [(FARMS, raw_service_farm(version=21)), (ENDPOINT_SLICES, raw_slice(version=22))]
     for resource, raw in gone if last == "slice" else gone[::-1]:
         writer.remove(resource, raw)
-    assert (cache.slices._changed_at, set(cache._referring.keys())) == ({}, set())  # noqa: SLF001
+    assert (cache.slices._changed_at, set(cache.farm_index._referring.keys())) == ({}, set())  # noqa: SLF001
 
 
 def test_a_service_lacks_endpoints_if_its_namespace_has_too_many() -> None:
@@ -362,9 +363,9 @@ def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cach
     writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=None)
     assert writer.put(NFTLB_NODES, raw_nftlb_node(slice_watermark="40", version=2)) == NOTHING
     writer.set_progress(FARM, accepted=True, unfinished_since=10, endpoints_since=50)
-    assert (len(cache.unfinished), len(cache.endpoints_unfinished)) == (1, 1)
+    assert (len(cache.progress.farms), len(cache.progress.endpoints)) == (1, 1)
     writer.remove(FARMS, raw_service_farm(version=11))
-    assert (len(cache.unfinished), len(cache.endpoints_unfinished)) == (0, 0)
+    assert (len(cache.progress.farms), len(cache.progress.endpoints)) == (0, 0)
 
 
 def test_a_new_node_and_a_gone_one_matter_to_all_farms(writer: CacheWriter, clock: FakeClock) -> None:

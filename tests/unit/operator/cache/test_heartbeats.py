@@ -2,6 +2,7 @@
 
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.heartbeats import Heartbeats
+from kube_nftlb.operator.cache.node_changes import NodeChanges
 from kube_nftlb.operator.cache.node_record import parse_node
 from kube_nftlb.operator.readiness.gated_ips import counting_nodes
 from tests.builders import raw_nftlb_node
@@ -42,14 +43,15 @@ def test_nobody_is_silent_while_the_api_server_is_away_nor_as_soon_as_it_is_back
 def test_a_silent_node_counts_neither_in_statuses_nor_for_gates() -> None:
     clock = FakeClock()
     cache = Cache(clock=clock.now)
+    nodes = NodeChanges(cache)
     for name in ("n1", "n2"):
-        cache.put_node(parse_node(raw_nftlb_node(name, watermark="10", reported_at="12:00")))
+        nodes.put(parse_node(raw_nftlb_node(name, watermark="10", reported_at="12:00")))
     silent = raw_nftlb_node("n2", watermark="10", reported_at="12:00", ready="Unknown", reason="AgentSilent", version=2)
-    cache.put_node(parse_node(silent))
+    nodes.put(parse_node(silent))
     clock.time += 6
-    cache.settle_nodes()
+    nodes.settle()
     assert [node.name for node in cache.settled_nodes] == ["n1"]
     assert [node.name for node in cache.working_nodes()] == ["n1"]
     assert counting_nodes(cache) == []
-    cache.put_node(parse_node(raw_nftlb_node("n2", watermark="10", reported_at="12:09", version=3)))
+    nodes.put(parse_node(raw_nftlb_node("n2", watermark="10", reported_at="12:09", version=3)))
     assert {node.name for node in cache.working_nodes()} == {"n1", "n2"}

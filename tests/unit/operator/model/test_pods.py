@@ -15,8 +15,10 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS, SERVICES
-from kube_nftlb.operator.cache.cache import NOTHING, Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.service_changes import ServiceChanges
 from kube_nftlb.operator.farms.builder import Built, Profile, build
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.model.permissions import Permissions
@@ -133,31 +135,34 @@ def cache() -> Cache:
 
 
 def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache: Cache) -> None:
+    changes = ServiceChanges(cache)
     dirty = Dirty(services=frozenset({WEB}))
-    assert cache.put_pod(A, pod({"weight": "3"})) == dirty
-    assert cache.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
-    assert cache.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
-    assert cache.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
+    assert changes.put_pod(A, pod({"weight": "3"})) == dirty
+    assert changes.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
+    assert changes.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
+    assert changes.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
     assert cache.options_of_pod("default", "a")[0][1].ipv4 == 4
-    assert cache.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
-    assert cache.remove_pod(A, 8) == dirty
+    assert changes.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
+    assert changes.remove_pod(A, 8) == dirty
     assert cache.options_of_pod("default", "a") == ()
 
 
 def test_a_pod_that_changes_does_not_change_a_status_by_itself(cache: Cache) -> None:
+    changes = ServiceChanges(cache)
     CacheWriter(cache).put(FARMS, raw_service_farm())
-    assert cache.put_pod(A, pod({"weight": "3"})) == Dirty(services=frozenset({WEB}))
+    assert changes.put_pod(A, pod({"weight": "3"})) == Dirty(services=frozenset({WEB}))
 
 
 def test_a_pod_is_found_in_all_slices_that_have_it_now(cache: Cache) -> None:
     writer = CacheWriter(cache)
+    changes = ServiceChanges(cache)
     writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), name="x", service="other", version=2))
     other = ServiceKey("default", "other")
-    assert cache.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
+    assert changes.put_pod(A, pod({"weight": "3"})).services == {WEB, other}
     writer.put(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.2", "b"), version=3))
-    assert cache.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
+    assert changes.put_pod(A, pod({"weight": "4"}, version=6)).services == {other}
     writer.remove(ENDPOINT_SLICES, raw_slice(name="x", service="other", version=4))
-    assert cache.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
+    assert changes.put_pod(A, pod({"weight": "5"}, version=7)) == NOTHING
     assert cache.slices.pods_of(WEB) == {"b"}
 
 
@@ -218,7 +223,7 @@ async def test_a_problem_of_a_pod_is_told_when_it_comes_and_when_it_goes(cache: 
 
 
 async def test_a_pod_that_a_later_list_does_not_have_is_forgotten(cache: Cache) -> None:
-    cache.put_pod(A, pod({"weight": "3"}))
+    ServiceChanges(cache).put_pod(A, pod({"weight": "3"}))
     kube = FakeKube()
     kube.put(PODS, raw_pod("b", version=100))
     async with watched(kube, cache) as (changes, _):

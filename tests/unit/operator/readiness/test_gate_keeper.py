@@ -88,7 +88,7 @@ async def operator(virtual_time: VirtualTime) -> AsyncIterator[Operator]:
 
 async def test_the_condition_is_set_once_and_only_that(operator: Operator) -> None:
     operator.pod()
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     operator.keeper.wake()
     await asyncio.sleep(1)
     (write,) = operator.kube.writes
@@ -104,6 +104,15 @@ async def test_the_condition_is_set_once_and_only_that(operator: Operator) -> No
             }
         ]
     }
+
+
+async def test_a_pod_waits_for_the_service_that_is_seen_after_it(operator: Operator) -> None:
+    operator.pod()
+    await asyncio.sleep(0.5)
+    operator.select()
+    await asyncio.sleep(5)
+    assert operator.conditions() == []
+    assert set(operator.reconciled) == {ServiceKey("default", "web")}
 
 
 async def test_a_farm_is_written_that_lists_the_pod(operator: Operator) -> None:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube_nftlb.kube.resources import NFTLB_NODES
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.status.silent_agents import SilentAgents
 from tests.builders import raw_nftlb_node

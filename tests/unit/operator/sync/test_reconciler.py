@@ -14,7 +14,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, SERVICES
-from kube_nftlb.operator.cache.cache import Cache, Dirty
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import build
@@ -116,7 +117,7 @@ class Operator:
 @pytest.fixture
 async def operator(virtual_time: VirtualTime) -> AsyncIterator[Operator]:
     operator = Operator(virtual_time.now)
-    worker = asyncio.create_task(operator.loop.work_on_statuses())
+    worker = asyncio.create_task(operator.loop.statuses.work())
     for name in ("n1", "n2"):
         operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="5"))
     operator.take(FARMS, raw_farm(version=10))
@@ -185,7 +186,7 @@ async def referring(operator: Operator) -> AsyncIterator[Operator]:
     operator.writer.remove(FARMS, raw_farm(version=11))
     operator.farm_writer.raw = partial(raw_service_farm, **build(service()).farms[0].spec)
     operator.writer.put(SERVICES, raw_service())
-    worker = asyncio.create_task(operator.loop.work_on_services())
+    worker = asyncio.create_task(operator.loop.services.work())
     for name in ("n1", "n2"):
         operator.take(NFTLB_NODES, raw_nftlb_node(name, watermark="50", slice_watermark="50", version=20))
     operator.take(ENDPOINT_SLICES, raw_slice(endpoint("10.244.0.1", "a"), version=40))
@@ -258,8 +259,8 @@ async def test_farms_that_may_become_late_delay_no_status_of_their_namespace(ope
     for number in range(1000):
         operator.take(FARMS, raw_farm(f"web-{number}", version=20 + number))
     await asyncio.sleep(15)
-    assert operator.loop.statuses.waiting("default") == 0
-    assert len(operator.loop.statuses) == 0
+    assert operator.loop.statuses.queue.waiting("default") == 0
+    assert len(operator.loop.statuses.queue) == 0
 
 
 async def test_a_service_hears_that_another_engine_serves_it(referring: Operator) -> None:
@@ -296,12 +297,12 @@ async def test_a_number_never_stands_beside_the_condition_of_another(referring: 
     await asyncio.sleep(0.2)
     assert referring.backends() == ["1/1", "2/6"]
     assert referring.farm_writer.written[-1]["reason"].startswith("EndpointsPending: 1 of 2 nodes have it")
-    assert len(referring.loop.cache.endpoints_unfinished) == 1
+    assert len(referring.writer.cache.progress.endpoints) == 1
     referring.take(NFTLB_NODES, raw_nftlb_node("n2", watermark="50", slice_watermark="60", version=60))
     await asyncio.sleep(0.1)
     assert [status["reason"] for status in referring.farm_writer.written[2:]] == [""]
     assert referring.farm_writer.fields[-1] == {"conditions", "reason"}
-    assert len(referring.loop.cache.endpoints_unfinished) == 0
+    assert len(referring.writer.cache.progress.endpoints) == 0
 
 
 async def test_endpoints_that_are_soon_as_before_are_not_written(referring: Operator) -> None:
@@ -348,10 +349,10 @@ async def test_annotations_of_pods_are_written_into_the_farm(referring: Operator
 
 async def test_others_have_their_turn_between_services_that_need_no_write(operator: Operator) -> None:
     for number in range(100):
-        operator.loop.services.add(ServiceKey("default", f"gone-{number}"))
-    worker = asyncio.create_task(operator.loop.work_on_services())
+        operator.loop.services.queue.add(ServiceKey("default", f"gone-{number}"))
+    worker = asyncio.create_task(operator.loop.services.work())
     turns = 0
-    while len(operator.loop.services):
+    while len(operator.loop.services.queue):
         await asyncio.sleep(0)
         turns += 1
     worker.cancel()
@@ -374,7 +375,7 @@ async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
     ports = [{"name": f"p{port}", "port": port} for port in range(1, 601)]
     for number in range(4):
         loop.mark(cache.put(SERVICES, raw_service(f"large-{number}", namespace="crowd", ports=ports)))
-    workers = [asyncio.create_task(loop.work_on_services()) for _ in range(2)]
+    workers = [asyncio.create_task(loop.services.work()) for _ in range(2)]
     while len(writer.writes) < 10:
         await asyncio.sleep(0.001)
     loop.mark(cache.put(SERVICES, raw_service("small", ports=[{"name": "http", "port": 81}])))
@@ -396,7 +397,7 @@ async def test_what_the_api_server_refuses_counts_and_comes_last() -> None:
     loop = Reconciler(cache, writer, RecordingEvents(), asyncio.get_running_loop().time, timing=TIMING)
     ports = [{"name": f"p{port}", "port": port} for port in range(1, 201)]
     loop.mark(cache.put(SERVICES, raw_service("large", ports=ports)))
-    worker = asyncio.create_task(loop.work_on_services())
+    worker = asyncio.create_task(loop.services.work())
     while not writer.writes:
         await asyncio.sleep(0.001)
     loop.mark(cache.put(SERVICES, raw_service("small", ports=[{"name": "http", "port": 81}])))
@@ -421,7 +422,7 @@ async def test_a_farm_goes_when_the_one_that_takes_its_place_is_there(
     operator.farm_writer.outcome = outcome
     operator.writer.put(FARMS, raw_service_farm(version=11))
     operator.take(SERVICES, raw_service(ports=[{"name": "renamed", "port": 80}]))
-    worker = asyncio.create_task(operator.loop.work_on_services())
+    worker = asyncio.create_task(operator.loop.services.work())
     await asyncio.sleep(0.05)
     worker.cancel()
     assert operator.farm_writer.writes[: len(expected)] == expected
@@ -445,7 +446,7 @@ async def test_a_farm_stays_where_the_one_that_takes_its_addresses_is_refused(
     for there in (outer, raw_service_farm("web--old", port="old", version=12)):
         operator.writer.put(FARMS, there)
     operator.take(SERVICES, raw_service(ports=[{"name": "http", "port": 80}]))
-    worker = asyncio.create_task(operator.loop.work_on_services())
+    worker = asyncio.create_task(operator.loop.services.work())
     await asyncio.sleep(0.05)
     worker.cancel()
     assert sorted(operator.farm_writer.writes) == expected
@@ -465,7 +466,7 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
     operator.writer.put(FARMS, raw_service_farm(version=11))
     ports = [{"name": "http", "port": 80, "nodePort": 30080}]
     operator.take(SERVICES, raw_service(ports=ports, type="NodePort", externalTrafficPolicy="Local"))
-    worker = asyncio.create_task(operator.loop.work_on_services())
+    worker = asyncio.create_task(operator.loop.services.work())
     await asyncio.sleep(0.05)
     worker.cancel()
     assert operator.farm_writer.writes[: len(expected)] == expected
@@ -475,7 +476,7 @@ async def test_a_farm_keeps_its_addresses_until_the_one_that_gets_them_is_there(
 async def test_farms_come_back_with_their_custom_resource_definition(operator: Operator) -> None:
     operator.farm_writer.outcome = Outcome.OBSOLETE
     operator.take(SERVICES, raw_service("other"))
-    worker = asyncio.create_task(operator.loop.work_on_services())
+    worker = asyncio.create_task(operator.loop.services.work())
     await asyncio.sleep(200)
     assert len(operator.farm_writer.writes) > 1
     operator.farm_writer.outcome = Outcome.DONE
@@ -493,8 +494,8 @@ async def test_a_farm_says_which_external_ips_its_service_does_not_get(operator:
     node = {"metadata": {"name": "n1", "resourceVersion": "3"}, "status": {"addresses": [{"address": "203.0.113.9"}]}}
     operator.take(SERVICES, raw_service(externalIPs=["203.0.113.9"]))
     worker = [
-        asyncio.create_task(operator.loop.work_on_services()),
-        asyncio.create_task(operator.loop.work_on_statuses()),
+        asyncio.create_task(operator.loop.services.work()),
+        asyncio.create_task(operator.loop.statuses.work()),
     ]
 
     def accepted() -> tuple[str, str]:

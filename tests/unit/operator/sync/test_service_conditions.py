@@ -159,7 +159,7 @@ async def test_nothing_is_kept_of_services_that_are_gone(operator: Operator, vir
         virtual_time.now,
         conditions=operator.conditions,
     )
-    workers = [asyncio.create_task(work()) for work in (reconciler.work_on_services, reconciler.work_on_statuses)]
+    workers = [asyncio.create_task(work()) for work in (reconciler.services.work, reconciler.statuses.work)]
     reconciler.mark(operator.writer.remove(SERVICES, raw_service(version=900)))
     await asyncio.sleep(1)
     reconciler.mark(operator.writer.remove(FARMS, raw_service_farm(version=901)))

@@ -1,0 +1,168 @@
+"""All parts of the operator, connected.
+
+A feature of its own is one part more: what it watches is in ``readers``, what it writes in ``writers``, and what its
+first list has to wait for in ``until_listed``. A kind that people write is followed by kopf: it has a handler in
+``main``, and stands in ``informers.kinds.BY_KOPF``.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from kube_nftlb.kube.client import Kube
+from kube_nftlb.kube.events import Events, Source
+from kube_nftlb.operator import gauges
+from kube_nftlb.operator.api_addresses import ApiAddresses
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.cache.reserved import Reserved
+from kube_nftlb.operator.farms.builder import Profile
+from kube_nftlb.operator.informers.informers import Informers
+from kube_nftlb.operator.informers.kinds import WATCHED
+from kube_nftlb.operator.informers.pod_informer import PodInformer
+from kube_nftlb.operator.informers.relist import Lister
+from kube_nftlb.operator.model.permissions import Permissions
+from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
+from kube_nftlb.operator.readiness.informer import GatedPodInformer
+from kube_nftlb.operator.status.lateness import Lateness
+from kube_nftlb.operator.status.policy_status import PolicyStatuses
+from kube_nftlb.operator.status.silent_agents import SilentAgents
+from kube_nftlb.operator.subjects import exists
+from kube_nftlb.operator.sync.farm_writer import FarmWriter
+from kube_nftlb.operator.sync.reconciler import Reconciler
+from kube_nftlb.operator.sync.service_conditions import ServiceConditions
+from kube_nftlb.operator.sync.status_budget import StatusBudget
+from kube_nftlb.operator.sync.status_pacing import StatusTiming
+from kube_nftlb.settings import OperatorSettings
+
+COMPONENT = "kube-nftlb-operator"
+
+_SERVICE_WORKERS = 16
+_STATUS_WORKERS = 4
+_GATE_WRITERS = 4
+_SETTLE_EVERY_S = 1.0
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Something to run until cancelled."""
+
+
+class Parts:
+    """The cache, what reads into it, and what writes by it."""
+
+    def __init__(self, kube: Kube, settings: OperatorSettings) -> None:
+        clock = asyncio.get_running_loop().time
+        api_hosts = [settings.api_server, *(each.host for each in settings.api_servers)]
+        self.cache = Cache(
+            Reserved(settings.pod_cidrs, api_hosts),
+            limits=settings.limits,
+            clock=clock,
+            silent_after_s=settings.agent_silent_s,
+        )
+        self.writer = CacheWriter(self.cache)
+        self.lister = Lister(kube, self.writer, self.mark)
+        self.active = asyncio.Event()
+        """Set once this replica writes."""
+        self._events = Events(kube, Source(COMPONENT), exists=partial(exists, self.cache))
+        self._policies = PolicyStatuses(kube, self.writer, self._events, clock)
+        self._silent_agents = SilentAgents(kube, self.writer, self._events, self.mark)
+        self._conditions = ServiceConditions(kube, self.cache, clock) if settings.service_status else None
+        self.reconciler = Reconciler(
+            self.writer,
+            FarmWriter(kube, self.writer),
+            self._events,
+            clock,
+            _profile(settings),
+            timing=StatusTiming(patience_s=settings.status_s),
+            budget=StatusBudget(settings.statuses_per_s),
+            lateness=Lateness(settings.not_programmed_s),
+            on_policies=self._policies.mark,
+            conditions=self._conditions,
+        )
+        self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.writer.put_api_host, self.mark)
+        self._pods = PodInformer(kube, self.writer, self._events, self.mark)
+        self._informers = Informers(kube, self.writer, self.mark)
+        self._gate_keeper: GateKeeper | None = None
+        self._gated_pods: GatedPodInformer | None = None
+        if settings.readiness_gate:
+            reconcile = self.reconciler.services.queue.add
+            self._gate_keeper = GateKeeper(kube, self.writer, self._events, clock, reconcile, settings.not_programmed_s)
+            self._gated_pods = GatedPodInformer(kube, self.writer, self._gate_keeper.wake)
+
+    def readers(self) -> list[Work]:
+        """Return what reads beside kopf, in every replica: a standby is as well informed as the leader."""
+        followed = (partial(self._informers.run, resource) for resource in WATCHED)
+        gated = [self._gated_pods.run] if self._gated_pods is not None else []
+        return [self._pods.run, *gated, *followed, self._api_addresses.run]
+
+    def writers(self) -> list[Work]:
+        """Return what writes, in the leader alone."""
+        return [
+            self._events.run,
+            self._policies.write,
+            self._settle_nodes,
+            self._silent_agents.run,
+            *[self.reconciler.services.work] * _SERVICE_WORKERS,
+            *[self.reconciler.statuses.work] * _STATUS_WORKERS,
+            *self._gate_work(),
+            *([self._conditions.run] if self._conditions is not None else []),
+        ]
+
+    def _gate_work(self) -> list[Work]:
+        if (keeper := self._gate_keeper) is None:
+            return []
+        return [keeper.look, keeper.check, keeper.withdraw, *[keeper.write] * _GATE_WRITERS]
+
+    async def until_listed(self) -> None:
+        """Wait until everything is listed: before that, an existing farm might seem to be needed no more."""
+        await self.lister.fill()
+        await self._pods.listed.wait()
+        if self._gated_pods is not None:
+            await self._gated_pods.listed.wait()
+        await self._informers.until_listed()
+        # Before any farm is made of a Service.
+        await self._api_addresses.look()
+
+    def activate(self) -> None:
+        """Reconcile everything, and from now on what changes: this replica writes."""
+        self.active.set()
+        self.writer.changes.forget()
+        self.mark(self.cache.everything())
+        self._pods.start_reporting()
+
+    def mark(self, dirty: Dirty) -> None:
+        """Queue what a change has made out of date."""
+        # Until this replica writes nothing has to wait: everything is reconciled then.
+        if self.active.is_set():
+            self.reconciler.mark(dirty)
+            self._policies.mark(dirty.policies)
+            if self._gate_keeper is not None:
+                self._gate_keeper.wake()
+        else:
+            self.writer.changes.forget()
+
+    def refresh_gauges(self) -> None:
+        """Set the gauges of the cluster, if this replica writes."""
+        gauges.refresh(self.writer, self.reconciler, leads=self.active.is_set())
+
+    async def _settle_nodes(self) -> None:
+        while True:
+            await asyncio.sleep(_SETTLE_EVERY_S)
+            self.mark(self.writer.settle_nodes())
+
+
+def _profile(settings: OperatorSettings) -> Profile:
+    return Profile(
+        settings.default_mode,
+        settings.default_engine,
+        settings.external_ip_ranges if settings.external_ips else None,
+        Permissions(
+            settings.source_address_ranges,
+            settings.annotation_marks,
+            settings.annotation_queues,
+            settings.annotation_helpers,
+            settings.annotation_engines,
+        ),
+        settings.limits.service_ports,
+    )

@@ -1,0 +1,26 @@
+"""The pauses between failed attempts at a key: each twice as long as the one before. No I/O."""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+_FIRST_S = 0.1
+_MAX_S = 15.0
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Backoff(Generic[K]):
+    """Counts the failures of each key."""
+
+    def __init__(self) -> None:
+        self._failures: Counter[K] = Counter()
+
+    def failed(self, key: K) -> float:
+        """Note a failure; return the seconds until the next attempt."""
+        self._failures[key] += 1
+        return min(_FIRST_S * 2.0 ** min(self._failures[key] - 1, 16), _MAX_S)
+
+    def forget(self, key: K) -> None:
+        """Forget the failures of a key."""
+        self._failures.pop(key, None)

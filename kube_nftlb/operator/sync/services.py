@@ -1,0 +1,105 @@
+"""Reconcile Services: each has exactly the farms that it needs."""
+
+from collections.abc import Callable
+from operator import attrgetter
+
+import structlog
+
+from kube_nftlb import metrics
+from kube_nftlb.endpointslices.slices import ServiceKey
+from kube_nftlb.kube.events import Events, Subject
+from kube_nftlb.kube.resources import SERVICES
+from kube_nftlb.kube.workqueue import WorkQueue
+from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.ingest import CacheWriter
+from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.sync.backoff import Backoff
+from kube_nftlb.operator.sync.planner import Planner
+from kube_nftlb.operator.sync.service_conditions import ServiceConditions
+from kube_nftlb.operator.sync.turn import Turns
+
+_REFUSED_RETRY_S = 60.0
+_BUILDING_RETRY_S = 0.1
+
+_log = structlog.get_logger()
+
+
+class ServiceReconciler:
+    """The queue of Services and its workers. ``clock`` returns seconds."""
+
+    def __init__(
+        self,
+        writer: CacheWriter,
+        planner: Planner,
+        turns: Turns,
+        events: Events,
+        clock: Callable[[], float],
+        on_written: Callable[[Dirty], None],
+        conditions: ServiceConditions | None,
+    ) -> None:
+        """``on_written`` gets the farms whose status shows other external IPs that their Service does not get."""
+        self.queue: WorkQueue[ServiceKey] = WorkQueue(clock, self._is_urgent, attrgetter("namespace"))
+        self._cache = writer.cache
+        self._changes = writer.changes
+        self._planner = planner
+        self._turns = turns
+        self._events = events
+        self._clock = clock
+        self._on_written = on_written
+        self._conditions = conditions
+        self._backoff: Backoff[ServiceKey] = Backoff()
+        self._refused: dict[ServiceKey, set[PortKey | None]] = {}
+        """The ports of Services in the middle of their turns whose farms the API server refused."""
+
+    async def work(self) -> None:
+        """Reconcile Services until cancelled."""
+        await self.queue.work(self._reconcile_safely)
+
+    def _is_urgent(self, key: ServiceKey) -> bool:
+        """Return True for a Service that has no farms yet or is deleted: clients wait for it."""
+        return self._cache.services.get(key) is None or not self._cache.farms_of(key)
+
+    async def _reconcile_safely(self, key: ServiceKey) -> float | None:
+        started = self._clock()
+        try:
+            return await self._reconcile(key)
+        except Exception:
+            # A defect with one Service must not stop the others.
+            _log.exception("cannot reconcile Service", namespace=key.namespace, service=key.name)
+            return _REFUSED_RETRY_S
+        finally:
+            metrics.SERVICE_SYNC_SECONDS.observe(self._clock() - started)
+
+    async def _reconcile(self, key: ServiceKey) -> float | None:
+        """Reconcile the farms of a Service; return the seconds until a retry, or None if all is done."""
+        if self._planner.must_wait(key):
+            # Not to wait here: there are only so many workers.
+            return _BUILDING_RETRY_S
+        if (planned := await self._planner.plan(key)) is None:
+            return 0
+        service, writes = planned
+        self._refuse_ips(key, tuple(each for each in writes.problems if each.reason == "ExternalIPRefused"))
+        turn = await self._turns.take(writes, self._refused.pop(key, set()))
+        if turn.more:
+            self._refused[key] = turn.refused
+            return 0
+        problems = [*writes.problems, *turn.problems] if service is not None else []
+        if service is not None:
+            self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
+        if self._conditions is not None:
+            self._conditions.about_service(key, problems)
+        if turn.retry:
+            metrics.FARM_WRITE_RETRIES.inc()
+            return self._backoff.failed(key)
+        self._changes.done(key)
+        self._backoff.forget(key)
+        # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
+        waits = turn.obsolete and self._cache.services.get(key) is not None
+        return _REFUSED_RETRY_S if turn.refused or waits else None
+
+    def _refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> None:
+        """Note which external IPs a Service does not get, for the status of its farms."""
+        if refused != self._cache.refused_ips.get(key, ()):
+            self._cache.refused_ips[key] = refused
+            self._on_written(Dirty(farms=frozenset(farm.key for farm in self._cache.farms_of(key))))

@@ -1,0 +1,105 @@
+"""Write the farms of a Service, until another Service has its turn."""
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from kube_nftlb import metrics
+from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.farms.ports import PortKey
+from kube_nftlb.operator.model.rejections import Rejection
+from kube_nftlb.operator.sync.diff import Apply, Delete, Writes
+from kube_nftlb.operator.sync.farm_events import FarmEvents
+from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
+from kube_nftlb.settings import DefaultEngine
+
+_WRITES_MAX = 128
+"""Number of farms that a worker writes, in about a second, before another Service has its turn."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """The results of the writes of a Service."""
+
+    refused: set[PortKey | None]
+    """The ports whose farms the API server refused."""
+    awaited: set[PortKey | None] = field(default_factory=set)
+    """The ports with a write that has to be repeated."""
+    problems: list[Rejection] = field(default_factory=list)
+    retry: bool = False
+    obsolete: bool = False
+    more: bool = False
+    """True if there are writes that were not tried."""
+
+    def waits(self, write: Apply | Delete) -> bool:
+        """Return True for a write that must wait for others, which failed.
+
+        Addresses of a farm that goes move to one that does not exist yet: if that is rejected, the old farm stays.
+        """
+        if isinstance(write, Delete):
+            return self.retry or _whole(write.farm.port) in self.refused
+        return write.reason != "Created" and _whole(write.wanted.port) in self.awaited
+
+
+class Turns:
+    """Writes farms; ``on_written`` gets what the answers make out of date."""
+
+    def __init__(
+        self,
+        farm_writer: FarmWriter,
+        farm_events: FarmEvents,
+        cache: Cache,
+        engine: DefaultEngine,
+        on_written: Callable[[Dirty], None],
+    ) -> None:
+        """``engine`` is that of Services that name none."""
+        self._farm_writer = farm_writer
+        self._farm_events = farm_events
+        self._cache = cache
+        self._engine = engine
+        self._on_written = on_written
+
+    async def take(self, todo: Writes, refused: AbstractSet[PortKey | None]) -> Turn:
+        """Write until another Service has its turn. Ports that were ``refused`` in earlier turns come last."""
+        turn = Turn(set(refused))
+        applies = sorted(todo.applies, key=lambda each: _whole(each.wanted.port) in refused)
+        writes: list[Apply | Delete] = [*applies, *todo.deletes]
+        for attempts, write in enumerate(writes):
+            if attempts >= _WRITES_MAX:
+                again = isinstance(write, Apply) and _whole(write.wanted.port) in refused
+                turn.more = not turn.retry and not again
+                break
+            if not turn.waits(write):
+                await self._try(write, turn)
+        return turn
+
+    async def _try(self, write: Apply | Delete, turn: Turn) -> None:
+        port = _whole(write.wanted.port) if isinstance(write, Apply) else None
+        try:
+            outcome = await self._write(write)
+        except FarmRefusedError as error:
+            turn.refused.add(port)
+            metrics.FARMS_REFUSED.inc()
+            turn.problems.append(Rejection("FarmRefused", str(error)))
+            return
+        turn.retry = turn.retry or outcome is Outcome.RETRY
+        turn.obsolete = turn.obsolete or outcome is Outcome.OBSOLETE
+        if isinstance(write, Apply) and outcome is Outcome.RETRY:
+            turn.awaited.add(port)
+
+    async def _write(self, write: Apply | Delete) -> Outcome:
+        if isinstance(write, Delete):
+            outcome, dirty = await self._farm_writer.delete(write)
+        else:
+            before = self._cache.farms.get(write.key)
+            outcome, dirty = await self._farm_writer.apply(write)
+            if before is not None and outcome is Outcome.DONE:
+                self._farm_events.written(before, write.wanted.spec, self._engine)
+        self._on_written(dirty)
+        return outcome
+
+
+def _whole(port: PortKey | None) -> PortKey | None:
+    """Return what both farms of a Service port have in common."""
+    return port and port._replace(external=False)

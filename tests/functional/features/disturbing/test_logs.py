@@ -1,0 +1,84 @@
+"""The packets that the kernel logs, and their prefixes.
+
+The kernel keeps the log lines of other network namespaces than the first to itself, so what is read is its trace of the
+packets (nft monitor trace), which names each rule that a packet meets.
+"""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.builders.manifests import farm
+from tests.functional.cluster import Cluster, eventually
+from tests.functional.farms import backends, unique
+from tests.functional.features.test_limits import FAMILIES, listening
+
+pytestmark = pytest.mark.engines
+
+
+@contextlib.contextmanager
+def traced(cluster: Cluster, node: str) -> Iterator[list[str]]:
+    """The log rules that packets meet during the block; filled in after it."""
+    found: list[str] = []
+    monitor = cluster.lab.popen(node, "nft", "monitor", "trace")
+    cluster.nft(node, "add table inet test-trace")
+    cluster.nft(node, "add chain inet test-trace c { type filter hook prerouting priority -400; }")
+    cluster.nft(node, "add rule inet test-trace c tcp flags & (syn|ack|rst) != ack meta nftrace set 1")
+    time.sleep(0.5)
+    try:
+        yield found
+        time.sleep(0.5)
+    finally:
+        cluster.nft(node, "delete table inet test-trace")
+        monitor.terminate()
+        try:
+            out, _ = monitor.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            monitor.kill()
+            raise
+        text = out.decode() if isinstance(out, bytes) else out
+        found.extend(
+            line.partition("log prefix ")[2].split('"')[1] for line in text.splitlines() if "log prefix" in line
+        )
+
+
+@FAMILIES
+def test_each_new_connection_is_logged_where_the_farm_says(
+    cluster: Cluster, namespace: str, client: str, family: str
+) -> None:
+    cluster.serve("web", 1, namespace)
+    every = backends(cluster, "web", namespace, family)
+    vip, other = unique(family), unique(family)
+    cluster.apply(
+        farm("plain", namespace, **listening(other, family), backends=every),
+        farm("web", namespace, **listening(vip, family, "80", "81"), log="input forward output", backends=every),
+    )
+    for name in ("plain", "web"):
+        cluster.farm_has(name, namespace, 1)
+    with traced(cluster, cluster.nodes[0]) as lines:
+        cluster.count(client, 2, vip)
+        cluster.count(client, 1, vip, 81)
+        cluster.count(client, 5, other)
+    full = f"{namespace}.web "
+    assert sorted(lines) == sorted(3 * [f"{kind}-{full}" for kind in ("IN", "FWD", "OUT")])
+    cluster.api.patch("farm", "web", namespace, {"spec": {"log": "forward", "logPrefix": "shop: web"}})
+    eventually(lambda: "shop: web" in cluster.nft(cluster.nodes[0], "list", "ruleset"), "the node has the new prefix")
+    with traced(cluster, cluster.nodes[0]) as lines:
+        cluster.count(client, 2, vip)
+    assert lines == ["FWD-shop: web "] * 2
+
+
+def test_what_a_limit_drops_is_logged_with_its_prefix(cluster: Cluster, namespace: str, client: str) -> None:
+    cluster.serve("web", 1, namespace)
+    vip, every = unique(), backends(cluster, "web", namespace)
+    limits = {"new": "1/hour", "newBurst": 2, "newLogPrefix": "too many:", "logRate": "1000/second"}
+    cluster.apply(farm("web", namespace, **listening(vip, "ipv4"), limits=limits, backends=every))
+    cluster.farm_has("web", namespace, 1)
+    with traced(cluster, cluster.nodes[0]) as lines:
+        counted = cluster.count(client, 4, vip, 80, "--timeout", "0.3")
+    assert len(counted["answers"]) == 1
+    assert lines
+    assert set(lines) == {"too many: "}

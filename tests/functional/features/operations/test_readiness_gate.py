@@ -1,0 +1,187 @@
+"""The readiness gate kube-nftlb.io/programmed: a pod is ready once the nodes that count send it connections."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_nftlb import names
+from lab import versions
+from tests import engine
+from tests.builders.manifests import client_pod, deployment, service
+from tests.functional.cluster import Cluster, eventually, running
+
+POLICY = Path(__file__).parents[4] / "charts/kube-nftlb/admission-mutating/readiness-gate.yaml"
+
+
+SETTINGS = {**engine.OPERATOR, "KUBE_NFTLB_READINESS_GATE": "on", "KUBE_NFTLB_NOT_PROGRAMMED_SECONDS": "5"}
+
+
+def gated(name: str, replicas: int, namespace: str, grace_s: int = 0) -> dict[str, Any]:
+    """A Deployment whose pods have the gate and its label."""
+    body = deployment(name, replicas, namespace, grace_s)
+    template = body["spec"]["template"]
+    template["metadata"]["labels"] = {**template["metadata"]["labels"], names.LABEL_READINESS_GATE: "enabled"}
+    template["spec"]["readinessGates"] = [{"conditionType": names.READINESS_GATE}]
+    return body
+
+
+def conditions(cluster: Cluster, pod: str, namespace: str) -> dict[str, str]:
+    found = cluster.get("pod", pod, namespace)["status"].get("conditions", [])
+    return {each["type"]: each["status"] for each in found}
+
+
+def is_ready(cluster: Cluster, pod: str, namespace: str) -> bool:
+    return conditions(cluster, pod, namespace).get("Ready") == "True"
+
+
+def waits(cluster: Cluster, pod: str, namespace: str) -> bool:
+    """True if a pod lacks nothing but the gate."""
+    found = conditions(cluster, pod, namespace)
+    return found.get("ContainersReady") == "True" and found.get("Ready") != "True"
+
+
+@pytest.fixture
+def web(cluster: Cluster, namespace: str) -> str:
+    """The VIP of a Service with one gated pod."""
+    cluster.apply(service("web", namespace), gated("web", 1, namespace))
+    cluster.rolled_out("web", 1, namespace)
+    cluster.farm_has("web--http", namespace, 1)
+    return cluster.vip("web", namespace)
+
+
+def added_pod(cluster: Cluster, namespace: str) -> str:
+    """Scale the Deployment ``web`` up and return its new pod, once its containers are ready."""
+    before = set(cluster.pods("web", namespace))
+    cluster.scale("web", len(before) + 1, namespace)
+    eventually(lambda: len(cluster.pods("web", namespace)) > len(before), "the pod exists")
+    (pod,) = set(cluster.pods("web", namespace)) - before
+    eventually(
+        lambda: conditions(cluster, pod, namespace).get("ContainersReady") == "True", "the pod's containers are ready"
+    )
+    return pod
+
+
+def lists_nothing(cluster: Cluster, namespace: str) -> bool:
+    return not cluster.farm("web--http", namespace)["spec"]["backendsFrom"].get("gatedIPs")
+
+
+def test_a_pod_is_ready_only_once_each_node_sends_it_connections(
+    cluster: Cluster, namespace: str, client: str, far: str, web: str
+) -> None:
+    first, second = cluster.nodes
+    clients = {first: client, second: far}
+    with cluster.frozen("agent", second):
+        pod = added_pod(cluster, namespace)
+        eventually(lambda: pod in cluster.answers(clients[first], web), "the first node sends it connections")
+        eventually(lambda: bool(cluster.events("Pod", pod, namespace)), "an Event tells what it waits for")
+        (event,) = cluster.events("Pod", pod, namespace)
+        assert event["reason"] == "ReadinessGatePending"
+        assert "waiting for " + second in event["message"]
+        assert waits(cluster, pod, namespace)
+        assert pod not in cluster.answers(clients[second], web)
+    eventually(lambda: is_ready(cluster, pod, namespace), "it is ready once the agent goes on")
+    for where in clients.values():
+        assert pod in cluster.answers(where, web), where
+    eventually(lambda: lists_nothing(cluster, namespace), "the farm follows the slices again")
+    for where in clients.values():
+        assert pod in cluster.answers(where, web), where
+
+
+@pytest.mark.long
+def test_a_node_that_is_deleted_does_not_hold_pods_back() -> None:
+    # The token of an agent ends with its Node, so the node cannot come back.
+    with running("gate-gone", nodes=2, settings={"operator": SETTINGS}) as cluster:
+        _, second = cluster.nodes
+        cluster.apply(service("web", "default"), gated("web", 1, "default"))
+        cluster.rolled_out("web", 1, "default")
+        cluster.farm_has("web--http", "default", 1)
+        with cluster.frozen("agent", second):
+            pod = added_pod(cluster, "default")
+            eventually(lambda: bool(cluster.events("Pod", pod, "default")), "an Event tells what it waits for")
+            assert waits(cluster, pod, "default")
+            cluster.delete("node", second)
+            eventually(lambda: is_ready(cluster, pod, "default"), "the other node counts alone")
+
+
+def test_a_pod_without_a_service_is_ready_at_once(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(gated("alone", 1, namespace))
+    cluster.rolled_out("alone", 1, namespace)
+    (pod,) = cluster.pods("alone", namespace)
+    (gate,) = [
+        each
+        for each in cluster.get("pod", pod, namespace)["status"]["conditions"]
+        if each["type"] == names.READINESS_GATE
+    ]
+    assert (gate["reason"], gate["message"]) == ("NotServed", "no Service with farms selects the pod")
+
+
+@pytest.mark.usefixtures("web")
+def test_a_pod_that_is_not_ready_itself_gets_no_connection(cluster: Cluster, namespace: str) -> None:
+    _, second = cluster.nodes
+    with cluster.frozen("agent", second):
+        pod = added_pod(cluster, namespace)
+        eventually(lambda: not lists_nothing(cluster, namespace), "the farm lists it")
+        cluster.lab.pod(False, f"{namespace}/{pod}")
+        eventually(lambda: lists_nothing(cluster, namespace), "the farm lists it no longer")
+    cluster.farm_has("web--http", namespace, 1)
+    cluster.lab.pod(True, f"{namespace}/{pod}")
+    eventually(lambda: is_ready(cluster, pod, namespace), "it is ready")
+
+
+@pytest.mark.parametrize("late", [pytest.param(False, id="in time"), pytest.param(True, id="late")])
+def test_no_connection_fails_in_a_rolling_update_with_a_node_that_is(
+    cluster: Cluster, namespace: str, client: str, *, late: bool
+) -> None:
+    body = gated("web", 3, namespace, grace_s=2)
+    body["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    cluster.apply(service("web", namespace), body)
+    cluster.rolled_out("web", 3, namespace)
+    cluster.farm_has("web--http", namespace, 3)
+    before = set(cluster.pods("web", namespace))
+    with cluster.hammer(client, cluster.vip("web", namespace)) as hammered:
+        body["spec"]["template"]["metadata"]["annotations"] = {"rolled": "out"}
+        if late:
+            with cluster.frozen("agent", cluster.nodes[0]):
+                cluster.apply(body)
+                eventually(lambda: bool(set(cluster.pods("web", namespace)) - before), "a new pod exists")
+                (pod,) = set(cluster.pods("web", namespace)) - before
+                eventually(lambda: bool(cluster.events("Pod", pod, namespace)), "an Event tells what it waits for")
+                assert set(cluster.pods("web", namespace)) == before | {pod}, "the update waits"
+        cluster.apply(body)
+        cluster.rolled_out("web", 3, namespace)
+        cluster.farm_has("web--http", namespace, 3)
+    after = set(cluster.pods("web", namespace))
+    assert not before & after
+    assert after <= set(hammered["answers"])
+    assert hammered["failures"] == []
+
+
+@pytest.mark.skipif(versions.of(None) < versions.of("1.36"), reason="MutatingAdmissionPolicy is on since 1.36")
+def test_the_admission_policy_gives_pods_of_a_namespace_the_gate(cluster: Cluster, namespace: str) -> None:
+    cluster.kubectl("apply", "-f", str(POLICY))
+    cluster.kubectl("label", "namespace", namespace, f"{names.LABEL_READINESS_GATE}=enabled")
+    gate = [{"conditionType": names.READINESS_GATE}]
+
+    def gets_the_gate() -> bool:
+        body = {**client_pod("tried", namespace, cluster.nodes[0])}
+        made = cluster.try_kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=str(body))
+        return names.READINESS_GATE in made.stdout
+
+    eventually(gets_the_gate, "the policy is in force")
+    other = deployment("other", 1, namespace)
+    other["spec"]["template"]["metadata"]["labels"][names.LABEL_READINESS_GATE] = "disabled"
+    mixed = deployment("mixed", 1, namespace)
+    mixed["spec"]["template"]["spec"]["readinessGates"] = [{"conditionType": "example.com/other"}]
+    cluster.apply(service("web", namespace), deployment("web", 1, namespace), other, mixed)
+    cluster.rolled_out("web", 1, namespace)
+    cluster.rolled_out("other", 1, namespace)
+    (pod,), (bare,) = cluster.pods("web", namespace), cluster.pods("other", namespace)
+    assert cluster.get("pod", pod, namespace)["spec"]["readinessGates"] == gate
+    assert conditions(cluster, pod, namespace)[names.READINESS_GATE] == "True"
+    assert "readinessGates" not in cluster.get("pod", bare, namespace)["spec"]
+    (both,) = cluster.pods("mixed", namespace)
+    assert cluster.get("pod", both, namespace)["spec"]["readinessGates"] == [
+        {"conditionType": "example.com/other"},
+        *gate,
+    ]
