@@ -27,7 +27,7 @@ class View(NamedTuple):
 
 
 def served(farm: Farm, facts: NodeFacts = ANYWHERE, links: Links = NO_LINKS) -> Serve:
-    decision = decide(Facts(farm, node=facts, links=links), lambda each: direct.unsupported(each.spec), lambda _: {})
+    decision = decide(Facts(farm, node=facts, links=links), lambda each: direct.unsupported(each.spec))
     assert isinstance(decision, Serve), decision
     return decision
 
@@ -37,13 +37,13 @@ def translated(farm: Farm, present: objects.Farm | None = None, facts: NodeFacts
     return translate(node_farm(farm, facts, None), present)
 
 
-def overlay(farm: NodeFarm, wanted: objects.Farm, present: objects.Farm | None) -> Contents:
+def overlay(farm: NodeFarm, present: objects.Farm | None) -> Contents:
     options = farm_options.contents(farm.spec, farm.name, farm.listeners)
-    return traffic_policy.contents(farm) | steering.contents(farm, wanted, present) | options
+    return traffic_policy.contents(farm) | steering.contents(farm, present) | options
 
 
 def view(farm: Farm, present: objects.Farm | None = None, facts: NodeFacts = ANYWHERE, links: Links = NO_LINKS) -> View:
     decision = served(farm, facts, links)
     wanted = translate(decision.farm, present)
     problem = f"{decision.problem.reason}: {decision.problem.message}" if decision.problem else ""
-    return View(wanted, overlay(decision.farm, wanted, present), overlay(decision.farm, wanted, wanted), problem)
+    return View(wanted, overlay(decision.farm, present), overlay(decision.farm, wanted), problem)

@@ -3,17 +3,17 @@
 ::
 
     informers, node ──► sync.inputs ──► sync.queue
-                          │ facts          │ keys
+                          │ facts          │ a batch of keys
                           ▼                ▼
                         sync.farm_index ──► sync.programmer
-                                              │ sync.decide   (what becomes of a farm; resolve: as this node serves it)
-                                              │ sync.changes  (and what it has in the agent table: table)
+                                              │ sync.plan    (pure: what becomes of each farm)
+                                              │ sync.apply   (the agent table, before and after the engines)
                                               ▼
-                                            engine.apply ──► nftlb, agent table
+                                            engine.engines ──► engine.nftables, then engine.nftlb
                                               │
-    status, health ◄── sync.progress ◄── sync.verification, sync.repair ──► engine.drift, engine.repair
+    status, health ◄── sync.progress ◄── sync.verification, sync.repair ──► drift, repair
 
-Read in this order: ``model`` has the words; ``sync.reconciler`` is the loop; ``sync.decide`` the decisions;
-``engine.base`` what an engine is, ``engine.nftlb`` the first one; ``table`` the nftables table that all engines share.
-``assembly`` puts the parts together.
+Read in this order: ``model`` has the words; ``sync.reconciler`` is the loop; ``sync.plan`` the decisions of a batch,
+and ``sync.apply`` the order in which they are carried out; ``engine.base`` what an engine is; ``table`` the agent
+table. ``assembly`` puts the parts together.
 """

@@ -76,15 +76,15 @@ async def assemble(
     nftables = NftablesEngine(
         nft, netfilter, TableElements(elements), connections, table, settings.nftables_file, clock
     )
-    nftlb = NftlbEngine(client, reader, conntrack, connections, nft, table, settings.startup_file, clock)
-    engine = Engines(nftables, nftlb, clock)
-    inputs = Inputs(engine, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)
+    nftlb = NftlbEngine(client, reader, conntrack, connections, nft, settings.startup_file, clock)
+    engines = Engines(nftables, nftlb, clock)
+    inputs = Inputs(engines, FeatureProbe(nft), ProgrammingLatency(datetime.now(UTC)), connections, clock, limits)
     watch.call(inputs.wake.set)
     links = PodAddresses(settings.pods_file)
     try:
         yield Assembly(
             inputs,
-            Reconciler(inputs, engine, table, reader, watch, links, clock, on_progress=on_progress),
+            Reconciler(inputs, engines, table, reader, watch, links, clock, on_progress=on_progress),
             nft,
             connections,
         )

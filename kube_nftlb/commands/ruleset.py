@@ -29,6 +29,7 @@ from kube_nftlb.api.farm import Farm
 from kube_nftlb.commands.render import Rendered
 from kube_nftlb.kube.resources import JsonObject
 from kube_nftlb.netfilter import namespaces
+from kube_nftlb.nftlb.client import LACKS_PATCHES, UNPATCHED
 from kube_nftlb.settings import NftlbSettings
 
 _SYSTEM_PROGRAMS: Final = "/usr/sbin:/sbin"
@@ -133,7 +134,9 @@ async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subproces
 
 async def _done(reconciler: Reconciler, nftlb: "subprocess.Popen[bytes]") -> None:
     """Wait until all is programmed, or nftlb has ended."""
-    while not (reconciler.settled and reconciler.progress.watermark >= _LISTED_AT) and nftlb.poll() is None:  # noqa: ASYNC110 (neither is an event)
+    while not (reconciler.settled and reconciler.progress.watermark >= _LISTED_AT) and nftlb.poll() is None:
+        if reconciler.progress.nftlb_version == UNPATCHED:
+            raise errors.UsageError(LACKS_PATCHES)
         await asyncio.sleep(_LOOK_EVERY_S)
 
 

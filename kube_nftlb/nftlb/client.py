@@ -23,6 +23,10 @@ _PATCHED = "+kube-nftlb"
 """In the version of an nftlb with this project's patches."""
 UNPATCHED = "unpatched"
 """Stands for the version of an nftlb that does not tell it, as it lacks the patch for that."""
+LACKS_PATCHES = (
+    "this nftlb lacks the patches of kube-nftlb, without which a change of one farm interrupts others: use "
+    "the nftlb of kube-nftlb's image"
+)
 TIMEOUT_S = 60.0
 """Loading thousands of farms in one request takes nftlb a long time."""
 SILENT_AFTER_S = 5.0

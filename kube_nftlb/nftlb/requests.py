@@ -42,7 +42,7 @@ class RemoveFarm:
 
 @dataclass(frozen=True, slots=True)
 class RemoveBackends:
-    """Delete backends; this is cheapest if they are down already. An unpatched nftlb can delete only one at a time."""
+    """Delete backends; this is cheapest if they are down already."""
 
     name: str
     backends: tuple[str, ...]

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
 from tests.builders import farm, raw_backend
 from tests.contract.test_nftables_engine import HERE, Node
@@ -77,7 +77,7 @@ CROWDS = {
 async def apply(node: Node, changes: list[FarmChange]) -> None:
     """Program farms, as many at once as an agent does."""
     for first in range(0, len(changes), _BATCH):
-        applied = await node.engine.apply(changes[first : first + _BATCH])
+        applied = await node.applier.apply(changes[first : first + _BATCH])
         assert not {**applied.refused, **applied.rules_refused}
 
 

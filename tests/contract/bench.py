@@ -26,12 +26,6 @@ class Bench(NamedTuple):
     reader: NftlbReader
     nft: Nft
     log: Path
-    client: NftlbClient
-
-    @property
-    def patched(self) -> bool:
-        """True if nftlb has our patches."""
-        return self.client.patched
 
     @property
     def present(self) -> dict[str, objects.Farm]:
@@ -52,7 +46,6 @@ async def bench(url: str, key_file: Path, run_dir: Path) -> AsyncIterator[Bench]
             reader,
             nft,
             run_dir / "nftlb.log",
-            client,
         )
     finally:
         await client.close()

@@ -75,13 +75,6 @@ def real_nftlb(private_network: None, patched_nftlb: Path, run_dir: Path) -> Ite
         yield key
 
 
-@pytest.fixture
-def unpatched_nftlb(private_network: None, debian_nftlb: Path, run_dir: Path) -> Iterator[Path]:  # noqa: ARG001 - by name
-    """The same of Debian's, without our patches."""
-    with started(debian_nftlb, run_dir) as key:
-        yield key
-
-
 @contextmanager
 def started(nftlb: Path, run_dir: Path) -> Iterator[Path]:
     """Run an nftlb; its key's path. With it goes all that the kernel has."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.metrics.registry import REGISTRIES
 from kube_nftlb.netfilter.nftables import messages
 from kube_nftlb.netfilter.nftables.transaction import NftSocket

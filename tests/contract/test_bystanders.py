@@ -1,4 +1,4 @@
-"""A change of one farm does nothing to the rules of another; after one with an unpatched nftlb, it has all."""
+"""A change of one farm does nothing to the rules of another."""
 
 import subprocess
 import time
@@ -48,16 +48,9 @@ async def patched(real_nftlb: Path, run_dir: Path) -> AsyncIterator[Bench]:
         yield opened
 
 
-@pytest.fixture
-async def unpatched(unpatched_nftlb: Path, run_dir: Path) -> AsyncIterator[Bench]:
-    async with bench(f"http://127.0.0.1:{PORT}", unpatched_nftlb, run_dir) as opened:
-        await opened.mirror.sync()
-        yield opened
-
-
 async def bring(engine: Bench, wanted: model.Farm | None, name: str) -> None:
     target = translated(wanted, engine.present.get(name)) if wanted else None
-    assert await engine.mirror.apply(plan.steps(engine.present, {name: target}, patched=engine.patched)) == {}
+    assert await engine.mirror.apply(plan.steps(engine.present, {name: target})) == {}
     assert [await engine.verifier.farm(each) for each in engine.present] == [None] * len(engine.present)
     assert await engine.verifier.base() is None
 
@@ -109,12 +102,3 @@ async def test_a_change_of_a_farm_touches_no_other(
     assert told
     # Sets and maps of a single rule have numbers for names.
     assert [line for line in told if "web--http" not in line and " __" not in line] == []
-
-
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-@pytest.mark.parametrize("changes", CHANGES, ids=str)
-async def test_an_unpatched_nftlb_has_all_rules_after_a_change(
-    unpatched: Bench, family: str, changes: dict[str, Any] | None
-) -> None:
-    await two_farms(unpatched, family)
-    await change(unpatched, family, changes)

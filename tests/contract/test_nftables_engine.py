@@ -22,12 +22,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kube_nftlb import errors
 from kube_nftlb.agent.clock import MonotonicClock
 from kube_nftlb.agent.connections.connections import Connections
-from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.engine.nftables.engine import NftablesEngine
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.engine.nftables.reading import TableElements
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.apply import Applier
+from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.backend import Backend
 from kube_nftlb.api.values import Scheduler
@@ -39,6 +41,7 @@ from kube_nftlb.netfilter.notifications import Notifications
 from tests.builders import farm, raw_backend
 from tests.contract.servers import ENDPOINTS, PORT
 from tests.fakes.conntrack import FakeConntrack
+from tests.fakes.engine import FakeEngine
 
 VIPS = [f"10.96.0.{number}" for number in range(1, 5)]
 HERE = NodeFacts("here", "a", {"ipv4": ("127.0.0.1",)}, {"ipv4": ("10.244.0.0/24",)})
@@ -55,6 +58,7 @@ class Node:
         self.engine = engine
         self.table = table
         self.connections = connections
+        self.applier = Applier(Engines(engine, FakeEngine(), MonotonicClock()), table, connections)
         self._closing = closing
 
     @classmethod
@@ -81,14 +85,12 @@ class Node:
         if spec is not None:
             wanted = node_farm(farm(name=name, **spec), HERE, None)
             assert self.engine.unsupported(wanted) is None
-            change = FarmChange(name, wanted, overlay=self.engine.overlay(wanted))
+            change = FarmChange(name, wanted)
         await self.apply(change)
 
     async def apply(self, change: FarmChange) -> None:
-        before = self.engine.programmed.get(change.name)
-        applied = await self.engine.apply([change])
+        applied = await self.applier.apply([change])
         assert not {**applied.refused, **applied.rules_refused}
-        self.connections.changed(change.name, change.farm, before)
 
 
 @pytest.fixture
@@ -298,7 +300,7 @@ async def test_more_than_4095_backends(node: Node, scheduler: Scheduler, more: d
     written = farm(name="web", **spec(VIPS[0], scheduler=scheduler, **more))
     many = written.model_copy(update={"spec": written.spec.model_copy(update={"backends": many_backends()})})
     wanted = node_farm(many, HERE, None)
-    await node.apply(FarmChange("web", wanted, overlay=node.engine.overlay(wanted)))
+    await node.apply(FarmChange("web", wanted))
     asked = reached(VIPS[0], MANY if scheduler == "rr" else 200)
     assert asked.keys() <= {backend.ip for backend in many_backends()}
     if scheduler == "rr":

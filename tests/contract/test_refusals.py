@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import Applied, FarmChange
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.apply import Outcome
+from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.netfilter.nftables.blueprint import blueprint_of
 from kube_nftlb.netfilter.nftables.messages import Message
 from kube_nftlb.netfilter.nftables.transaction import NftSocket
@@ -58,13 +59,12 @@ class UnwillingNode:
     def __init__(self, node: Node, kernel: Unwilling) -> None:
         self.node, self.kernel = node, kernel
 
-    async def apply(self, **specs: dict[str, Any] | None) -> Applied:
+    async def apply(self, **specs: dict[str, Any] | None) -> Outcome:
         changes = []
         for name, wanted in specs.items():
             placed = node_farm(farm(name=name, **wanted), HERE, None) if wanted is not None else None
-            overlay = self.node.engine.overlay(placed) if placed is not None else None
-            changes.append(FarmChange(name, placed, overlay=overlay))
-        return await self.node.engine.apply(changes)
+            changes.append(FarmChange(name, placed))
+        return await self.node.applier.apply(changes)
 
     async def drift(self, name: str | None = None) -> str | None:
         return await self.node.engine.drift(name)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.engine.base import FarmChanges
 from kube_nftlb.agent.engine.nftables import skeleton
 from kube_nftlb.agent.engine.nftables.layout import TABLE
 from kube_nftlb.agent.resolve import node_farm
@@ -37,8 +37,8 @@ def many(number: int = MANY) -> dict[str, dict[str, Any]]:
     return farms | {"watched": spec(VIPS[0], *ENDPOINTS[:2])}
 
 
-def changes(specs: dict[str, dict[str, Any]]) -> list[FarmChange]:
-    return [FarmChange(name, node_farm(farm(name=name, **each), HERE, None)) for name, each in specs.items()]
+def changes(specs: dict[str, dict[str, Any]]) -> FarmChanges:
+    return {name: node_farm(farm(name=name, **each), HERE, None) for name, each in specs.items()}
 
 
 class Outcomes:

@@ -1,17 +1,15 @@
 """An engine without a data plane, for tests of the loop."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import Applied, FarmChange
+from kube_nftlb.agent.engine.base import Applied, FarmChanges
+from kube_nftlb.agent.engine.programmed import ProgrammedFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table import layout, policies, traffic_policy
-from kube_nftlb.agent.table.table import AgentTable
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.agent.table import traffic_policy
 from kube_nftlb.netfilter.transaction import Contents
-from tests.fakes.nft import FakeNft
 
 
 class FakeEngine:
@@ -19,10 +17,8 @@ class FakeEngine:
 
     name: ClassVar[str] = "fake"
 
-    def __init__(self, table: AgentTable, nft: FakeNft, farms: Mapping[str, NodeFarm] | None = None) -> None:
+    def __init__(self, farms: Mapping[str, NodeFarm] | None = None) -> None:
         """``farms`` are those that an earlier agent has left."""
-        self._table = table
-        self._nft = nft
         self.farms = dict(farms or {})
         self.reachable = True
         self.hangs = False
@@ -30,6 +26,7 @@ class FakeEngine:
         self.asks_seldom = False
         """True if ``maintain`` does not notice that it is not reachable."""
         self.was_restarted = False
+        """True if it has lost its farms since they were loaded."""
         self.refused: dict[str, str] = {}
         """Farms that the data plane refuses, and why."""
         self.deviations: dict[str | None, str] = {}
@@ -37,7 +34,7 @@ class FakeEngine:
         self.irreparable: set[str] = set()
         """Farms whose deviation stays."""
         self.blockers: dict[str, Blocker] = {}
-        self.changes: list[FarmChange] = []
+        self.changes: list[tuple[str, NodeFarm | None]] = []
         """The changes that made a difference."""
         self.compared: list[str | None] = []
         self.repaired: list[str | None] = []
@@ -53,6 +50,8 @@ class FakeEngine:
         self.missing = False
         """True if the data plane has lost everything."""
         self.writes = 0
+        self._programmed, self._noted = ProgrammedFarms(), dict[str, int]()
+        """What it has, and the farms of which that was made."""
         self._verified: set[str] = set()
         self._before: dict[str, NodeFarm] = {}
         """The farms as they were when they last did not deviate."""
@@ -60,21 +59,20 @@ class FakeEngine:
         """Reasons that the last changes of farms were refused."""
 
     @property
-    def unreachable(self) -> str:
-        return ""
+    def programmed(self) -> ProgrammedFarms:
+        now = {name: id(farm) for name, farm in self.farms.items()}
+        if now != self._noted:
+            self._noted, self._programmed = now, self._as_programmed()
+        return self._programmed
 
-    @property
-    def programmed(self) -> Mapping[str, Programmed]:
-        return {
-            name: Programmed(
-                farm.spec.engine,
-                frozenset(farm.listeners),
-                len(farm.endpoints),
-                sum(each.schedulable for each in farm.endpoints),
-                farm.spec.mode == "local",
-            )
-            for name, farm in self.farms.items()
-        }
+    def _as_programmed(self) -> ProgrammedFarms:
+        programmed = ProgrammedFarms()
+        for name, farm in self.farms.items():
+            endpoints = len(farm.endpoints)
+            scheduled = sum(each.schedulable for each in farm.endpoints)
+            listeners, is_local = frozenset(farm.listeners), farm.spec.mode == "local"
+            programmed.put(name, Programmed(farm.spec.engine, listeners, endpoints, scheduled, is_local))
+        return programmed
 
     @property
     def suspects(self) -> Collection[str]:
@@ -83,10 +81,7 @@ class FakeEngine:
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         return self.blockers.get(farm.name)
 
-    def owners(self, listeners: Collection[Listener]) -> set[str]:
-        return {name for name, has in self.programmed.items() if not has.listeners.isdisjoint(listeners)}
-
-    def overlay(self, farm: NodeFarm) -> Contents:
+    def contents(self, farm: NodeFarm) -> Contents:
         return traffic_policy.contents(farm)
 
     async def restore(self) -> None:
@@ -94,15 +89,6 @@ class FakeEngine:
 
     async def set_node(self, node: NodeFacts) -> None:
         pass
-
-    def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
-        rules = {}
-        for change in changes:
-            before = self.programmed.get(change.name)
-            has = before.listeners if before is not None and change.farm is None and not change.keep else ()
-            rules[change.name] = layout.refused(has) | (change.overlay or Contents())
-            rules[policies.rules_owner(change.name)] = change.policies
-        return rules
 
     def restarted(self) -> bool:
         return self.was_restarted
@@ -112,51 +98,44 @@ class FakeEngine:
 
     async def load(self) -> bool:
         self._answer()
+        if self.was_restarted:
+            self.farms.clear()
         self.was_restarted = False
         return not self._verified <= self.farms.keys()
 
-    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
+    async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
         self.begun.append(len(changes()))
         return ()
 
     async def is_missing(self) -> bool:
         return self.missing
 
-    async def apply(self, changes: Sequence[FarmChange]) -> Applied:
+    async def apply(self, changes: FarmChanges) -> Applied:
         self._answer()
         if (error := self.error) is not None:
             self.error = None
             raise error
-        before = {policies.rules_owner(each.name): each.policies for each in changes}
-        before |= {each.name: each.overlay for each in changes if each.overlay is not None}
-        before = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
-        if rules_refused := await self._table.update(before):
-            return Applied(rules_refused=rules_refused, nothing_done=True)
-        changed = {each.name for each in changes if self._apply(each)}
-        done = [each for each in changes if each.name not in self.refused]
-        after = {policies.rules_owner(each.name): each.policies_after for each in done}
-        after |= {each.name: each.overlay for each in done if each.overlay is not None}
-        rules_refused = await self._table.update(after)
+        changed = {name for name, farm in changes.items() if self._apply(name, farm)}
         listeners = [listener for farm in self.farms.values() for listener in farm.listeners]
         assert len(listeners) == len(set(listeners)), "two farms have one listener"
-        for each in changes:
-            self._refused.pop(each.name, None)
-        concerned = (each for each in changes if not each.keep and self.farms.get(each.name) != each.farm)
-        refused = {each.name: why for each in concerned if (why := self.refused.get(each.name))}
+        for name in changes:
+            self._refused.pop(name, None)
+        concerned = (name for name, farm in changes.items() if self.farms.get(name) != farm)
+        refused = {name: why for name in concerned if (why := self.refused.get(name))}
         self._refused |= refused
-        return Applied(refused, rules_refused, changed=changed)
+        return Applied(refused, changed=changed)
 
-    def _apply(self, change: FarmChange) -> bool:
-        if change.keep or self.farms.get(change.name) == change.farm or change.name in self.refused:
+    def _apply(self, name: str, farm: NodeFarm | None) -> bool:
+        if self.farms.get(name) == farm or name in self.refused:
             return False
         self.writes += 1
-        self.changes.append(change)
-        self._verified.discard(change.name)
-        if change.farm is None:
-            del self.farms[change.name]
-            self._before.pop(change.name, None)
+        self.changes.append((name, farm))
+        self._verified.discard(name)
+        if farm is None:
+            del self.farms[name]
+            self._before.pop(name, None)
         else:
-            self.farms[change.name] = change.farm
+            self.farms[name] = farm
         return True
 
     async def drift(self, name: str | None = None) -> str | None:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from kube_nftlb.agent.connections.connections import Connections
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.base import DaemonEngine
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.programming_latency import ProgrammingLatency
@@ -21,17 +22,19 @@ from kube_nftlb.endpointslices.slices import Slice
 from kube_nftlb.limits import NamespaceLimits
 from tests.fakes.clock import FakeClock
 from tests.fakes.conntrack import FakeConntrack
+from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft, FakeTableReader
 from tests.fakes.pod_links import FakePodLinks
 
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=DaemonEngine)
 WEB = FarmKey("default", "web--http")
 
 
 class FakeNode(Generic[E]):
-    """Subclasses make the engine. ``start`` begins an agent, which finds what earlier ones have left."""
+    """Subclasses make the engine nftlb. ``start`` begins an agent, which finds what earlier ones have left."""
 
     engine: E
+    nftables: FakeEngine
     reader: FakeTableReader
     inputs: Inputs
     loop: Reconciler
@@ -46,19 +49,21 @@ class FakeNode(Generic[E]):
         self.errors: list[str] = []
         """``last_error`` at each report."""
 
-    def make_engine(self, table: AgentTable) -> E:
+    def make_engine(self) -> E:
         raise NotImplementedError
 
     def start(self, policies: list[dict[str, Any]] | None, slices: Iterable[Slice] | None = ()) -> None:
         """None: the policies or slices are not listed yet."""
         table = AgentTable(self.nft)
+        self.nftables = FakeEngine(self.nftables.farms if hasattr(self, "nftables") else None)
         self.connections = Connections(self.conntrack, self.conntrack, self.clock)
-        self.engine = self.make_engine(table)
+        self.engine = self.make_engine()
+        engines = Engines(self.nftables, self.engine, self.clock)
         latency = ProgrammingLatency(datetime.now(UTC))
-        self.inputs = Inputs(self.engine, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
+        self.inputs = Inputs(engines, FeatureProbe(self.nft), latency, self.connections, self.clock, self.limits)
         self.loop = Reconciler(
             self.inputs,
-            self.engine,
+            engines,
             table,
             self.reader,
             self.reader,
@@ -76,7 +81,7 @@ class FakeNode(Generic[E]):
         self.task = asyncio.create_task(self.loop.run())
 
     def _reported(self) -> None:
-        self.reports.append((self.loop.progress.watermark, len(self.engine.programmed)))
+        self.reports.append((self.loop.progress.watermark, len(self.loop.programmed)))
         self.errors.append(self.loop.progress.last_error)
 
     async def stop(self) -> None:

@@ -152,7 +152,7 @@ def check_farm(farm: Farm) -> None:
         known.turn({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         # Without what all farms share, which is the same whatever a farm says.
         rules = known.rules(KEY, node_farm.name, farm.spec.family, node_farm.listeners)
-        own = combined([overlay(node_farm, seen, seen), rules])
+        own = combined([overlay(node_farm, seen), rules])
         check_commands(creation(layout_.TABLE, own))
         check_commands(changes(layout_.TABLE, own, State()))
 

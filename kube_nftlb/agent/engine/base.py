@@ -1,47 +1,22 @@
 """The interface of an engine, which serves farms on this node with the data plane that it programs.
 
-The loop decides what the node is to serve (``sync.decide``) and hands the engine changes. How they become requests,
-marks, chains or map elements, and in which order, is the engine's business, as are its defects and restarts. All
-engines share the agent table (``table``), which they get in their constructors.
+The loop decides what the node is to serve (``sync.decide``), writes what keeps clients out into the agent table, and
+hands the farms to their engines (``sync.apply``). How a farm becomes requests, marks, chains or map elements, and in
+which order, is its engine's business, as are defects and restarts. Engines know nothing of each other, of policies, or
+of what else is in the agent table.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, Self
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
-from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
+from kube_nftlb.agent.engine.programmed import ProgrammedFarms
+from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.table import layout
-from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
-
-@dataclass(frozen=True, slots=True)
-class FarmChange:
-    """The change of one farm.
-
-    ``farm`` is None if it is withdrawn. With ``keep`` the engine leaves it as it is. ``overlay`` is the farm's part of
-    the agent table once the change is applied; None leaves what is there. ``policies`` keep clients out wherever the
-    farm listens before or after the change, ``policies_after`` once it is applied.
-    """
-
-    name: str
-    farm: NodeFarm | None = None
-    keep: bool = False
-    overlay: Contents | None = field(default_factory=Contents)
-    policies: Contents = field(default_factory=Contents)
-    policies_after: Contents = field(default_factory=Contents)
-    handed_over: bool = False
-    """True if another engine serves the farm from now on: connections stay as they are."""
-
-    def without(self, is_taken: Callable[[Listener], bool]) -> Self:
-        """Return the change without what the agent table is to have for the listeners that are taken."""
-        return replace(
-            self,
-            overlay=layout.without(self.overlay, is_taken) if self.overlay is not None else None,
-            policies=layout.without(self.policies, is_taken),
-            policies_after=layout.without(self.policies_after, is_taken),
-        )
+FarmChanges = Mapping[str, NodeFarm | None]
+"""Farms as they are to be served, by name; None for one that is to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +24,7 @@ class Applied:
     """The outcome of ``Engine.apply``, by the names of farms."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Reasons that the data plane refused changes of farms; ``Engine.drift`` names them until the next change."""
-    rules_refused: Mapping[str, str] = field(default_factory=dict)
-    """Reasons that the kernel refused a farm's rules in the agent table, or the engine the farm; it stays as it was."""
-    nothing_done: bool = False
-    """True if rules were refused before anything was programmed: decide again, and apply that."""
+    """Reasons that changes of farms were refused; ``Engine.drift`` names them until the next change."""
     incomplete: Collection[str] = ()
     """Farms that lack endpoints until others are gone: apply them again."""
     changed: Collection[str] = ()
@@ -66,52 +37,19 @@ class Engine(Protocol):
     name: ClassVar[str]
 
     @property
-    def unreachable(self) -> str:
-        """Reason a part of the data plane is away while the rest goes on; empty if all is there."""
-
-    @property
-    def programmed(self) -> Mapping[str, Programmed]:
-        """The farms that the engine has, by name."""
-
-    @property
-    def suspects(self) -> Collection[str]:
-        """Farms that may bring the data plane down: ``apply`` each alone, and after others that wait."""
+    def programmed(self) -> ProgrammedFarms:
+        """The farms that the engine has."""
 
     def unsupported(self, farm: NodeFarm) -> Blocker | None:
         """Return why this engine cannot serve a farm now, or None if it can. No I/O."""
 
-    def owners(self, listeners: Collection[Listener]) -> set[str]:
-        """Return the names of the farms that this engine has on any of these listeners."""
-
-    def overlay(self, farm: NodeFarm) -> Contents:
-        """Return what a farm needs in the agent table beside its options. Pure."""
-
-    def rules(self, changes: Sequence[FarmChange]) -> dict[str, Contents]:
-        """Return what these farms need in the agent table before any of the changes is applied, by owner."""
-
-    def restarted(self) -> bool:
-        """Return True if the data plane has lost its state, or may have, since ``load``."""
-
-    async def restore(self) -> None:
-        """Program what was last served, if the data plane has nothing: called once, before anything is known."""
-
-    async def set_node(self, node: NodeFacts) -> None:
-        """Take facts about the node."""
+    def contents(self, farm: NodeFarm) -> Contents:
+        """Return what a farm needs in the agent table with what the engine has of it now. No I/O."""
 
     async def load(self) -> bool:
         """Adopt what the data plane has. Return True if a farm that was verified is missing."""
 
-    async def begin(self, changes: Callable[[], Sequence[FarmChange]]) -> Collection[str]:
-        """Program all farms at once, if clients wait for them all. Return those for which anything was sent.
-
-        ``changes`` returns those of all farms that are known; their rules are in the agent table. ``apply`` takes them
-        again, and tells what is refused.
-        """
-
-    async def is_missing(self) -> bool:
-        """Return True if the data plane has lost what was programmed as a whole, so that clients should wait."""
-
-    async def apply(self, changes: Sequence[FarmChange]) -> Applied:
+    async def apply(self, changes: FarmChanges) -> Applied:
         """Program changes. No listener ever belongs to two farms; established connections survive."""
 
     async def drift(self, name: str | None = None) -> str | None:
@@ -139,8 +77,35 @@ class Engine(Protocol):
         """Finish what must not be left half-done. Return what went wrong, or None."""
 
 
+class TableEngine(Engine, Protocol):
+    """An engine whose data plane is a table of the agent: if it is gone, all of it is."""
+
+    async def restore(self) -> None:
+        """Program what was last served, if the kernel has nothing: called once, before anything is known."""
+
+    async def set_node(self, node: NodeFacts) -> None:
+        """Take facts about the node."""
+
+    async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
+        """Program all farms at once, if clients wait for them all. Return those for which anything was sent.
+
+        ``changes`` returns all farms of this engine; their rules are in the agent table. ``apply`` takes them again,
+        and tells what is refused.
+        """
+
+    async def is_missing(self) -> bool:
+        """Return True if the kernel has lost what was programmed as a whole, so that clients should wait."""
+
+
 class DaemonEngine(Engine, Protocol):
-    """An engine whose daemon may be away."""
+    """An engine whose daemon may be away, or end over a farm."""
+
+    @property
+    def suspects(self) -> Collection[str]:
+        """Farms over which the daemon may end: ``apply`` each alone, and after others that wait."""
+
+    def restarted(self) -> bool:
+        """Return True if the daemon has lost its state, or may have, since ``load``."""
 
     async def blank(self) -> bool:
         """Return True if the kernel has nothing of this engine, and the daemon has nothing to load."""

@@ -1,8 +1,8 @@
-"""Turn decisions into changes for the engine. Pure: no I/O."""
+"""Turn decisions into changes of engines and of the agent table. Pure: no I/O."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import NodeFarm, Programmed
 from kube_nftlb.agent.resolve import node_farm
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve
@@ -14,12 +14,34 @@ from kube_nftlb.api.listeners import Listener
 from kube_nftlb.netfilter.transaction import Contents
 
 
-class Changes:
-    """Turns decisions into changes, with the current policies, and what the engine needs in the agent table."""
+@dataclass(frozen=True, slots=True)
+class FarmChange:
+    """The change of one farm.
 
-    def __init__(self, policies: Policies, overlay: Callable[[NodeFarm], Contents]) -> None:
+    ``farm`` is None if it is withdrawn. With ``keep`` its engine leaves it as it is. ``overlay`` is the farm's part of
+    the agent table once the change is applied, beside what its engine needs there; None leaves what is there.
+    ``policies`` keep clients out wherever the farm listens before or after the change, ``policies_after`` once it is
+    applied.
+    """
+
+    name: str
+    farm: NodeFarm | None = None
+    keep: bool = False
+    overlay: Contents | None = field(default_factory=Contents)
+    policies: Contents = field(default_factory=Contents)
+    policies_after: Contents = field(default_factory=Contents)
+
+    @property
+    def is_withdrawal(self) -> bool:
+        """True if the farm is to go."""
+        return self.farm is None and not self.keep
+
+
+class Changes:
+    """Turns decisions into changes, with the current policies."""
+
+    def __init__(self, policies: Policies) -> None:
         self._policies = policies
-        self._overlay = overlay
 
     def make(
         self,
@@ -30,13 +52,8 @@ class Changes:
         programmed: Programmed | None,
         *,
         owned: Contents,
-        restricted: bool,
     ) -> FarmChange:
-        """Return the change for the farm of this name on the node.
-
-        ``owned`` is what the agent table has of the farm. ``restricted`` farms cannot be parsed, but have source ranges
-        or limits.
-        """
+        """Return the change for the farm of this name on the node. ``owned`` is what the agent table has of it."""
         now = programmed.listeners if programmed is not None else frozenset()
         if isinstance(decision, Serve):
             farm = decision.farm
@@ -44,21 +61,24 @@ class Changes:
             return FarmChange(
                 name,
                 farm,
-                overlay=self._whole(name, farm),
+                overlay=_options(name, farm),
                 policies=self.rules(key, name, now | then),
                 policies_after=self.rules(key, name, then),
             )
         if isinstance(decision, Keep) and decision.is_engine_away and facts.farm is not None:
             farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
             policies = self.rules(key, name, now | frozenset(farm.listeners))
+            if owned:
+                overlay = source_ranges.renewed(owned, farm)
+                return FarmChange(name, keep=True, overlay=overlay, policies=policies, policies_after=policies)
             # A new agent does not know what the farm had, and its engine cannot tell.
-            overlay = source_ranges.renewed(owned, farm) if owned else self._whole(name, farm)
-            return FarmChange(name, keep=True, overlay=overlay, policies=policies, policies_after=policies)
+            options = _options(name, farm)
+            return FarmChange(name, farm, keep=True, overlay=options, policies=policies, policies_after=policies)
         policies = self.rules(key, name, now)
         if isinstance(decision, Keep) and programmed is not None:
             if owned:
                 return FarmChange(name, keep=True, overlay=None, policies=policies, policies_after=policies)
-            farm_, overlay = self._as_it_was(name, facts, programmed, restricted=restricted)
+            farm_, overlay = self._as_it_was(name, facts, programmed)
             return FarmChange(name, farm_, keep=True, overlay=overlay, policies=policies, policies_after=policies)
         return FarmChange(name, policies=policies)
 
@@ -70,23 +90,21 @@ class Changes:
         family: Family = "ipv6" if any(":" in listener.ip for listener in listeners) else "ipv4"
         return self._policies.rules(key, name, family, listeners)
 
-    def _whole(self, name: str, farm: NodeFarm) -> Contents:
-        """Return all that a farm needs in the agent table."""
-        return self._overlay(farm) | farm_options.contents(farm.spec, name, farm.listeners)
-
-    def _as_it_was(
-        self, name: str, facts: Facts, programmed: Programmed, *, restricted: bool
-    ) -> tuple[NodeFarm | None, Contents]:
+    def _as_it_was(self, name: str, facts: Facts, programmed: Programmed) -> tuple[NodeFarm | None, Contents]:
         """Return what a kept farm gets from a restarted agent, which does not know what it had: less if in doubt.
 
         A restarted agent only knows the current spec, if it can parse it.
         """
         refused = layout.refused(programmed.listeners)
         if facts.farm is None or not facts.readable:
-            return None, refused if restricted or programmed.refuses else Contents()
+            return None, refused if facts.restricted or programmed.refuses else Contents()
         if facts.rules_refused is not None:
             return None, refused
         farm = node_farm(facts.farm, facts.node, facts.links, lost_listeners(facts.loss))
         possible = facts.farm.spec.model_copy(update={"helper": "none", "queue": None})
-        overlay = self._overlay(farm) | farm_options.contents(possible, name, programmed.listeners)
+        overlay = farm_options.contents(possible, name, programmed.listeners)
         return farm, (overlay | refused) if programmed.refuses else overlay
+
+
+def _options(name: str, farm: NodeFarm) -> Contents:
+    return farm_options.contents(farm.spec, name, farm.listeners)

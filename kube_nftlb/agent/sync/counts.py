@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Literal
 
 from kube_nftlb.agent.endpoints import selection
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.api.conflicts import FarmKey
 
@@ -15,9 +15,9 @@ BackendState = Literal["up", "off"]
 class Counts:
     """Counts what the loop works on."""
 
-    def __init__(self, inputs: Inputs, engine: Engine) -> None:
+    def __init__(self, inputs: Inputs, engines: Engines) -> None:
         self._inputs = inputs
-        self._engine = engine
+        self._engines = engines
 
     @property
     def policies(self) -> int:
@@ -36,7 +36,7 @@ class Counts:
 
     def backends(self) -> Counter[str]:
         """Return the number of backends in the engine in each BackendState."""
-        farms = list(self._engine.programmed.values())
+        farms = list(self._engines.programmed.values())
         up = sum(farm.scheduled for farm in farms)
         return Counter({"up": up, "off": sum(farm.endpoints for farm in farms) - up})
 

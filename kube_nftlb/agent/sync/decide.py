@@ -4,7 +4,7 @@ One decision per farm: serve it, keep it as it is, or withdraw it. Everything el
 changes for the engine, and the node's status.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,8 +22,6 @@ from kube_nftlb.reasons import FailureReason
 
 Unsupported = Callable[[NodeFarm], Blocker | None]
 """Returns why the engine cannot serve a farm (``Engine.unsupported``)."""
-StuckOwners = Callable[[Iterable[Listener]], Mapping[Listener, str]]
-"""Returns which of these listeners a farm has that stays as it is, and its name."""
 
 _SEE_OWNER = "that farm stays as it is because this agent cannot apply its spec; fix or delete it"
 
@@ -49,6 +47,8 @@ class Facts(NamedTuple):
     """The kernel features that it lacks, as a message."""
     node: NodeFacts = NodeFacts()
     links: Links = modes.NO_LINKS
+    restricted: bool = False
+    """True if its newest spec cannot be parsed, but has source ranges or limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +84,28 @@ class Withdraw:
 Decision = Serve | Keep | Withdraw
 
 
-def decide(facts: Facts, unsupported: Unsupported, stuck_owners: StuckOwners) -> Decision:
-    """Decide what to do about a farm."""
-    decision = _alone(facts, unsupported)
-    if not isinstance(decision, Serve) or not (taken := stuck_owners(decision.farm.listeners)):
+def avoid(decision: Serve, stuck: Mapping[Listener, str]) -> Serve | Withdraw:
+    """Serve a farm without the listeners of farms that stay as they are, which are given by name."""
+    if not stuck:
         return decision
-    rest = replace(decision.farm, addresses=tuple(without(decision.farm.addresses, taken.keys())))
-    first = min(taken)
-    message = f"{taken[first]} still has {_shown(first)}: {_SEE_OWNER}"
+    rest = replace(decision.farm, addresses=tuple(without(decision.farm.addresses, stuck.keys())))
+    first = min(stuck)
+    message = f"{stuck[first]} still has {_shown(first)}: {_SEE_OWNER}"
     problem = Problem("AddressInUse", message, decision.farm.version.generation)
     return Serve(rest, problem, look_again=True) if rest.addresses else Withdraw(problem, retry=True)
 
 
-def cannot_change(facts: Facts, unsupported: Unsupported, programmed_by: Engine | None) -> bool:
-    """Return True if a farm stays as it is, so that no other farm can get an address of it.
+def stays(decision: Decision, programmed_by: Engine | None) -> bool:
+    """Return True if a farm stays as it is by this decision, so that no other farm can get an address of it.
 
     One that nftlb has can lose it while nftlb is away: whoever is to be served has the engine nftables, which comes
     first. One that is to move to nftlb is still in nftables.
     """
-    decision = _alone(facts, unsupported)
     return isinstance(decision, Keep) and not (decision.is_engine_away and programmed_by != "nftables")
 
 
-def _alone(facts: Facts, unsupported: Unsupported) -> Decision:
-    """Decide on a farm, assuming that no other farm is stuck on its listeners."""
+def decide(facts: Facts, unsupported: Unsupported) -> Decision:
+    """Decide what to do about a farm, if no other farm is stuck on its listeners (see ``avoid``)."""
     farm = facts.farm
     if not facts.readable:
         return Keep()

@@ -10,7 +10,6 @@ from kube_nftlb.agent.dsr.modes import Links
 from kube_nftlb.agent.model import Version
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.decide import Facts
-from kube_nftlb.agent.sync.resolved_farms import ResolvedFarms
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table.element_count import elements
 from kube_nftlb.agent.table.feature_probe import FeatureProbe
@@ -43,7 +42,6 @@ class FarmIndex:
         self._keys: dict[str, FarmKey] = {}
         self.slices = SliceIndex()
         self._referring: Multimap[ServiceKey, FarmKey] = Multimap()
-        self._resolved = ResolvedFarms()
         self._conflicts = Conflicts()
         self._unreadable: dict[FarmKey, References | None] = {}
         """Farms whose newest spec cannot be parsed, and its references as far as they can be read."""
@@ -108,7 +106,6 @@ class FarmIndex:
         self.unprobed.discard(key)
         known = key in self._unreadable
         self._unreadable.pop(key, None)
-        self._resolved.forget(key)
         self._refer(self._farms.get(key), key, join=False)
         self._sizes.pop(key, None)
         turned = self._elements.remove(key)
@@ -173,12 +170,8 @@ class FarmIndex:
         farm = self._farms.get(key)
         if farm is None or farm.spec.backends_from is None:
             return farm
-        if (known := self._resolved.get(key)) is not None:
-            return known
         spec = resolved_spec(farm.spec, self._slices_of(key, farm.spec))
-        resolved = farm.model_copy(update={"spec": spec})
-        self._resolved.put(key, resolved)
-        return resolved
+        return farm.model_copy(update={"spec": spec})
 
     def _slices_of(self, key: FarmKey, spec: FarmSpec) -> Iterable[Slice]:
         return self.slices.of(ServiceKey(key.namespace, spec.backends_from.service)) if spec.backends_from else ()
@@ -215,14 +208,9 @@ class FarmIndex:
         loss = self._conflicts.get(key)
         return loss is not None and loss.everything
 
-    def restricted(self, key: FarmKey) -> bool:
-        """Return True if a farm that cannot be parsed has source ranges or limits, which cannot be applied then."""
-        refers = self._unreadable.get(key)
-        return refers is not None and refers.unread
-
     def facts(self, key: FarmKey, links: Links, now: float) -> Facts:
         """Return the facts about a farm at ``now``, in seconds of the loop's clock."""
-        farm = self.resolved(key)
+        farm, refers = self.resolved(key), self._unreadable.get(key)
         return Facts(
             farm,
             key not in self._unreadable,
@@ -234,6 +222,7 @@ class FarmIndex:
             self._features.missing(farm.spec) if farm is not None else None,
             self.node,
             links,
+            refers is not None and refers.unread,
         )
 
     def _too_large(self, key: FarmKey) -> str | None:
@@ -291,7 +280,6 @@ class FarmIndex:
 
     def _retry(self, key: FarmKey) -> None:
         """Forget what was found out about a farm before it changed."""
-        self._resolved.forget(key)
         self._rules_refused.pop(key, None)
         self._refused.pop(key, None)
         self._backing_off_until.pop(key, None)

@@ -10,7 +10,7 @@ from kube_nftlb import metrics, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.connections.connections import Connections
 from kube_nftlb.agent.endpoints.selection import may_drain
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.kube_proxy.served import Ours, Served, unserved
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.sync.farm_index import FarmIndex
@@ -40,14 +40,14 @@ class Inputs:
 
     def __init__(
         self,
-        engine: Engine,
+        engines: Engines,
         features: FeatureProbe,
         latency: ProgrammingLatency,
         connections: Connections,
         clock: Clock,
         limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - immutable
     ) -> None:
-        self._engine = engine
+        self._engines = engines
         self.latency = latency
         self._clock = clock
         self.progress = Progress()
@@ -161,9 +161,9 @@ class Inputs:
         """Return what no engine serves yet of what kube-proxy's rules do; all before the farms are known."""
         if not self.complete:
             return list(served)
-        index, engine = self.index, self._engine
+        index, engines = self.index, self._engines
         ours = Ours(
-            lambda listener: bool(engine.owners([listener])), index.node.port_ips, index.slices.of, index.of_service
+            lambda listener: bool(engines.owners([listener])), index.node.port_ips, index.slices.of, index.of_service
         )
         return unserved(served, ours)
 
@@ -235,4 +235,4 @@ class Inputs:
         return bool(self.queue.waiting) or self.policies.pending
 
     def _comes_or_goes(self, key: FarmKey) -> bool:
-        return key not in self.index or names.node_farm_name(*key) not in self._engine.programmed
+        return key not in self.index or names.node_farm_name(*key) not in self._engines.programmed

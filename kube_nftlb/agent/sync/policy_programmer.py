@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from kube_nftlb import names
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.changes import Changes
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.table import policies, policy_sets
@@ -23,10 +23,10 @@ _log = structlog.get_logger()
 class PolicyProgrammer:
     """Takes changed policies, and writes them to the kernel."""
 
-    def __init__(self, inputs: Inputs, engine: Engine, table: AgentTable, changes: Changes) -> None:
+    def __init__(self, inputs: Inputs, engines: Engines, table: AgentTable, changes: Changes) -> None:
         self._inputs = inputs
         self._policies = inputs.policies
-        self._engine = engine
+        self._engines = engines
         self._table = table
         self._changes = changes
 
@@ -64,5 +64,5 @@ class PolicyProgrammer:
 
     def rules(self, name: str) -> Contents:
         """Return the rules that apply policies to a farm where the engine has it."""
-        programmed = self._engine.programmed.get(name)
+        programmed = self._engines.programmed.get(name)
         return self._changes.rules(self._inputs.index.key(name), name, programmed.listeners if programmed else ())

@@ -1,32 +1,26 @@
-"""Facts → decisions → changes → the engine: one path for every farm, whatever triggered it."""
+"""Gather facts, plan, and apply the plan: one path for every farm, whatever triggered it."""
 
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import structlog
 
 from kube_nftlb import names
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.dsr import modes
-from kube_nftlb.agent.dsr.modes import PodVip
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
-from kube_nftlb.agent.engine.base import Applied, Engine, FarmChange
-from kube_nftlb.agent.model import Programmed, Version
-from kube_nftlb.agent.sync.changes import Changes
-from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
+from kube_nftlb.agent.engine.engines import Engines
+from kube_nftlb.agent.model import Version
+from kube_nftlb.agent.sync.apply import Applier, Outcome
+from kube_nftlb.agent.sync.changes import Changes, FarmChange
+from kube_nftlb.agent.sync.decide import Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.inputs import Inputs
+from kube_nftlb.agent.sync.plan import Expected, Known, Plan, Planned, plan
 from kube_nftlb.agent.sync.policy_programmer import PolicyProgrammer
-from kube_nftlb.agent.sync.problems import log_fields
-from kube_nftlb.agent.sync.progress import Problem
 from kube_nftlb.agent.sync.timing import Timing
 from kube_nftlb.agent.table import layout
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import Farm
-from kube_nftlb.api.listeners import Listener
-from kube_nftlb.netfilter.transaction import Contents
 
 _log = structlog.get_logger()
 
@@ -42,110 +36,132 @@ class ProgramResult:
 
 
 class Programmer:
-    """Decides on farms, and programs the engine and the agent table."""
+    """Plans what becomes of farms, and has it applied to the engines and the agent table."""
 
     def __init__(
-        self, inputs: Inputs, engine: Engine, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
+        self, inputs: Inputs, engines: Engines, table: AgentTable, links: PodLinks, clock: Clock, timing: Timing
     ) -> None:
         self._inputs = inputs
         self._index = inputs.index
-        self._engine = engine
+        self._engines = engines
         self._table = table
         self._links = links
         self._clock = clock
         self._timing = timing
-        self._changes = Changes(inputs.policies, engine.overlay)
-        self.policies = PolicyProgrammer(inputs, engine, table, self._changes)
+        self._changes = Changes(inputs.policies)
+        self.applier = Applier(engines, table, inputs.connections)
+        self.policies = PolicyProgrammer(inputs, engines, table, self._changes)
         self.links_read_at = float("-inf")
+        self.expected: dict[str, Expected] = {}
+        """What was planned for farms that are not verified yet, by name on the node."""
         self.changed: set[str] = set()
-        """Names of farms that the engine has changed, until that is logged."""
+        """Names of farms that the engines have changed, until that is logged."""
         self._orphans: set[str] = set()
-        """Farms of an earlier agent that the engine did not let go."""
-        self._before: dict[str, Programmed | None] = {}
-        """What the node had of farms, by name, until their changes are done."""
-        table.fallback = self._closed
+        """Farms of an earlier agent that the engines did not let go."""
 
     async def program(self, keys: Collection[FarmKey]) -> ProgramResult:
         """Program these farms, and with them those that must leave an address first."""
         self._refused_since(await self._table.update({layout.ENVIRONMENT: self._inputs.environment}))
-        await self._engine.set_node(self._index.node)
+        await self._engines.set_node(self._index.node)
         self._inputs.add(self._index.measure(keys), self._inputs.seen_version + 1)
-        await self._gather(keys)
+        await self.read_links(self._index.stateless(keys))
         while True:
-            asked = {name: farm for key in keys if (farm := self._index.get(key)) for name in (_name(key),)}
-            changes = self._changes_of(keys)
-            asked |= {each.name: farm for each in changes if (farm := self._farm(each.name)) is not None}
-            applied = await self._apply(changes)
-            self.changed.update(applied.changed)
-            self._rules_refused(applied.rules_refused, asked)
-            if not applied.nothing_done:
-                self._programmed(changes, applied)
-                return ProgramResult(applied.refused, applied.incomplete)
-            # These farms stay as they are, so no other farm may get an address of theirs.
+            planned = await self._plan(keys)
+            outcome = await self.applier.apply([each.change for each in planned.values()])
+            self.changed.update(outcome.changed)
+            asked = {name: each.farm for name, each in planned.items()}
+            refused = self._rules_refused(outcome.rules_refused, asked)
+            if not outcome.decide_again:
+                self._plan_again(refused)
+                self._forget_withdrawn(planned, outcome.refused)
+                self.expected |= {name: planned[name].expected for name in map(_name, keys)}
+                return ProgramResult(outcome.refused, outcome.incomplete)
+            # Farms whose rules are refused stay as they are, so no other farm may get an address of theirs.
+
+    async def _plan(self, keys: Collection[FarmKey]) -> Plan:
+        """Plan once all is known that the decisions need: links, pods' addresses, kernel features."""
+        while True:
             await self._index.probe()
+            links = self._links.links
+            planned = self._planned(keys)
+            vips = {name: each.pod_vips for name, each in planned.items() if each.pod_vips is not None}
+            await self._links.provide(vips)
+            if self._links.links is links:
+                break
+            # A pod could not be given an address: it is no endpoint.
+        for each in planned.values():
+            self._note(each)
+        return planned
 
-    def _programmed(self, changes: Iterable[FarmChange], applied: Applied) -> None:
-        for each in changes:
-            if each.keep or each.name in applied.refused:
-                continue
-            key = self._index.key(each.name)
-            if each.farm is None and key is not None and self._index.is_removed(key):
-                self._index.forget(key)
+    def _planned(self, keys: Collection[FarmKey]) -> Plan:
+        links, now = self._links.links, self._clock.now()
 
-    async def _apply(self, changes: Sequence[FarmChange]) -> Applied:
-        """Apply changes, then have connections ended that may not go on. Sooner, clients would only come back."""
-        done = [each for each in changes if not each.keep]
-        for each in done:
-            self._before.setdefault(each.name, self._engine.programmed.get(each.name))
-        applied = await self._engine.apply(changes)
-        for each in done if not applied.nothing_done else ():
-            if each.name not in applied.refused:
-                self._inputs.connections.changed(each.name, each.farm, self._before.pop(each.name))
-        return applied
+        def facts(key: FarmKey) -> Facts:
+            return self._index.facts(key, links, now)
+
+        return plan(keys, Known(facts, self._index.key, self._engines, self._table.owned, self._changes))
+
+    def _note(self, planned: Planned) -> None:
+        """Report the problem of a farm, and have it decided on again when that is due."""
+        key, decision, now = planned.key, planned.decision, self._clock.now()
+        if key is None:
+            return
+        if decision.problem is not None:
+            self._inputs.problems.report(key, decision.problem, self._index.get(key))
+        if isinstance(decision, Withdraw) and decision.retry:
+            self._index.back_off(key, now + self._timing.back_off_s)
+        if isinstance(decision, Serve) and decision.look_again:
+            self._index.look_again(key, now + self._timing.back_off_s)
+        if isinstance(decision, Keep) and decision.retry_after_s is not None:
+            self._index.look_again(key, now + decision.retry_after_s)
+
+    def _forget_withdrawn(self, planned: Plan, refused: Collection[str]) -> None:
+        for name, each in planned.items():
+            is_gone = each.change.is_withdrawal and name not in refused
+            if is_gone and each.key is not None and self._index.is_removed(each.key):
+                self._index.forget(each.key)
 
     async def update_policies(self) -> None:
         """Write changed policies to the kernel."""
         self._refused_since(await self.policies.update())
 
-    async def withdraw(self, names_: Iterable[str]) -> Applied:
-        """Withdraw farms from the engine. Policies that keep clients out stay in the agent table."""
-        changes = []
-        for name in names_:
-            rules = self.policies.rules(name)
-            changes.append(FarmChange(name, overlay=None, policies=rules, policies_after=rules))
-        return await self._apply(changes)
+    async def withdraw(self, names_: Iterable[str]) -> Outcome:
+        """Withdraw farms from their engines. Policies that keep clients out stay in the agent table."""
+        rules = {name: self.policies.rules(name) for name in names_}
+        return await self.applier.apply(
+            [FarmChange(name, overlay=None, policies=each, policies_after=each) for name, each in rules.items()]
+        )
 
     async def adopt(self) -> bool:
         """Start from what the engine has; what is as wanted already is not touched.
 
         Return True if a farm is missing that was verified.
         """
-        lost = await self._engine.load()
-        await self._engine.set_node(self._index.node)
+        lost = await self._engines.load()
+        await self._engines.set_node(self._index.node)
         await self.read_links(self._index.stateless())
-        orphans = [name for name in self._engine.programmed if self._index.key(name) is None]
+        orphans = [name for name in self._engines.programmed if self._index.key(name) is None]
         # Before the table is replaced, which has the rules that keep clients from farms that are gone.
         self._orphans = set((await self.withdraw(orphans)).refused)
         await self.policies.take()
-        await self._index.probe()
         # Also those that were deleted and not withdrawn yet: policies apply to them until they are.
         keys = self._known()
         self._index.measure(keys)
-        changes = self._changes_of(keys, forget=False)
-        rules = self._left_open(orphans, changes) | self._engine.rules(changes)
-        self._table.expect({layout.ENVIRONMENT: self._inputs.environment, **rules, **self._inputs.policies.sets()})
-        _log.info("adopted farms", engine=self._engine.name, farms=len(self._engine.programmed), removed=len(orphans))
+        others = {layout.ENVIRONMENT: self._inputs.environment, **self._inputs.policies.sets()}
+        self.applier.expect([each.change for each in (await self._plan(keys)).values()], others)
+        _log.info("adopted farms", farms=len(self._engines.programmed), removed=len(orphans))
         return lost
 
     async def begin(self) -> None:
-        """Have the engine serve all farms, once the agent table has the rules that keep clients out."""
-        self.changed.update(await self._engine.begin(lambda: self._changes_of(self._known(), forget=False)))
-        if not await self._engine.is_missing():
+        """Have the engines serve all farms, once the agent table has the rules that keep clients out."""
+        changed = await self.applier.begin(lambda: [each.change for each in self._planned(self._known()).values()])
+        self.changed.update(changed)
+        if not await self._engines.is_missing():
             await self._table.refuse()
 
     def _known(self) -> set[FarmKey]:
         """Return all farms, also those that are gone and not withdrawn."""
-        programmed = {key for name in self._engine.programmed if (key := self._index.key(name)) is not None}
+        programmed = {key for name in self._engines.programmed if (key := self._index.key(name)) is not None}
         return self._index.all() | programmed
 
     async def withdraw_orphans(self) -> None:
@@ -155,24 +171,10 @@ class Programmer:
             _log.warning("withdrew farms of an earlier agent", farms=orphans, refused=dict(refused))
             self._orphans = set(refused)
 
-    def _left_open(self, orphans: Iterable[str], changes: Iterable[FarmChange]) -> dict[str, Contents]:
-        """Return what refuses clients of orphans that an absent engine still has, where nobody else is served."""
-        served = {to for each in changes if each.farm is not None and not each.keep for to in each.farm.listeners}
-        has = self._engine.programmed
-        return {name: layout.refused(has[name].listeners - served) for name in orphans if name in has}
-
     async def create_table(self) -> None:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
-        asked = {_name(key): farm for key in self._index if (farm := self._index.get(key)) is not None}
-        self._rules_refused(await self._table.create(), asked)
-
-    # Facts.
-
-    async def _gather(self, keys: Collection[FarmKey]) -> None:
-        """Do all I/O that decisions need: links, pods' addresses, kernel features."""
-        await self.read_links(self._index.stateless(keys))
-        await self._index.probe()
-        await self._links.provide({_name(key): vips for key in keys if (vips := self._pod_vips(key)) is not None})
+        asked = {_name(key): self._index.get(key) for key in self._index}
+        self._plan_again(self._rules_refused(await self._table.create(), asked))
 
     async def read_links(self, keys: Collection[FarmKey]) -> bool:
         """Read the node's interfaces and pods if farms depend on them. Return True if they have changed."""
@@ -190,120 +192,26 @@ class Programmer:
         if not self._inputs.has_work:
             await self._links.tidy()
 
-    def _pod_vips(self, key: FarmKey) -> frozenset[PodVip] | None:
-        """Return the addresses that pods need for a farm; None if they keep what they have."""
-        farm = self._index.get(key)
-        decision = self._decide(key) if farm is not None and farm.spec.mode == "dsr" else None
-        if isinstance(decision, Keep):
-            return None
-        if not isinstance(decision, Serve) or decision.farm.direct is None:
-            return frozenset()
-        vips = {address.ip for address in decision.farm.addresses}
-        return modes.pod_vips(decision.farm.spec, vips, self._links.links)
-
-    def _facts(self, key: FarmKey) -> Facts:
-        return self._index.facts(key, self._links.links, self._clock.now())
-
-    def _farm(self, name: str) -> Farm | None:
-        key = self._index.key(name)
-        return self._index.get(key) if key is not None else None
-
-    # Decisions.
-
-    def decide(self, key: FarmKey) -> Decision:
-        """Decide on a farm, and report its problem."""
-        decision = self._decide(key)
-        farm = self._index.get(key)
-        if decision.problem is not None:
-            self._inputs.problems.report(key, decision.problem, farm)
-        again_at = self._clock.now() + self._timing.back_off_s
-        if isinstance(decision, Withdraw) and decision.retry:
-            self._index.back_off(key, again_at)
-        if isinstance(decision, Serve) and decision.look_again:
-            self._index.look_again(key, again_at)
-        if isinstance(decision, Keep) and decision.retry_after_s is not None:
-            self._index.look_again(key, self._clock.now() + decision.retry_after_s)
-        return decision
-
-    def _decide(self, key: FarmKey) -> Decision:
-        try:
-            return decide(self._facts(key), self._engine.unsupported, partial(self._stuck_owners, _name(key)))
-        except Exception as error:
-            # One unexpected farm must not end the service of all others.
-            farm = self._index.get(key)
-            _log.exception("cannot decide on a farm", **log_fields(key, farm))
-            generation = farm.metadata.generation if farm is not None else 0
-            return Keep(Problem("Unsupported", f"unexpected error: {error!r}", generation))
-
-    def _stuck_owners(self, name: str, listeners: Iterable[Listener]) -> dict[Listener, str]:
-        wanted = list(listeners)
-        owners = {owner: self._index.key(owner) for owner in self._engine.owners(wanted) - {name}}
-        stuck = {owner for owner, key in owners.items() if key is not None and self._is_stuck(key)}
-        if not stuck:
-            return {}
-        return {each: min(found) for each in wanted if (found := self._engine.owners([each]) & stuck)}
-
-    def _is_stuck(self, key: FarmKey) -> bool:
-        try:
-            programmed = self._engine.programmed.get(_name(key))
-            programmed_by = programmed.engine if programmed is not None else None
-            return cannot_change(self._facts(key), self._engine.unsupported, programmed_by)
-        except Exception:
-            # Its own decision reports that, and keeps it as it is.
-            _log.debug("cannot decide on the owner of an address", namespace=key.namespace, farm=key.name)
-            return True
-
-    def _changes_of(self, keys: Iterable[FarmKey], *, forget: bool = True) -> list[FarmChange]:
-        """Return the changes for these farms, and for those that own an address which one of them needs."""
-        changes: dict[str, FarmChange] = {}
-        waiting: deque[tuple[str, FarmKey | None]] = deque((_name(key), key) for key in keys)
-        while waiting:
-            name, key = waiting.popleft()
-            if name in changes:
-                continue
-            changes[name] = change = self._change(name, key, forget=forget)
-            if change.farm is not None and not change.keep:
-                owners = self._engine.owners(list(change.farm.listeners)) - changes.keys()
-                waiting.extend((owner, self._index.key(owner)) for owner in owners)
-        return list(changes.values())
-
-    def _change(self, name: str, key: FarmKey | None, *, forget: bool) -> FarmChange:
-        decision = self.decide(key) if key is not None else Withdraw()
-        facts = self._facts(key) if key is not None else Facts(None)
-        if forget and key is not None and self._index.is_removed(key):
-            key = None
-        return self._changes.make(
-            key,
-            name,
-            decision,
-            facts,
-            self._engine.programmed.get(name),
-            owned=self._table.owned(name),
-            restricted=key is not None and self._index.restricted(key),
-        )
-
-    def _rules_refused(self, refused: Mapping[str, str], asked: Mapping[str, Farm]) -> None:
-        """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for."""
+    def _rules_refused(self, refused: Mapping[str, str], asked: Mapping[str, Farm | None]) -> list[FarmKey]:
+        """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for. Return the farms."""
+        keys = []
         for name, why in refused.items():
             key = self._index.key(name)
             if key is not None and _version(self._index.get(key)) == _version(asked.get(name)):
                 self._index.refuse_rules(key, why)
-                self.decide(key)
                 self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
+                keys.append(key)
+        return keys
 
     def _refused_since(self, refused: Mapping[str, str]) -> None:
         """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
         waiting = self._inputs.queue.waiting
-        asked = {
-            name: farm
-            for name in refused
-            if (farm := self._farm(name)) is not None and self._index.key(name) not in waiting
-        }
-        self._rules_refused({name: refused[name] for name in asked}, asked)
+        keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
+        asked = {name: self._index.get(key) for name, key in keys.items()}
+        self._plan_again(self._rules_refused({name: refused[name] for name in asked}, asked))
 
-    def _closed(self, name: str) -> Contents:
-        programmed = self._engine.programmed.get(name)
-        return layout.refused(programmed.listeners) if programmed is not None else Contents()
+    def _plan_again(self, keys: Collection[FarmKey]) -> None:
+        self._inputs.add(keys, self._inputs.seen_version)
 
 
 def _version(farm: Farm | None) -> Version | None:

@@ -80,6 +80,11 @@ class FarmQueue:
         """Remove a farm that was compared with the kernel."""
         self.unverified.pop(key, None)
 
+    def again(self, key: FarmKey) -> None:
+        """Queue a farm again that cannot be verified."""
+        if (entry := self.unverified.pop(key, None)) is not None:
+            self.waiting.add(key, entry.since)
+
     def overdue(self, limit_s: float, now: float) -> bool:
         """Return True if the oldest unverified farm was applied longer ago than the limit."""
         oldest = next(iter(self.unverified.values()), None)

@@ -13,7 +13,7 @@ import structlog
 from kube_nftlb import errors, metrics, names
 from kube_nftlb.agent.clock import Clock
 from kube_nftlb.agent.dsr.pod_addresses import PodLinks
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.sync.counts import Counts
 from kube_nftlb.agent.sync.drift import ChangeWatch
@@ -36,7 +36,7 @@ class Reconciler:
     def __init__(
         self,
         inputs: Inputs,
-        engine: Engine,
+        engines: Engines,
         table: AgentTable,
         reader: TableReader,
         watch: ChangeWatch,
@@ -48,14 +48,14 @@ class Reconciler:
     ) -> None:
         """``on_progress`` is called whenever ``progress`` may have changed."""
         self._inputs = inputs
-        self._engine = engine
+        self._engines = engines
         self._clock = clock
         self._timing = timing
         self._reporter = Reporter(inputs, clock, on_progress)
-        self.counts = Counts(inputs, engine)
-        self._programmer = Programmer(inputs, engine, table, links, clock, timing)
-        self._repair = Repair(inputs, self._programmer, engine, table, reader, watch, clock, timing)
-        self._verification = Verification(inputs, self._programmer, self._repair, engine, clock, timing)
+        self.counts = Counts(inputs, engines)
+        self._programmer = Programmer(inputs, engines, table, links, clock, timing)
+        self._repair = Repair(inputs, self._programmer, engines, table, reader, watch, clock, timing)
+        self._verification = Verification(inputs, self._programmer, self._repair, engines, clock, timing)
         self._adopted = False
         self._stopping = False
         self._maintained_at = float("-inf")
@@ -68,7 +68,7 @@ class Reconciler:
     @property
     def programmed(self) -> Mapping[str, Programmed]:
         """The farms that the engine has, by name on the node."""
-        return self._engine.programmed
+        return self._engines.programmed
 
     @property
     def settled(self) -> bool:
@@ -78,16 +78,16 @@ class Reconciler:
     async def run(self) -> None:
         """Reconcile until ``stop`` is called."""
         with suppress(errors.KubeNftlbError):
-            await self._engine.restore()
+            await self._engines.restore()
         while not self._stopping:
             self.progress.began_at = self._clock.now()
             try:
                 await self._pass()
                 self.progress.pass_error = ""
-                self.progress.engine_error = self._engine.unreachable
+                self.progress.engine_error = self._engines.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
-                await self._pause(f"{self._engine.name} is not reachable: {error}", self._timing.retry_s)
+                await self._pause(f"{self._engines.name} is not reachable: {error}", self._timing.retry_s)
             except errors.KubeNftlbError as error:
                 await self._pause(str(error), self._timing.retry_s)
             except Exception as error:
@@ -106,7 +106,7 @@ class Reconciler:
             while self._adopted and self._inputs.queue.unverified:
                 await self._verify()
         with suppress(errors.KubeNftlbError):
-            await self._engine.aclose()
+            await self._engines.aclose()
 
     async def _pause(self, message: str, seconds: float) -> None:
         """Wait after a failure, then adopt the engine again: nothing can be taken for granted."""
@@ -166,7 +166,7 @@ class Reconciler:
         queue, started = self._inputs.queue, self._clock.now()
         await self._programmer.update_policies()
         index = self._inputs.index
-        keys = queue.take(last={key for name in self._engine.suspects if (key := index.key(name)) is not None})
+        keys = queue.take(last={key for name in self._engines.suspects if (key := index.key(name)) is not None})
         outcome = await self._programmer.program(keys)
         by_name = {names.node_farm_name(*key): key for key in keys}
         now = self._clock.now()
@@ -192,7 +192,7 @@ class Reconciler:
         if not await self._repair.look(now):
             self._adopted = False
             return
-        self.progress.upkeep_error = await self._engine.maintain(busy=bool(self._inputs.queue)) or ""
+        self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._inputs.queue)) or ""
         await self._programmer.maintain_links(now)
         await self._programmer.withdraw_orphans()
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)

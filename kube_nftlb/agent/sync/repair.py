@@ -7,7 +7,7 @@ import structlog
 
 from kube_nftlb import metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.engine.base import Engine
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.sync.drift import Audit, ChangeWatch, DriftDetector
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.problems import log_fields
@@ -27,7 +27,7 @@ class Repair:
         self,
         inputs: Inputs,
         programmer: Programmer,
-        engine: Engine,
+        engines: Engines,
         agent_table: AgentTable,
         reader: TableReader,
         watch: ChangeWatch,
@@ -36,7 +36,7 @@ class Repair:
     ) -> None:
         self._inputs = inputs
         self._programmer = programmer
-        self._engine = engine
+        self._engines = engines
         self._table = agent_table
         self._verifier = TableVerifier(agent_table, reader)
         self._clock = clock
@@ -81,7 +81,7 @@ class Repair:
 
         Farms that wait or are not verified are no drift: they are not in the kernel yet.
         """
-        if self._engine.restarted():
+        if self._engines.restarted():
             # It may have loaded an older state.
             return False
         await self.keep_table(now)
@@ -123,29 +123,29 @@ class Repair:
 
     async def _create_table(self) -> None:
         """Recreate the agent table. While an engine serves nothing, clients wait until it does."""
-        self._table.lets_wait = await self._engine.is_missing()
+        self._table.lets_wait = await self._engines.is_missing()
         await self._programmer.create_table()
 
     async def _bring_back(self) -> None:
         """Have an engine serve again that has lost all, as after ``flush ruleset``: at once, whatever else waits."""
-        if await self._engine.is_missing():
+        if await self._engines.is_missing():
             self._log_repair("an engine has lost all that was programmed")
-            await self._engine.repair()
+            await self._engines.repair()
         await self._table.refuse()
 
     async def base(self) -> bool:
         """Compare what all farms share, and repair it. Return False if work came before all was compared."""
         await self.table()
-        compared, drift = await self._unless_work_comes(self._engine.drift())
+        compared, drift = await self._unless_work_comes(self._engines.drift())
         if not compared:
             return False
         if drift is None:
             return True
-        if await self._engine.load():
+        if await self._engines.load():
             self._inputs.add(self._inputs.index, self._inputs.seen_version)
-        if (drift := await self._engine.drift()) is not None:
+        if (drift := await self._engines.drift()) is not None:
             self._log_repair(drift)
-            await self._engine.repair()
+            await self._engines.repair()
         return True
 
     async def _unless_work_comes(self, comparing: Coroutine[object, object, str | None]) -> tuple[bool, str | None]:
@@ -173,19 +173,19 @@ class Repair:
         if self._audit.due(now):
             if not await self.base():
                 return
-            self._audit.start(self._engine.programmed)
+            self._audit.start(self._engines.programmed)
         for name in self._audit.take():
-            if name not in self._engine.programmed:
+            if name not in self._engines.programmed:
                 continue
-            if (drift := await self._engine.drift(name)) is not None:
+            if (drift := await self._engines.drift(name)) is not None:
                 await self._farm(name, drift)
-            await self._engine.forget_stale(name)
+            await self._engines.forget_stale(name)
             self._inputs.connections.check(name)
 
     async def _farm(self, name: str, drift: str) -> None:
         self._log_repair(drift, name)
-        await self._engine.repair(name)
-        if await self._engine.drift(name) is not None and (key := self._inputs.index.key(name)) is not None:
+        await self._engines.repair(name)
+        if await self._engines.drift(name) is not None and (key := self._inputs.index.key(name)) is not None:
             self._inputs.add([key], self._inputs.seen_version)
 
     def _log_repair(self, drift: str, name: str | None = None) -> None:

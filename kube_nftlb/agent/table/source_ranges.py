@@ -21,7 +21,7 @@ def admitted(address: Address, facts: NodeFacts) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _admitted(source_ranges: tuple[str, ...], address: str, own_ips: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same, once: a farm may have thousands of ranges, and is resolved several times in a pass."""
+    """Return the same, once: a farm may have thousands of ranges, and is resolved whenever an endpoint changes."""
     ranges = [ipaddress.ip_network(text) for text in source_ranges]
     own = [ipaddress.ip_address(ip) for ip in own_ips]
     if address and any(ip in network for ip in own for network in ranges):

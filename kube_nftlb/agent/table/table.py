@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kube_nftlb import errors
 from kube_nftlb.agent.table.base import SET_NAMES, base, environment
 from kube_nftlb.agent.table.layout import ENVIRONMENT, TABLE
+from kube_nftlb.agent.table.policies import rules_owner
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.netfilter.nftables.blueprint import Blueprint
 from kube_nftlb.netfilter.nftables.contents import SetContents, TableContents
@@ -79,6 +80,10 @@ class AgentTable:
     def owned(self, owner: str) -> Contents:
         """Return the contents of an owner."""
         return self._owners.get(owner, _NOTHING)
+
+    def restricts(self, farm: str) -> bool:
+        """Return True if the table has anything of a farm, by its name on the node."""
+        return bool(self.owned(farm) or self.owned(rules_owner(farm)))
 
     async def create(self) -> dict[str, str]:
         """Recreate the table, with all contents, in one transaction.

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from kube_nftlb import logs
 from kube_nftlb.agent.clock import MonotonicClock
+from kube_nftlb.agent.engine.engines import Engines
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.health.probes import AgentHealth
 from kube_nftlb.agent.informers import watch_farms, watch_policies, watch_slices
@@ -60,13 +61,14 @@ class Agent:
             reporter = NodeReporter(kube, self._node)
             clock, nft = MonotonicClock(), FakeNft()
             table = AgentTable(nft)
-            engine = FakeEngine(table, nft)
+            engine = FakeEngine()
+            engines = Engines(FakeEngine(), engine, clock)
             reader = FakeTableReader(nft, lambda: engine.writes)
             latency = ProgrammingLatency(datetime.now(UTC))
-            inputs = Inputs(engine, FeatureProbe(nft), latency, no_connections(clock), clock, settings.limits)
+            inputs = Inputs(engines, FeatureProbe(nft), latency, no_connections(clock), clock, settings.limits)
             reconciler = Reconciler(
                 inputs,
-                engine,
+                engines,
                 table,
                 reader,
                 reader,

@@ -10,14 +10,11 @@ from typing import TypeVar
 import structlog
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.agent.engine.nftlb.direct import KEEPER
 from kube_nftlb.agent.engine.nftlb.sessions import Remembered, SessionReader, Sessions
 from kube_nftlb.agent.engine.nftlb.suspects import Suspects
-from kube_nftlb.agent.engine.nftlb.translate import listeners, programmed
-from kube_nftlb.agent.engine.owners import ListenerOwners
-from kube_nftlb.agent.model import Programmed
-from kube_nftlb.api.listeners import Listener
+from kube_nftlb.agent.engine.nftlb.translate import programmed
+from kube_nftlb.agent.engine.programmed import ProgrammedFarms
 from kube_nftlb.netfilter.libnftables import Nftables
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.client import SILENT_AFTER_S, TIMEOUT_S, NftlbClient
@@ -62,9 +59,8 @@ class Mirror:
         self._on_end = on_end
         self._nft = nft
         self.present: dict[str, objects.Farm] = {}
-        self.programmed: dict[str, Programmed] = {}
+        self.programmed = ProgrammedFarms()
         self.sessions = Sessions(self.present, reader, nft)
-        self._owners = ListenerOwners()
         self._unrestored: dict[str, Remembered] = {}
         """The sessions that a change was to keep which nftlb has not answered."""
 
@@ -73,7 +69,6 @@ class Mirror:
         read = objects.recalled(await self._watched(self._client.farms(), TIMEOUT_S), self.present)
         self.present.clear()
         self.programmed.clear()
-        self._owners.clear()
         for farm in read.values():
             self._set(farm)
 
@@ -116,10 +111,6 @@ class Mirror:
         self._suspects.answered()
         return answer
 
-    def owners(self, wanted: Collection[Listener]) -> set[str]:
-        """Return the farms in nftlb that are on any of these listeners (see ``ListenerOwners``)."""
-        return self._owners.of(wanted)
-
     async def apply(self, steps: Iterable[Step]) -> dict[str, str]:
         """Carry out steps in their order. Return what failed, by the farm's name. Raises NftlbUnreachableError.
 
@@ -134,22 +125,14 @@ class Mirror:
     async def _carry_out(self, steps: Iterable[Step], kept: dict[str, Remembered]) -> dict[str, str]:
         """Carry out steps, and add to ``kept`` the sessions that must be restored then. Return what failed."""
         failed: dict[str, str] = {}
-        dropped = messy = False
         for batch in _batches(steps, alone=self._suspects):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
-            if not self._client.patched:
-                dropped = dropped or any(unpatched.drops_table(self.present.get(step.name), step) for step in remaining)
-                messy = any(unpatched.leaves_rules(self.present.get(step.name), step) for step in remaining)
             restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
-            for name in (self.present.keys() if dropped or messy else restarted) - kept.keys():
+            for name in restarted - kept.keys():
                 kept[name] = await self.sessions.remembered(name)
             failed.update(await self._attempt(remaining))
-            if messy:
-                await self._rebuild()
-        if dropped:
-            await self._rebuild()
         return failed
 
     @contextlib.contextmanager
@@ -208,13 +191,11 @@ class Mirror:
     def _set(self, farm: objects.Farm) -> None:
         self.present[farm.name] = farm
         if farm.name != KEEPER:
-            self.programmed[farm.name] = programmed(farm)
-        self._owners.add(farm.name, listeners(farm))
+            self.programmed.put(farm.name, programmed(farm))
 
     def _drop(self, name: str) -> None:
-        if (before := self.present.pop(name, None)) is not None:
-            self.programmed.pop(name, None)
-            self._owners.remove(name, listeners(before))
+        self.present.pop(name, None)
+        self.programmed.remove(name)
 
     async def rebuild(self) -> None:
         """Make nftlb write all its rules anew; sessions are kept."""
@@ -238,10 +219,6 @@ class Mirror:
 
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
-        farm = self.present[name]
-        if unpatched.cannot_be_put_down(farm) and not self._client.patched:
-            await self.rebuild()
-            return
         kept = {name: await self.sessions.remembered(name)}
         with self._restoring_later(kept):
             for state in ("down", "up"):

@@ -10,7 +10,6 @@ with one mark. And before the persistence changes its sessions are removed, whic
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kube_nftlb.agent.engine.nftlb import unpatched
 from kube_nftlb.nftlb import objects
 from kube_nftlb.nftlb.requests import (
     PutFarm,
@@ -23,10 +22,8 @@ from kube_nftlb.nftlb.requests import (
 )
 
 
-def steps(
-    present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None], *, patched: bool = True
-) -> list[Step]:
-    """Return the steps for the farms named in ``wanted``; None removes a farm. ``patched`` is about nftlb."""
+def steps(present: Mapping[str, objects.Farm], wanted: Mapping[str, objects.Farm | None]) -> list[Step]:
+    """Return the steps for the farms named in ``wanted``; None removes a farm."""
     news = {
         port
         for name, farm in wanted.items()
@@ -44,15 +41,15 @@ def steps(
         if farm is None:
             assert before is not None  # noqa: S101 - both being None was handled above
             needed = objects.clash(news, list(before.bound_ports()))
-            (first if needed else last).extend(_removal(before, patched=patched))
+            (first if needed else last).append(RemoveFarm(name))
             continue
-        if before is not None and _must_be_new(before, farm, patched=patched):
-            first.extend(_removal(before, patched=patched))
+        if before is not None and _must_be_new(before, farm):
+            first.append(RemoveFarm(name))
             before = None
         if before is None:
             middle.append(PutFarm(farm))
             continue
-        for step in _clearance(before, farm, patched=patched):
+        for step in _clearance(before, farm):
             middle.append(step)
             before = after(before, step)
             assert before is not None  # noqa: S101 - only parts of it were removed
@@ -68,11 +65,11 @@ def steps(
             if client not in farm.sessions and (backend in farm.backends or backend not in before.backends)
         )
         gone = [backend for backend in before.backends if backend not in farm.backends]
-        last.extend(_backends_removal(name, gone, patched=patched))
+        last.extend(_backends_removal(name, gone))
     return first + middle + last
 
 
-def _clearance(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> Iterator[Step]:
+def _clearance(before: objects.Farm, farm: objects.Farm) -> Iterator[Step]:
     """Yield the steps that must come before the farm can be merged."""
     if before.options.get("persistence") != farm.options.get("persistence"):
         yield from (RemoveSession(farm.name, client) for client in before.sessions)
@@ -85,17 +82,14 @@ def _clearance(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> It
     ]
     if up := {each.name: objects.Backend(each.name, each.mark, "down", {}) for each in moved if each.state != "down"}:
         yield PutFarm(objects.Farm(farm.name, {}, {}, up))
-    yield from _backends_removal(farm.name, [backend.name for backend in moved], patched=patched)
+    yield from _backends_removal(farm.name, [backend.name for backend in moved])
 
 
-def _backends_removal(farm: str, backends: Sequence[str], *, patched: bool) -> list[Step]:
-    """Return the steps that remove backends: one, but with an unpatched nftlb (docs/nftlb-defects.md)."""
-    if not patched:
-        return [RemoveBackends(farm, (backend,)) for backend in backends]
+def _backends_removal(farm: str, backends: Sequence[str]) -> list[Step]:
     return [RemoveBackends(farm, tuple(backends))] if backends else []
 
 
-def _must_be_new(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> bool:
+def _must_be_new(before: objects.Farm, farm: objects.Farm) -> bool:
     """Return True if nftlb cannot get from one to the other.
 
     It translates for one protocol per farm, the last that it was sent, and its rules for the mode dsr have nothing in
@@ -103,19 +97,11 @@ def _must_be_new(before: objects.Farm, farm: objects.Farm, *, patched: bool) -> 
     """
     if before.ingress != farm.ingress:
         return True
-    if _kinds(before) and not _kinds(before) <= _kinds(farm):
-        return True
-    return not patched and unpatched.cannot_restart(before, farm)
+    return bool(_kinds(before)) and not _kinds(before) <= _kinds(farm)
 
 
 def _kinds(farm: objects.Farm) -> set[tuple[str, str]]:
     return {(address.protocol, address.family) for address in farm.addresses.values()}
-
-
-def _removal(farm: objects.Farm, *, patched: bool) -> list[Step]:
-    """Return the steps that remove a farm."""
-    first = [] if patched else unpatched.removed_first(farm)
-    return [*first, RemoveFarm(farm.name)]
 
 
 def _patches(before: objects.Farm, farm: objects.Farm) -> list[objects.Farm]:

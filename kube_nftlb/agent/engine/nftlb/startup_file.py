@@ -1,20 +1,15 @@
 """nftlb's start-up file: with it a restarted daemon has its farms before it answers."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import structlog
 
-from kube_nftlb.agent.engine.nftlb.verify import OfEachFarm
+from kube_nftlb.agent.engine.snapshot_file import SnapshotFile
 from kube_nftlb.nftlb import loading, objects
 
 _log = structlog.get_logger()
-
-SAVE_EVERY_S = 2
-"""The minimum interval between writes."""
-SAVE_WITHIN_S = 60
-"""The interval while changes come without pause."""
 
 
 class StartupFile:
@@ -22,10 +17,10 @@ class StartupFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = SnapshotFile[objects.Farm](path, lambda farm: json.dumps(farm.wire()), objects.joined)
         self._farms: dict[str, objects.Farm] = {}
-        self._texts = OfEachFarm(lambda farm: json.dumps(farm.wire()))
-        self._changed = False
-        self._saved_at = float("-inf")
+        self._revision: int | None = None
+        """Higher after each change; None before the first."""
 
     def loaded(self) -> None:
         """Note that nftlb answers. Have the file written anew if there is none, as after nftlb ended over it."""
@@ -33,7 +28,8 @@ class StartupFile:
             loading.done(self._path)
         except OSError as error:
             _log.warning("cannot rename nftlb's start-up file", error=str(error))
-        self._changed = self._changed or (bool(self._farms) and not self._path.exists())
+        if self._farms and not self._path.exists():
+            self._change()
 
     def has_farms(self) -> bool:
         """Return True if nftlb has farms to load, or may be loading them."""
@@ -49,7 +45,8 @@ class StartupFile:
         known = self._farms.get(farm.name)
         if known is not farm:
             self._farms[farm.name] = farm
-            self._changed = self._changed or known != farm
+            if known != farm:
+                self._change()
 
     def farm(self, name: str) -> objects.Farm | None:
         """Return a farm as it was last verified, or None."""
@@ -58,7 +55,10 @@ class StartupFile:
     def gone(self, name: str) -> None:
         """Stop saving this farm."""
         if self._farms.pop(name, None) is not None:
-            self._changed = True
+            self._change()
+
+    def _change(self) -> None:
+        self._revision = (self._revision or 0) + 1
 
     def cut(self, names: Collection[str]) -> None:
         """Stop saving these farms, and take them out of the file as it is."""
@@ -66,7 +66,7 @@ class StartupFile:
             self.gone(name)
         try:
             farms = json.loads(self._path.read_text())["farms"]
-            self._replace(json.dumps(farm) for farm in farms if farm["name"] not in names)
+            self._file.replace(json.dumps(farm) for farm in farms if farm["name"] not in names)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError) as error:
@@ -83,29 +83,17 @@ class StartupFile:
         most of those ``present``, as after the agent's start. A farm that is ``in_conflict`` has lost an address since
         it was verified, and would be loaded with it.
         """
-        if not self._changed or now - self._saved_at < (SAVE_WITHIN_S if busy else SAVE_EVERY_S):
+        if not self._file.due(self._revision, now, busy=busy) or (busy and self._lacks_most(present)):
             return False
-        if busy and self._lacks_most(present):
-            return False
-        # Also if writing fails, so that it is not tried at every call.
-        self._saved_at = now
-        self._write(farm for farm in self._farms.values() if not (busy and in_conflict(farm)))
-        self._changed = busy
+        farms = (farm for farm in self._farms.values() if not (busy and in_conflict(farm)))
+        self._file.save(farms, None if busy else self._revision, now)
         return True
 
     def save(self, *, present: int, in_conflict: Callable[[objects.Farm], bool]) -> None:
         """Write the file now, as ``save_if_due`` does while changes come. Raises OSError."""
-        if self._changed and not self._lacks_most(present):
-            self._write(farm for farm in self._farms.values() if not in_conflict(farm))
+        if self._file.is_behind(self._revision) and not self._lacks_most(present):
+            farms = (farm for farm in self._farms.values() if not in_conflict(farm))
+            self._file.save(farms, self._revision, 0)
 
     def _lacks_most(self, present: int) -> bool:
         return len(self._farms) * 10 < present * 9
-
-    def _write(self, farms: Iterable[objects.Farm]) -> None:
-        self._replace(text for _, text in self._texts.made(farms))
-
-    def _replace(self, farms: Iterable[str]) -> None:
-        temporary = self._path.with_suffix(".new")
-        temporary.touch(mode=0o600)
-        temporary.write_text(objects.joined(farms))
-        temporary.replace(self._path)

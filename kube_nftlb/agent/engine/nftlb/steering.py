@@ -25,16 +25,19 @@ class _Slot(NamedTuple):
     weight: int
 
 
-def contents(farm: NodeFarm, wanted: objects.Farm, present: objects.Farm | None) -> Contents:
-    """Return what leads clients of this node; only to backends that nftlb has at ``present`` and in ``wanted``."""
+def contents(farm: NodeFarm, present: objects.Farm | None) -> Contents:
+    """Return what leads clients of this node; only to backends that nftlb has in ``present``, and keeps as they are."""
     local, cluster = farm.candidates.local, farm.candidates.cluster
     if farm.refuses or farm.spec.traffic_policy == "Cluster" or not local or cluster == local:
         return Contents()
     there = present.backends if present is not None else {}
+    asked = {short_name(each.backend.name): each.backend.mark for each in farm.endpoints}
+    of_mark = {mark: short for short, mark in asked.items() if mark is not None}
     slots = [
-        _Slot(wanted.backends[short].mark, backend.weight)
+        _Slot(there[short].mark, backend.weight)
         for backend in cluster
-        if (short := short_name(backend.name)) in wanted.backends and short in there and there[short].state != "down"
+        if (short := short_name(backend.name)) in asked and short in there and there[short].state != "down"
+        if asked[short] in (None, there[short].mark) and of_mark.get(there[short].mark, short) == short
     ]
     outside = [each for address in farm.addresses if address.type != "ClusterIP" for each in address.listeners()]
     if not outside or not slots:

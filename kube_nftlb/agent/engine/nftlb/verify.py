@@ -1,15 +1,14 @@
 """Compare the kernel with what nftlb was sent."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from kube_nftlb.agent.engine.nftlb.sessions import SessionReader, Sessions
+from kube_nftlb.agent.engine.snapshot_file import PerFarmCache
 from kube_nftlb.netfilter.readback import TableReader, confirmed
 from kube_nftlb.nftlb import layout, objects
 from kube_nftlb.nftlb.layout import FarmRules, IngressRules, MapEntry
-
-_T = TypeVar("_T")
 
 
 class RulesReader(TableReader, SessionReader, Protocol):
@@ -35,7 +34,7 @@ class Verifier:
         self._present = present
         self._reader = reader
         self._sessions = sessions
-        self._listeners = OfEachFarm(lambda farm: layout.expected(farm).listeners)
+        self._listeners = PerFarmCache[objects.Farm, frozenset[MapEntry]](lambda farm: layout.expected(farm).listeners)
 
     async def farm(self, name: str) -> str | None:
         """Return how the kernel deviates from a farm, or None.
@@ -81,19 +80,3 @@ class Verifier:
             if unused := {entry.map for entry in wanted} - await self._reader.base_rules(family):
                 return f"the lookup in the map {min(unused)} of the table {family} nftlb is missing"
         return None
-
-
-class OfEachFarm(Generic[_T]):
-    """The results of ``make`` for farms, cached by the identity of the objects."""
-
-    def __init__(self, make: Callable[[objects.Farm], _T]) -> None:
-        self._make = make
-        self._made: dict[str, tuple[objects.Farm, _T]] = {}
-
-    def made(self, farms: Iterable[objects.Farm]) -> Collection[tuple[objects.Farm, _T]]:
-        """Return each of these farms with its result; the results of others are forgotten."""
-        known, self._made = self._made, {}
-        for farm in farms:
-            entry = known.get(farm.name)
-            self._made[farm.name] = entry if entry is not None and entry[0] is farm else (farm, self._make(farm))
-        return self._made.values()

@@ -1,31 +1,31 @@
 """Two engines as one: who serves a farm, in which order it moves, and what goes on without nftlb."""
 
-from typing import Any
-
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import FarmChange
+from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.engines import AWAY_AFTER_S, Engines
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
+from kube_nftlb.agent.sync.apply import Applier
+from kube_nftlb.agent.sync.changes import FarmChange
 from kube_nftlb.agent.table import layout, policies
 from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.api.listeners import Listener
 from tests.builders import farm
 from tests.fakes.clock import FakeClock
+from tests.fakes.conntrack import no_connections
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeNft
 
 
 class Both:
     def __init__(self) -> None:
-        nft = FakeNft()
-        table = AgentTable(nft)
-        self.nftables, self.nftlb = FakeEngine(table, nft), FakeEngine(table, nft)
-        self.clock, self.table = FakeClock(), table
+        self.nftables, self.nftlb = FakeEngine(), FakeEngine()
+        self.clock, self.table = FakeClock(), AgentTable(FakeNft())
         self.engines = Engines(self.nftables, self.nftlb, self.clock)
+        self.applier = Applier(self.engines, self.table, no_connections(self.clock))
         self.sent: list[tuple[str, str, bool]] = []
         """The engine, the farm, and True if the engine gets it."""
         for name, engine in (("nftables", self.nftables), ("nftlb", self.nftlb)):
@@ -34,14 +34,14 @@ class Both:
     def _record(self, name: str, engine: FakeEngine) -> None:
         apply = engine.apply
 
-        async def recorded(changes: Any) -> Any:
-            self.sent += [(name, each.name, each.farm is not None) for each in changes]
+        async def recorded(changes: FarmChanges) -> Applied:
+            self.sent += [(name, farm, changes[farm] is not None) for farm in changes]
             return await apply(changes)
 
         engine.apply = recorded  # type: ignore[method-assign] # a fake that tells more
 
     async def put(self, served: NodeFarm) -> None:
-        await self.engines.apply([FarmChange(served.name, served, overlay=self.engines.overlay(served))])
+        await self.applier.apply([FarmChange(served.name, served)])
 
 
 def served(engine: str, name: str = "web--http", ip: str = "10.96.0.10") -> NodeFarm:
@@ -60,7 +60,7 @@ async def test_a_farm_is_served_by_the_engine_that_it_names(both: Both, engine: 
     assert both.sent == [(engine, "web--http", True)]
     assert both.engines.programmed["web--http"].engine == engine
     assert both.engines.owners(list(served(engine).listeners)) == {"web--http"}
-    await both.engines.apply([FarmChange("web--http")])
+    await both.applier.apply([FarmChange("web--http")])
     assert not both.engines.programmed
 
 
@@ -72,7 +72,6 @@ async def test_a_farm_that_moves_is_added_before_it_is_removed(both: Both, befor
     assert both.sent == [(after, "web--http", True), (before, "web--http", False)]
     left = both.nftlb if before == "nftlb" else both.nftables
     assert not left.farms
-    assert left.changes[-1].handed_over
 
 
 async def test_a_farm_that_the_other_engine_cannot_serve_stays(both: Both) -> None:
@@ -136,8 +135,8 @@ async def test_a_change_for_nftlb_that_goes_meanwhile_is_decided_again(both: Bot
     await both.put(served("nftables"))
     both.nftlb.reachable = False
     change = served("nftlb", "other", "10.96.0.11")
-    applied = await both.engines.apply([FarmChange(change.name, change)])
-    assert applied.nothing_done
+    applied = await both.applier.apply([FarmChange(change.name, change)])
+    assert applied.decide_again
     assert both.engines.unsupported(change) is not None
 
 
@@ -189,7 +188,7 @@ async def test_without_nftlb_what_keeps_clients_out_is_still_written(both: Both)
     await both.engines.load()
     ranges = layout.refused(served("nftlb").listeners)
     change = FarmChange("web--http", keep=True, overlay=ranges, policies=ranges, policies_after=ranges)
-    await both.engines.apply([change, FarmChange("unknown")])
+    await both.applier.apply([change, FarmChange("unknown")])
     assert both.table.owned("web--http") == ranges
     assert both.table.owned(policies.rules_owner("web--http")) == ranges
     assert list(both.engines.programmed) == ["web--http"]
@@ -202,10 +201,10 @@ async def test_clients_of_a_farm_that_is_withdrawn_without_nftlb_are_refused_unt
     await both.engines.load()
     both.nftlb.reachable, both.nftlb.hangs = False, True
     await both.engines.load()
-    await both.engines.apply([FarmChange("web--http")])
+    await both.applier.apply([FarmChange("web--http")])
     assert both.table.owned("web--http") == layout.refused(served("nftlb").listeners)
     other = served("nftables", "other")
-    await both.engines.apply([FarmChange(other.name, other), FarmChange("web--http")])
+    await both.applier.apply([FarmChange(other.name, other), FarmChange("web--http")])
     assert not both.table.owned("web--http")
 
 
@@ -234,21 +233,21 @@ async def test_a_farm_of_an_absent_nftlb_has_no_rules_where_the_other_engine_ser
     waits = FarmChange(loser.name, keep=True, overlay=rules, policies=rules, policies_after=rules)
     rest = layout.refused([Listener("10.96.0.10", "TCP", 81)])
     owners = (loser.name, policies.rules_owner(loser.name))
-    await both.engines.apply([FarmChange(winner.name, winner), waits])
+    await both.applier.apply([FarmChange(winner.name, winner), waits])
     assert [both.table.owned(owner) for owner in owners] == [rest, rest]
     # A new agent begins with the same.
-    both.table.expect(both.engines.rules([FarmChange(winner.name, winner), waits]))
+    both.applier.expect([FarmChange(winner.name, winner), waits], {})
     assert [both.table.owned(owner) for owner in owners] == [rest, rest]
 
     there_when_it_went: list[bool] = []
     apply = both.nftables.apply
 
-    async def seen(changes: Any) -> Any:
-        if any(each.name == winner.name for each in changes):
+    async def seen(changes: FarmChanges) -> Applied:
+        if winner.name in changes:
             there_when_it_went.append(both.table.owned(loser.name) == rules)
         return await apply(changes)
 
     both.nftables.apply = seen  # type: ignore[method-assign] # a fake that tells more
-    await both.engines.apply([FarmChange(winner.name), waits])
+    await both.applier.apply([FarmChange(winner.name), waits])
     assert there_when_it_went == [True], "nobody gets in whom the loser keeps out"
     assert [both.table.owned(owner) for owner in owners] == [rules, rules]

@@ -1,18 +1,17 @@
-"""A node whose engine has no data plane."""
+"""A node whose engines have no data plane."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from kube_nftlb.agent.table.table import AgentTable
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nft import FakeTableReader
 from tests.fakes.node import FakeNode
 
 
 class Node(FakeNode[FakeEngine]):
-    def make_engine(self, table: AgentTable) -> FakeEngine:
-        engine = FakeEngine(table, self.nft, self.engine.farms if hasattr(self, "engine") else None)
+    def make_engine(self) -> FakeEngine:
+        engine = FakeEngine(self.engine.farms if hasattr(self, "engine") else None)
         self.reader = FakeTableReader(self.nft, lambda: engine.writes)
         return engine
 

@@ -2,14 +2,13 @@
 
 import pytest
 
-from kube_nftlb.agent.engine.base import FarmChange
 from kube_nftlb.agent.model import Programmed
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
-from kube_nftlb.agent.sync.changes import Changes
+from kube_nftlb.agent.sync.changes import Changes, FarmChange
 from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw
 from kube_nftlb.agent.sync.progress import Problem
-from kube_nftlb.agent.table import layout, policy_references, policy_sets, source_ranges, traffic_policy
+from kube_nftlb.agent.table import layout, policy_references, policy_sets, source_ranges
 from kube_nftlb.agent.table.policies import Policies
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.listeners import Listener
@@ -32,7 +31,7 @@ def changes() -> Changes:
     known.put(raw_policy())
     known.turn({key: policy_sets.policy(raw) for key, raw in known.take().items() if raw is not None})
     known.refer(WEB, policy_references.references(LIMITED))
-    return Changes(known, traffic_policy.contents)
+    return Changes(known)
 
 
 def make(
@@ -42,10 +41,9 @@ def make(
     facts: Facts = Facts(LIMITED),  # noqa: B008 - immutable
     *,
     known: bool = True,
-    restricted: bool = False,
 ) -> FarmChange:
     owned = OWNED if known else Contents()
-    return changes.make(WEB, NAME, decision, facts, programmed, owned=owned, restricted=restricted)
+    return changes.make(WEB, NAME, decision, facts, programmed, owned=owned)
 
 
 def keys(contents: Contents | None, set_: str) -> set[str]:
@@ -57,7 +55,6 @@ def test_a_farm_that_is_served_has_policies_where_it_was_and_will_be(changes: Ch
     assert (change.farm, change.keep) == (SERVE.farm, False)
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 80"}
     assert keys(change.policies_after, "policy-ip") == {"tcp . 10.96.0.10 . 80"}
-    assert keys(change.overlay, "listeners-ip") == {"tcp . 10.96.0.10 . 80"}
     assert change.overlay is not None
     assert "connections-web--http" in [chain.name for chain in change.overlay.chains]
 
@@ -81,20 +78,20 @@ def test_a_farm_that_is_kept_keeps_what_the_agent_table_has(changes: Changes) ->
 
 
 @pytest.mark.parametrize(
-    ("facts", "programmed", "restricted", "refused"),
+    ("facts", "programmed", "refused"),
     [
-        (Facts(None, readable=False), SERVING, False, False),
-        (Facts(None, readable=False), SERVING, True, True),
-        (Facts(None, readable=False), REFUSING, False, True),
-        (Facts(LIMITED, rules_refused="no"), SERVING, False, True),
-        (Facts(LIMITED), SERVING, False, False),
-        (Facts(LIMITED), REFUSING, False, True),
+        (Facts(None, readable=False), SERVING, False),
+        (Facts(None, readable=False, restricted=True), SERVING, True),
+        (Facts(None, readable=False), REFUSING, True),
+        (Facts(LIMITED, rules_refused="no"), SERVING, True),
+        (Facts(LIMITED), SERVING, False),
+        (Facts(LIMITED), REFUSING, True),
     ],
 )
 def test_a_new_agent_refuses_clients_of_a_farm_that_is_kept_if_in_doubt(
-    changes: Changes, facts: Facts, programmed: Programmed, restricted: object, refused: object
+    changes: Changes, facts: Facts, programmed: Programmed, refused: object
 ) -> None:
-    change = make(changes, Keep(), programmed, facts, known=False, restricted=bool(restricted))
+    change = make(changes, Keep(), programmed, facts, known=False)
     assert change.keep
     assert ("tcp . 10.96.0.9 . 80" in keys(change.overlay, "no-endpoints-ip")) is refused
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80"}
@@ -110,7 +107,7 @@ def test_a_new_agent_gives_a_kept_farm_the_options_every_kernel_has(changes: Cha
 
 
 def test_a_farm_of_no_key_has_no_policies(changes: Changes) -> None:
-    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, owned=OWNED, restricted=False)
+    change = changes.make(None, NAME, Withdraw(), Facts(None), SERVING, owned=OWNED)
     assert change == FarmChange(NAME)
 
 
@@ -134,7 +131,9 @@ def test_a_farm_whose_engine_is_away_restricts_no_listener_that_another_has(chan
     limited = farm(policies=["list"], addresses=[{"ip": NEW.ip, "ports": "80,81", "sourceRanges": RANGES}])
     loss = Loss((Conflict(FarmKey("other", "web--http"), NEW, NEW),), everything=False)
     change = make(changes, AWAY, facts=Facts(limited, loss=loss), known=known)
-    assert keys(change.overlay, "source-ranges-ip") == {"tcp . 10.96.0.10 . 81"}
+    served = {listener.port for listener in change.farm.listeners} if change.farm is not None else {81}
+    assert served == {81}
+    assert keys(change.overlay, "source-ranges-ip") == ({"tcp . 10.96.0.10 . 81"} if known else set())
     assert keys(change.policies, "policy-ip") == {"tcp . 10.96.0.9 . 80", "tcp . 10.96.0.10 . 81"}
 
 
@@ -142,8 +141,8 @@ def test_a_new_agent_whose_engine_is_away_gives_its_farms_all_that_they_need(cha
     wanted = farm(limits={"new": "5/second"}, addresses=[{"ip": NEW.ip, "ports": "80", "sourceRanges": RANGES}])
     change = make(changes, AWAY, None, Facts(wanted), known=False)
     assert change.keep
+    assert change.farm is not None, "what its engine needs in the table"
     assert change.overlay == make(changes, Serve(node_farm(wanted, NodeFacts(), None))).overlay
-    assert keys(change.overlay, "listeners-ip") == {"tcp . 10.96.0.10 . 80"}
 
 
 def test_source_ranges_are_replaced_at_the_listeners_of_the_farm_alone() -> None:

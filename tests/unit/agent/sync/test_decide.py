@@ -1,13 +1,12 @@
 """The decision about a farm on a node, for everything that may be known of it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
-from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, cannot_change, decide
+from kube_nftlb.agent.sync.decide import Decision, Facts, Keep, Serve, Withdraw, avoid, decide, stays
 from kube_nftlb.api.conflicts import Conflict, FarmKey, Loss
 from kube_nftlb.api.farm.engines import Engine
 from kube_nftlb.api.listeners import Listener
@@ -36,10 +35,10 @@ REFUSES_CLIENTS = Blocker("NftlbDefect", "not in this mode", refuse_clients=True
 
 
 def decided(facts: Facts, blocker: Blocker | None = None, stuck_owner: str | None = None) -> Decision:
-    def stuck(wanted: Iterable[Listener]) -> dict[Listener, str]:
-        return dict.fromkeys(wanted, stuck_owner) if stuck_owner else {}
-
-    return decide(facts._replace(node=NODE), lambda _: blocker, stuck)
+    decision = decide(facts._replace(node=NODE), lambda _: blocker)
+    if not isinstance(decision, Serve):
+        return decision
+    return avoid(decision, dict.fromkeys(decision.farm.listeners, stuck_owner) if stuck_owner else {})
 
 
 CASES: dict[str, tuple[Facts, dict[str, Any], type[Decision], str | None]] = {
@@ -124,15 +123,8 @@ def test_a_lost_address_of_the_node_is_named(loss: Loss, message: str) -> None:
     assert problem.message == message
 
 
-def test_the_stuck_owner_is_looked_for_on_the_farms_listeners() -> None:
-    asked: list[Listener] = []
-
-    def stuck_owners(listeners: Iterable[Listener]) -> dict[Listener, str]:
-        asked.extend(listeners)
-        return dict.fromkeys(asked, "old")
-
-    problem = decide(Facts(WEB), lambda _: None, stuck_owners).problem
-    assert set(asked) == {MINE}
+def test_the_stuck_owner_is_named() -> None:
+    problem = decided(Facts(WEB), stuck_owner="old").problem
     assert problem is not None
     assert problem.message.startswith("old still has 10.96.0.10 port 80 TCP: ")
 
@@ -151,7 +143,9 @@ def test_a_farm_serves_the_listeners_that_no_other_has() -> None:
 
 def test_a_farm_serves_the_listeners_on_which_nobody_is_stuck() -> None:
     external = Listener("203.0.113.9", "TCP", 80)
-    decision = decide(Facts(TWO), lambda _: None, lambda _: {external: "old"})
+    alone = decide(Facts(TWO), lambda _: None)
+    assert isinstance(alone, Serve)
+    decision = avoid(alone, {external: "old"})
     assert isinstance(decision, Serve)
     assert {each.ip for each in decision.farm.addresses} == {"10.96.0.10"}
     assert decision.look_again
@@ -166,7 +160,7 @@ def test_the_engine_is_asked_for_the_farm_as_the_node_sees_it() -> None:
         asked.append(each)
         return None
 
-    decision = decide(Facts(WEB), unsupported, lambda _: {})
+    decision = decide(Facts(WEB), unsupported)
     assert isinstance(decision, Serve)
     assert asked == [decision.farm]
 
@@ -174,11 +168,11 @@ def test_the_engine_is_asked_for_the_farm_as_the_node_sees_it() -> None:
 @pytest.mark.parametrize(
     ("facts", "engine", "kind"), [(facts, engine, kind) for facts, engine, kind, _ in CASES.values()], ids=CASES
 )
-def test_a_farm_cannot_change_if_it_is_kept_wherever_others_are_stuck(
+def test_a_farm_that_is_kept_stays_wherever_others_are_stuck(
     facts: Facts, engine: dict[str, Any], kind: type[Decision]
 ) -> None:
     blocker = engine.get("blocker")
-    assert cannot_change(facts, lambda _: blocker, None) is (kind is Keep)
+    assert stays(decide(facts, lambda _: blocker), None) is (kind is Keep)
 
 
 @pytest.mark.parametrize(("programmed_by", "stuck"), [("nftables", True), ("nftlb", False), (None, False)])
@@ -186,4 +180,4 @@ def test_a_farm_that_waits_for_nftlb_loses_its_addresses_unless_it_is_still_in_n
     programmed_by: Engine | None, stuck: object
 ) -> None:
     away = Blocker("NftlbUnreachable", "connection refused")
-    assert cannot_change(Facts(WEB), lambda _: away, programmed_by) is stuck
+    assert stays(decide(Facts(WEB), lambda _: away), programmed_by) is stuck

@@ -96,9 +96,9 @@ def test_a_farm_that_is_no_longer_understood_keeps_its_last_spec(index: FarmInde
 def test_a_farm_that_was_never_understood_has_policies_all_the_same(index: FarmIndex, policies: Policies) -> None:
     index.put_unreadable(WEB, References("default", frozenset({"list"}), unread=True))
     assert (index.get(WEB), index.all(), list(index)) == (None, {WEB}, [])
-    assert (policies.referring(LIST), index.restricted(WEB)) == (1, True)
+    assert (policies.referring(LIST), facts(index).restricted) == (1, True)
     assert index.remove(WEB) == {WEB}
-    assert not index.restricted(WEB)
+    assert not facts(index).restricted
 
 
 def test_refused_rules_are_retried_when_they_are_due(index: FarmIndex) -> None:

@@ -45,7 +45,7 @@ async def test_the_engine_gets_the_listed_farms_and_no_others(node: Node) -> Non
     node.list([farm("a--http")], 20)
     await node.settle(20)
     assert list(node.engine.farms) == ["a--http"]
-    assert [(each.name, each.farm is None) for each in node.engine.changes] == [("left-over", True), ("a--http", False)]
+    assert [(name, farm is None) for name, farm in node.engine.changes] == [("left-over", True), ("a--http", False)]
 
 
 async def test_a_restarted_agent_touches_nothing_that_has_not_changed(node: Node) -> None:

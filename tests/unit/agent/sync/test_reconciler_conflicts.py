@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.model import Blocker, NodeFarm
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.api.conflicts import FarmKey
@@ -34,8 +35,8 @@ async def test_an_address_moves_in_one_call_of_the_engine(node: Node) -> None:
     calls: list[list[str]] = []
     apply = node.engine.apply
 
-    async def noted(changes: Any) -> Any:
-        calls.append(sorted(each.name for each in changes))
+    async def noted(changes: FarmChanges) -> Applied:
+        calls.append(sorted(changes))
         return await apply(changes)
 
     node.engine.apply = noted  # type: ignore[method-assign]  # noted, and called
@@ -142,11 +143,11 @@ async def test_a_farm_that_is_to_move_to_an_absent_nftlb_keeps_its_address_in_nf
     moved = farm(engine="nftlb", addresses=at("10.96.0.11"), generation=2, version=21)
     node.put(moved, farm("late--http", engine="nftables", version=22))
     await node.settle(22)
-    assert list(node.engine.farms) == ["web--http"]
+    assert list(node.nftables.farms) == ["web--http"]
     assert node.reason("late--http") == "AddressInUse"
     node.engine.blockers.clear()
     node.put(moved.model_copy(update={"metadata": moved.metadata.model_copy(update={"generation": 3})}))
-    await until(lambda: set(node.engine.farms) == {"web--http", "late--http"})
+    await until(lambda: (list(node.engine.farms), list(node.nftables.farms)) == (["web--http"], ["late--http"]))
 
 
 async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: Node) -> None:
@@ -162,7 +163,7 @@ async def test_an_address_is_not_given_away_before_its_owner_was_probed(node: No
     )
     await node.settle(23)
     assert sorted(node.engine.farms) == ["a--http", "web--http"]
-    assert "late--http" not in [each.name for each in node.engine.changes], "for a moment two farms had one address"
+    assert "late--http" not in [name for name, _ in node.engine.changes], "for a moment two farms had one address"
     assert (node.reason("late--http"), node.reason()) == ("AddressInUse", "KernelFeatureMissing")
 
 

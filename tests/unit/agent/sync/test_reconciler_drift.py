@@ -40,7 +40,7 @@ async def test_what_all_farms_share_is_repaired(quiet: Node) -> None:
 
 async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_then(quiet: Node) -> None:
     verdicts: list[str] = []
-    run, repair = quiet.nft.run, quiet.engine.repair
+    run, repair = quiet.nft.run, quiet.nftables.repair
 
     async def noted(commands: str) -> None:
         await run(commands)
@@ -52,11 +52,12 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
         await repair(name)
 
     quiet.nft.run = noted  # type: ignore[method-assign]  # noted, and called
-    quiet.engine.repair = repaired  # type: ignore[method-assign]  # the same
-    quiet.engine.missing = True
+    quiet.nftables.repair = repaired  # type: ignore[method-assign]  # the same
+    quiet.nftables.missing = True
+    quiet.nftables.deviations[None] = "the table was deleted"
     quiet.nft.damage()
     quiet.reader.foreign_changes += 1
-    await until(lambda: not quiet.engine.missing)
+    await until(lambda: not quiet.nftables.missing)
     await until(lambda: len(verdicts) == 2)
     assert verdicts == [f"ip daddr @service-ranges-ip {verdict}" for verdict in ("drop", "goto refuse")]
     drift_repaired = quiet.loop.progress.drift_repaired
@@ -65,9 +66,10 @@ async def test_clients_wait_while_an_engine_has_nothing_and_are_refused_again_th
 
 
 async def test_all_farms_are_programmed_at_once_when_an_agent_starts(node: Node) -> None:
-    node.list([farm(f"f{n}", addresses=at(f"10.96.0.{n}")) for n in range(1, 100)], 20)
+    farms = [farm(f"f{n}", addresses=at(f"10.96.0.{n}"), engine="nftables") for n in range(1, 100)]
+    node.list([*farms, farm("other")], 20)
     await node.settle(20)
-    assert node.engine.begun == [99]
+    assert node.nftables.begun == [99]
 
 
 async def test_a_farm_that_stays_different_is_programmed_anew(quiet: Node) -> None:
@@ -217,9 +219,8 @@ async def test_farms_that_the_engine_has_lost_are_programmed_again(quiet: Node) 
 
 
 async def test_a_restarted_engine_is_adopted_anew(quiet: Node) -> None:
-    quiet.engine.farms.clear()
     quiet.engine.was_restarted = True
+    await until(lambda: not quiet.engine.was_restarted)
     await until(lambda: "web--http" in quiet.engine.farms)
-    assert not quiet.engine.was_restarted
     await until(lambda: quiet.loop.settled)
     assert quiet.loop.progress.watermark == 20

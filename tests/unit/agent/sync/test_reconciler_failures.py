@@ -1,10 +1,9 @@
 """The loop when the engine or the kernel fails, as a whole or for one farm."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from kube_nftlb import errors
-from kube_nftlb.agent.engine.base import Applied, FarmChange
+from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.informers import parse
 from kube_nftlb.agent.model import Blocker
 from kube_nftlb.agent.sync.progress import Problem
@@ -106,7 +105,7 @@ async def test_a_farm_that_is_refused_is_taken_out_and_retried(node: Node) -> No
     assert list(node.engine.farms) == ["good--http"]
     assert node.reason("bad--http") == "Refused"
     assert "out of marks" in node.loop.progress.problems[WEB._replace(name="bad--http")].message
-    assert [each.name for each in node.engine.changes] == ["good--http"]
+    assert [name for name, _ in node.engine.changes] == ["good--http"]
     node.engine.refused.clear()
     await until(lambda: not node.loop.progress.problems)
     assert sorted(node.engine.farms) == ["bad--http", "good--http"]
@@ -116,8 +115,8 @@ async def test_a_farm_that_is_refused_again_and_again_is_retried_ever_less_often
     tried_at: list[float] = []
     apply = node.engine.apply
 
-    async def noted(changes: Sequence[FarmChange]) -> Applied:
-        if any(each.farm is not None for each in changes):
+    async def noted(changes: FarmChanges) -> Applied:
+        if any(changes.values()):
             tried_at.append(node.clock.now())
         return await apply(changes)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kube_nftlb.agent.model import NodeFarm
 from kube_nftlb.agent.table import policy_references
 from kube_nftlb.api.farm import Farm
 from tests.builders import farm, raw_farm, raw_policy
@@ -87,9 +88,9 @@ async def test_a_farm_keeps_its_policies_at_an_address_until_it_has_left_it(node
     met: list[list[str]] = []
     apply = node.engine._apply  # noqa: SLF001 - a fake
 
-    def noted(change: Any) -> bool:
+    def noted(name: str, farm: NodeFarm | None) -> bool:
         met.extend([rules_met(node), rules_met(node, "10.96.0.11")])
-        return apply(change)
+        return apply(name, farm)
 
     node.engine._apply = noted  # type: ignore[method-assign]  # noqa: SLF001 - noted, and called
     node.put(guarded(generation=2, version=21, addresses=[{"ip": "10.96.0.11", "ports": "80"}]))

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube_nftlb.agent.engine.nftables.state_file import SAVE_EVERY_S, SAVE_WITHIN_S, StateFile
+from kube_nftlb.agent.engine.nftables.state_file import StateFile
+from kube_nftlb.agent.engine.snapshot_file import SAVE_EVERY_S, SAVE_WITHIN_S
 from tests.unit.agent.engine.nftables.test_placement import CLUSTER_IP, NODE_PORT, placed
 
 SESSION: dict[str, Any] = {"persistence": "srcip", "sessions": [{"client": "10.0.0.9", "backend": "b"}]}

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from kube_nftlb.agent.engine.nftlb.engine import NftlbEngine
-from kube_nftlb.agent.table.table import AgentTable
 from kube_nftlb.nftlb.client import NftlbClient
 from tests.fakes.nftlb import KEY, FakeKernel, FakeNftlb
 from tests.fakes.node import FakeNode
@@ -23,10 +22,10 @@ class Node(FakeNode[NftlbEngine]):
         self.nftlb.key_file, self.nftlb.startup_file = folder / "key", folder / "nftlb.json"
         self.reader = FakeKernel(self.nftlb, self.nft)
 
-    def make_engine(self, table: AgentTable) -> NftlbEngine:
+    def make_engine(self) -> NftlbEngine:
         client = NftlbClient("http://nftlb", self.folder / "key", transport=self.nftlb.transport())
         file = self.folder / "nftlb.json"
-        return NftlbEngine(client, self.reader, self.conntrack, self.connections, self.nft, table, file, self.clock)
+        return NftlbEngine(client, self.reader, self.conntrack, self.connections, self.nft, file, self.clock)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from kube_nftlb.agent.engine.nftlb import marks, translate
 from kube_nftlb.agent.model import NodeFarm
@@ -246,7 +245,7 @@ async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
             raise RuntimeError("nobody thought of this")
         return real(given, present)
 
-    monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.wanted.translate", broken)
+    monkeypatch.setattr("kube_nftlb.agent.engine.nftlb.engine.translate", broken)
     node.put(farm(generation=2, version=21, scheduler="weight"))
     node.put(farm("other", addresses=[{"ip": "10.96.0.11", "ports": "80"}], version=22))
     await node.settle(22)
@@ -254,15 +253,13 @@ async def test_a_farm_that_cannot_be_translated_stays_and_stops_no_other(
     assert "nobody thought of this" in node.loop.progress.problems[WEB].message
 
 
-@pytest.mark.parametrize(("version", "told"), [(PATCHED, 0), ("", 1)])
-async def test_an_nftlb_without_patches_is_told_once_and_serves(node: Node, version: str, told: int) -> None:
-    node.nftlb.version = version
-    with capture_logs() as logs:
-        await node.restart_agent()
-        node.list([farm()], 20)
-        await node.settle(20)
-        node.reader.foreign_changes += 1
-        node.put(farm(generation=2, version=21))
-        await node.settle(21)
-    assert len([each for each in logs if "lacks the patches" in each["event"]]) == told
-    assert "web--http" in node.nftlb.farms
+async def test_an_nftlb_without_patches_is_refused_with_a_sentence(node: Node) -> None:
+    node.nftlb.version = ""
+    await node.restart_agent()
+    node.list([farm()], 20)
+    await until(lambda: bool(node.loop.progress.engine_error))
+    assert "lacks the patches of kube-nftlb" in node.loop.progress.engine_error
+    await node.passes(5)
+    assert not node.nftlb.changes
+    node.nftlb.version = PATCHED
+    await until(lambda: "web--http" in node.nftlb.farms)

@@ -68,13 +68,6 @@ def test_a_range_that_grows_is_not_listened_on_twice() -> None:
     assert [type(step) for step in steps] == [RemoveAddress, PutFarm]
 
 
-def test_a_farm_loses_all_but_one_of_its_addresses_before_it_goes_from_an_unpatched_nftlb() -> None:
-    before = farm(addresses=[address(ports="80"), address(ports="81")])
-    steps = plan.steps({"f": before}, {"f": None}, patched=False)
-    assert steps == [RemoveAddress("f", "f-10.96.0.10-81"), RemoveFarm("f")]
-    assert plan.steps({"f": before}, {"f": None}) == [RemoveFarm("f")]
-
-
 _BACKENDS = st.dictionaries(
     st.sampled_from("abcd"), st.tuples(st.sampled_from(["8080", "9090"]), st.sampled_from(["up", "down"])), max_size=4
 )
@@ -150,7 +143,7 @@ def test_two_backends_swap_their_marks_one_after_the_other() -> None:
     assert set(steps[2].farm.backends) == {"a", "b"}
 
 
-def test_backends_go_in_one_request_but_one_by_one_from_an_unpatched_nftlb() -> None:
+def test_backends_go_in_one_request() -> None:
     before, wanted = farm("f", *(backend(name, mark) for mark, name in enumerate("abc", 2))), farm("f", backend("a", 2))
     removal = plan.steps({"f": before}, {"f": wanted})[-1]
     assert removal == RemoveBackends("f", ("b", "c"))
@@ -158,13 +151,10 @@ def test_backends_go_in_one_request_but_one_by_one_from_an_unpatched_nftlb() -> 
     left = after(before, removal)
     assert left is not None
     assert set(left.backends) == {"a"}
-    singles = plan.steps({"f": before}, {"f": wanted}, patched=False)[-2:]
-    assert [request(step)[:2] for step in singles] == [("DELETE", f"/farms/f/backends/{name}") for name in "bc"]
 
 
-def test_unpatched_nftlb_cannot_restart_a_persistent_farm_with_addresses() -> None:
+def test_a_persistent_farm_with_addresses_stays_while_it_changes() -> None:
     before, wanted = persistent(ports="80,81"), persistent("srcmac", ports="80,81")
-    assert plan.steps({"f": before}, {"f": wanted}, patched=False) == [RemoveFarm("f"), PutFarm(wanted)]
     assert RemoveFarm("f") not in plan.steps({"f": before}, {"f": wanted})
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_nftlb.agent.engine.nftlb.startup_file import SAVE_EVERY_S, SAVE_WITHIN_S, StartupFile
+from kube_nftlb.agent.engine.nftlb.startup_file import StartupFile
+from kube_nftlb.agent.engine.snapshot_file import SAVE_EVERY_S, SAVE_WITHIN_S
 from tests.builders.nftlb import backend, farm
 
 

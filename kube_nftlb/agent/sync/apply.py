@@ -1,0 +1,148 @@
+"""Carry out changes: the agent table first, then the engines, then the agent table again, then connections.
+
+There is no moment without the rules that keep clients out: they are in the agent table before an engine changes,
+wherever a farm is before or after, and go once it has. A farm that is refused stays where it was, and so do its rules.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kube_nftlb.agent.connections.connections import Connections
+from kube_nftlb.agent.engine.base import Applied
+from kube_nftlb.agent.engine.engines import Engines
+from kube_nftlb.agent.model import Programmed
+from kube_nftlb.agent.sync.changes import FarmChange
+from kube_nftlb.agent.table import layout
+from kube_nftlb.agent.table.policies import rules_owner
+from kube_nftlb.agent.table.table import AgentTable
+from kube_nftlb.api.listeners import Listener
+from kube_nftlb.netfilter.transaction import Contents
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Applied):
+    """The outcome of changes, by the names of farms."""
+
+    rules_refused: Mapping[str, str] = field(default_factory=dict)
+    """Reasons that the kernel refused a farm's rules in the agent table; it stays as it was."""
+    decide_again: bool = False
+    """True if not all was done, because rules were refused, or nftlb went away: decide again, and apply that."""
+
+
+class Applier:
+    """Changes the engines and the agent table."""
+
+    def __init__(self, engines: Engines, table: AgentTable, connections: Connections) -> None:
+        self._engines = engines
+        self._table = table
+        self._connections = connections
+        self._served: dict[str, Programmed | None] = {}
+        """What the engines had of farms before the changes that are not done yet."""
+        self._verified: dict[str, dict[str, Contents]] = {}
+        """What the agent table had of farms that have changed since, by owner, when they were last verified."""
+        table.fallback = self._refused
+
+    async def apply(self, changes: Sequence[FarmChange]) -> Outcome:
+        """Carry out changes."""
+        changed = [each for each in changes if not each.keep]
+        for each in changed:
+            self._served.setdefault(each.name, self._engines.programmed.get(each.name))
+            if each.name in self._engines.programmed:
+                owners = (each.name, rules_owner(each.name))
+                self._verified.setdefault(each.name, {owner: self._table.owned(owner) for owner in owners})
+        if rules_refused := await self._table.update(dict(self._before(changes))):
+            return Outcome(rules_refused=rules_refused, decide_again=True)
+        away = self._engines.unreachable
+        done = await self._engines.apply({each.name: each.farm for each in changed})
+        if self._engines.unreachable != away:
+            return Outcome(done.refused, done.incomplete, done.changed, decide_again=True)
+        rules_refused = await self._table.update(dict(self._after(changes, done.refused)))
+        for each in changed:
+            if each.name not in done.refused:
+                # Sooner, clients would only come back to what they had.
+                self._connections.changed(each.name, each.farm, self._served.pop(each.name))
+                if each.is_withdrawal:
+                    self.verified(each.name)
+        return Outcome(done.refused, done.incomplete, done.changed, rules_refused)
+
+    async def begin(self, changes: Callable[[], Iterable[FarmChange]]) -> Collection[str]:
+        """Have an engine serve all farms that has none (see ``TableEngine``). Return those that it was sent."""
+        return await self._engines.begin(lambda: {each.name: each.farm for each in changes() if not each.keep})
+
+    def expect(self, changes: Iterable[FarmChange], others: Mapping[str, Contents]) -> None:
+        """Have the agent table begin with what all farms need before any is changed, beside the contents of others.
+
+        Clients are refused wherever an engine has a farm and no farm should be: a new agent does not know why.
+        """
+        changes, programmed = list(changes), self._engines.programmed
+        served = {listener for each in changes for listener in self._listeners(each)}
+        rules = {name: layout.refused(left) for name, farm in programmed.items() if (left := farm.listeners - served)}
+        for each in changes:
+            overlay = self._overlay(each)
+            contents = overlay if overlay is not None else self._table.owned(each.name)
+            rules[each.name] = rules.get(each.name, Contents()) | self._unshadowed(each, contents)
+            rules[rules_owner(each.name)] = self._unshadowed(each, each.policies)
+        self._table.expect({**rules, **others})
+
+    def verified(self, name: str) -> None:
+        """Note that the kernel has a farm as it was last applied."""
+        self._verified.pop(name, None)
+
+    async def revert(self, name: str) -> bool:
+        """Serve a farm as it was when it was last verified. Return False if its engine cannot."""
+        before = self._verified.get(name, {})
+        both = {owner: self._table.owned(owner) | contents for owner, contents in before.items()}
+        if await self._table.update(both) or not await self._engines.revert(name):
+            return False
+        await self._table.update(before)
+        self.verified(name)
+        return True
+
+    def _before(self, changes: Sequence[FarmChange]) -> Iterator[tuple[str, Contents]]:
+        going = {each.name for each in changes if each.is_withdrawal}
+        for each in changes:
+            overlay, is_new = self._overlay(each), each.name not in self._engines.programmed
+            # Nobody has been served at the addresses of a new farm: it is served first, and its clients refused then.
+            if overlay is not None and not (is_new and layout.is_deferrable(overlay)):
+                yield each.name, self._table.owned(each.name) | self._unshadowed(each, overlay, going)
+            owner = rules_owner(each.name)
+            yield owner, self._table.owned(owner) | self._unshadowed(each, each.policies, going)
+
+    def _after(self, changes: Iterable[FarmChange], refused: Collection[str]) -> Iterator[tuple[str, Contents]]:
+        for each in changes:
+            if each.name in refused:
+                continue
+            overlay = self._overlay(each)
+            if each.is_withdrawal and each.name in self._engines.programmed:
+                # Its engine is away.
+                overlay = self._refused(each.name)
+            if overlay is not None:
+                yield each.name, self._unshadowed(each, overlay)
+            yield rules_owner(each.name), self._unshadowed(each, each.policies_after)
+
+    def _overlay(self, change: FarmChange) -> Contents | None:
+        """Return a farm's part of the agent table with what its engine has of it now; None: as it is."""
+        if change.overlay is None or change.farm is None:
+            return change.overlay
+        return self._engines.contents(change.farm) | change.overlay
+
+    def _unshadowed(self, change: FarmChange, contents: Contents, going: Collection[str] = ()) -> Contents:
+        """Return contents without those for listeners at which nftlb, which is away, has a farm in vain.
+
+        The engine nftables serves another farm there, unless that is among those ``going``.
+        """
+        if not (self._engines.unreachable and (change.keep or change.is_withdrawal)):
+            return contents
+        names = {change.name, *going}
+        return layout.without(contents, lambda listener: self._engines.is_shadowed(listener, names))
+
+    def _listeners(self, change: FarmChange) -> Iterable[Listener]:
+        if change.farm is not None and not change.keep:
+            return change.farm.listeners
+        programmed = self._engines.programmed.get(change.name)
+        return programmed.listeners if change.keep and programmed is not None else ()
+
+    def _refused(self, name: str) -> Contents:
+        """Return what refuses the clients of a farm wherever an engine has it."""
+        programmed = self._engines.programmed.get(name)
+        return layout.refused(programmed.listeners) if programmed is not None else Contents()
