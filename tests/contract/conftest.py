@@ -51,9 +51,12 @@ def private_network(
 
 
 @pytest.fixture(scope="session")
-def endpoint_servers(private_network: None) -> None:  # noqa: ARG001 - by name
+def endpoint_servers(private_network: None) -> Iterator[None]:  # noqa: ARG001 - by name
     """Servers on the endpoints' addresses."""
-    servers.start()
+    with servers.start() as server:
+        yield
+        assert server.stdin is not None
+        server.stdin.close()
 
 
 @pytest.fixture
