@@ -1,6 +1,6 @@
 """Servers on the addresses of the loopback device that stand for endpoints; each answers with its address.
 
-They are a program of their own, ``python servers.py``: a thread of pytest would accept too slowly while a test computes,
+They are a program of their own, ``python servers.py``: a thread of pytest would accept too slowly while tests compute,
 and connections beyond its backlog would seem to wait for rules.
 """
 

@@ -109,7 +109,7 @@ async def test_a_change_while_the_other_layout_serves_is_in_the_table_that_takes
 async def test_clients_wait_while_a_table_that_was_flushed_is_written_anew(node: Node) -> None:
     # As the loop does: the agent table first, with clients waiting, then the engine's, then nobody waits any more.
     with connecting(VIPS[0]) as outcomes:
-        # In this order: the kernel unhooks one after the other, and the agent table alone refuses what nobody translates.
+        # In this order: the kernel unhooks one after the other, and the agent table alone would refuse clients.
         nft(f"delete table inet kube-nftlb; delete table inet {TABLE}")
         assert await node.engine.is_missing()
         node.table.lets_wait = True
