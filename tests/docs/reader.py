@@ -25,8 +25,8 @@ _END = "end-of-the-block"
 class Reader:
     """Works in a folder that looks like the repository's, with labs of its own; all of it is gone after ``close``."""
 
-    def __init__(self, *within: str) -> None:
-        """``within`` is a command that starts another one, such as ``unshare --net``."""
+    def __init__(self, nftlb: Path, *within: str) -> None:
+        """``nftlb`` is the program that its PATH ends with, ``within`` a command that starts another one, such as ``unshare --net``."""
         # The path of a lab's socket must be short.
         self.home = Path(tempfile.mkdtemp(prefix="docs-", dir="/tmp"))
         self.folder = self.home / "kube-nftlb"
@@ -37,12 +37,10 @@ class Reader:
         # Called by its other name, make would install the other folder.
         (self.folder / "Makefile").write_text(f".DEFAULT:\n\t@$(MAKE) --no-print-directory -C {ROOT} $@\n")
         helm = programs.cache_folder() / "bin"
-        # That of Debian, whose defects a page shows; of the machine or unpacked.
-        nftlb = programs.debians("nftlb", print).parent
         self._environment = {
             **os.environ,
             "XDG_STATE_HOME": str(self.home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin:{helm}:{nftlb}",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin:{helm}:{nftlb.parent}",
         }
         for leftover in ("KUBECONFIG", "KUBE_NFTLB_LAB"):
             self._environment.pop(leftover, None)

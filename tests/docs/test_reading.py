@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab import build, programs
 from tests.docs import pages
 from tests.docs.pages import Block, Step
 from tests.docs.reader import Reader
@@ -74,7 +75,7 @@ def test_what_does_not_vary_counts(one: str, other: str) -> None:
 
 
 def test_a_reader_goes_on_in_one_shell_and_stops_at_the_first_failure() -> None:
-    reader = Reader()
+    reader = Reader(build.nftlb(programs.cache_folder(), print))
     try:
         reader.follow(Block(1, "sh", "greet() { echo hello; }\nNAME=you\n", ""))
         assert reader.run("greet $NAME") == "hello\n"

@@ -255,10 +255,12 @@ def test_node_port_of_somebody_else(bed: Testbed, pods: Pods, service: Make, fam
 def test_marks_of_others(bed: Testbed, pods: Pods, service: Make) -> None:
     """A33: the mark by which packets are masqueraded is one bit; the others are left as they are."""
     web, node, theirs = service(type="NodePort"), bed.nodes[0], "0x10000001"
+    # The tests of both engines run beside each other.
+    table = f"theirs-{bed.number}"
     web.endpoints(pods.servers[0])
     bed.reach(CLIENT, pods.servers[:1], bed.node_ip(node), web.node_port(), is_masqueraded=True)
     rules = f"""
-        table ip theirs {{
+        table ip {table} {{
             chain before {{
                 type filter hook prerouting priority -300; policy accept;
                 ip saddr {bed.address(CLIENT, "ipv4")} tcp dport {web.node_port()} meta mark set {theirs}
@@ -276,13 +278,13 @@ def test_marks_of_others(bed: Testbed, pods: Pods, service: Make) -> None:
     assert done.returncode == 0, done.stderr
     try:
         bed.reach(CLIENT, pods.servers[:1], bed.node_ip(node), web.node_port(), is_masqueraded=True)
-        seen = [line.strip() for line in bed.nft(node, "list", "chain", "ip", "theirs", "judge").splitlines()]
+        seen = [line.strip() for line in bed.nft(node, "list", "chain", "ip", table, "judge").splitlines()]
         (kept,) = [line for line in seen if "kept" in line]
         (changed,) = [line for line in seen if "changed" in line]
         assert " packets 0 " not in kept
         assert " packets 0 " in changed
     finally:
-        bed.nft(node, "delete", "table", "ip", "theirs")
+        bed.nft(node, "delete", "table", "ip", table)
 
 
 def test_close_wait_timeout(bed: Testbed, pods: Pods, service: Make) -> None:
