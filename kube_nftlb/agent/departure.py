@@ -64,8 +64,8 @@ async def departure(
         await free_ports()
     if await until_proxy_serves(rules, ports, families, clock, HAND_OVER_S, gone=proxy_gone):
         return Departure.MOVE
-    told = "no kube-proxy has taken over, so the rules stay: run `kube-nftlb clean` here once another proxy serves"
-    _log.warning(told, waited_s=HAND_OVER_S)
+    message = "no kube-proxy has taken over, so the rules stay: run `kube-nftlb clean` here once another proxy serves"
+    _log.warning(message, waited_s=HAND_OVER_S)
     return Departure.RESTART
 
 

@@ -45,8 +45,8 @@ async def load(kubeconfig: Path | None = None, context: str | None = None) -> Co
             hint = ": --kubeconfig or $KUBECONFIG names one" if kubeconfig is None else ""
             raise errors.UnavailableError(f"there is no kubeconfig {where}{hint}")
     except kube_config.ConfigException as error:
-        told = _no_context(files, context) or error
-        raise errors.UnavailableError(f"{subject} cannot be used: {told}") from error
+        message = _no_context(files, context) or error
+        raise errors.UnavailableError(f"{subject} cannot be used: {message}") from error
     except _BROKEN as error:
         raise errors.UnavailableError(f"{subject} cannot be used: {_why(error)}") from error
     return configuration
@@ -73,18 +73,18 @@ def _files(kubeconfig: Path | None) -> tuple[str, str]:
 @contextlib.contextmanager
 def _logged() -> Iterator[list[str]]:
     """Yield the errors that the library logs: it goes on without credentials if their program fails."""
-    told: list[str] = []
+    logged: list[str] = []
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told.append(_ERRNO.sub("", record.getMessage()))
+            logged.append(_ERRNO.sub("", record.getMessage()))
 
     logger, collector = logging.getLogger(_LOGGER), Collector(logging.ERROR)
     propagates = logger.propagate
     logger.addHandler(collector)
     logger.propagate = False
     try:
-        yield told
+        yield logged
     finally:
         logger.removeHandler(collector)
         logger.propagate = propagates

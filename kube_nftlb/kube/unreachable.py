@@ -27,8 +27,8 @@ def reason(error: Exception) -> str:
 
 
 def _tls(error: Exception) -> str:
-    told = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
-    return str(told).replace("_", " ").lower()
+    message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+    return str(message).replace("_", " ").lower()
 
 
 def _system(error: OSError) -> str:

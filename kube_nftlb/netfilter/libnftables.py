@@ -80,5 +80,5 @@ class Nft:
             text = said.decode(errors="replace").strip()
             _log.debug("nftables refused", said=text)
             # Without the commands, which it quotes: they may contain the clients of sessions.
-            told = "; ".join(line for line in text.splitlines() if "Error" in line)
-            raise errors.KernelError(f"nftables refused: {told or 'it does not say why'}")
+            message = "; ".join(line for line in text.splitlines() if "Error" in line)
+            raise errors.KernelError(f"nftables refused: {message or 'it does not say why'}")

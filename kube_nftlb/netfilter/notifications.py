@@ -93,8 +93,8 @@ def subscribed(kind: int, group: int = _GROUP_NFTABLES) -> NetlinkSocket:
 
 def programs(data: bytes) -> list[str]:
     """Return the programs of the transactions that a datagram of notifications tells of."""
-    told = netlink.messages(data, _NEW_GENERATION)
-    return [netlink.name(netlink.find(attributes, _PROGRAM)) for _, attributes in told]
+    generations = netlink.messages(data, _NEW_GENERATION)
+    return [netlink.name(netlink.find(attributes, _PROGRAM)) for _, attributes in generations]
 
 
 def own_name() -> str:

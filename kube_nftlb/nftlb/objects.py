@@ -188,15 +188,15 @@ def recalled(read: Mapping[str, Farm], known: Mapping[str, Farm]) -> dict[str, F
 
 
 def _recalled(farm: Farm, known: Farm) -> Farm:
-    def told(options: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    def recalled_options(options: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
         return {**options, **{key: before[key] for key in _NEVER_SHOWN if key in before}}
 
     return replace(
         farm,
-        options=told(farm.options, known.options),
+        options=recalled_options(farm.options, known.options),
         addresses={name: known.addresses.get(name, address) for name, address in farm.addresses.items()},
         backends={
-            name: replace(backend, options=told(backend.options, known.backends[name].options))
+            name: replace(backend, options=recalled_options(backend.options, known.backends[name].options))
             if name in known.backends
             else backend
             for name, backend in farm.backends.items()

@@ -56,7 +56,7 @@ def heard(link: Link, seconds: float, ip: str) -> list[bytes]:
     while time.monotonic() < deadline:
         for frame in link.read():
             said = arp.read(frame) or ndp.read(frame)
-            if said and said.told and said.told.ip == packed(ip):
+            if said and said.statement and said.statement.ip == packed(ip):
                 frames.append(frame)
         time.sleep(0.002)
     return frames

@@ -123,9 +123,9 @@ class ProxyRules:
         removal, orders = await asyncio.to_thread(_removal, table, chains, jumps)
         if removal.chains:
             await self._transactions.commit(orders, family)
-        told = [f"{len(removal.chains)} chains of {family} {table}"] if removal.chains else []
+        removed = [f"{len(removal.chains)} chains of {family} {table}"] if removal.chains else []
         kept = ", ".join(f"{chain} of {family} {table} (for {by})" for chain, by in sorted(removal.kept.items()))
-        return [*told, f"not {kept}"] if kept else told
+        return [*removed, f"not {kept}"] if kept else removed
 
 
 def has_legacy_nat() -> bool:

@@ -125,16 +125,16 @@ class Takeover:
         if not found:
             return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
         if self._removed or not self._left.issuperset(found):
-            told = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
-            return KubeProxy("KubeProxyRulesReturned", told, rules=True)
+            message = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
+            return KubeProxy("KubeProxyRulesReturned", message, rules=True)
         return await self._look_at_left(found, now, self._free_since)
 
     async def _look_at_left(self, found: Sequence[str], now: float, free_since: float) -> KubeProxy:
         """Remove the rules that a kube-proxy has left, if they can be."""
         there = ", ".join(found)
         if not self._cleanup:
-            told = f"kube-proxy left rules: {there}; kubeProxy.cleanup of the chart is off"
-            return KubeProxy("KubeProxyRulesLeft", told, rules=True)
+            message = f"kube-proxy left rules: {there}; kubeProxy.cleanup of the chart is off"
+            return KubeProxy("KubeProxyRulesLeft", message, rules=True)
         if self._waits:
             return self._pending(there, "once all farms are programmed")
         if missing := self._unserved(await self._served(fresh=False)):

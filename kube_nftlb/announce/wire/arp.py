@@ -45,8 +45,8 @@ def read(frame: bytes) -> Heard | None:
         return None
     to_all = bool(to[0] & 1)
     if operation == _REQUEST and sender_ip != ip:
-        told = Told(sender_ip, sender, to_all) if sender_ip != _UNSPECIFIED else None
-        return Heard(Asked(ip, sender, sender_ip), told)
+        statement = Told(sender_ip, sender, to_all) if sender_ip != _UNSPECIFIED else None
+        return Heard(Asked(ip, sender, sender_ip), statement)
     if operation in (_REQUEST, _REPLY) and sender_ip != _UNSPECIFIED:
         return Heard(None, Told(sender_ip, sender, to_all))
     return None

@@ -46,16 +46,16 @@ class ResponderClient:
 
     async def run(self) -> None:
         """Stay connected, and renew the deadline, until cancelled."""
-        told = False
+        logged = False
         while True:
             try:
                 reader, writer = await asyncio.open_unix_connection(self._path, limit=LINE_MAX)
             except OSError as error:
-                if not told:
+                if not logged:
                     _log.warning("cannot reach the responder, retrying", socket=str(self._path), error=str(error))
-                told = True
+                logged = True
             else:
-                told = False
+                logged = False
                 await self._talk(reader, writer)
             await asyncio.sleep(_RETRY_S)
 

@@ -26,4 +26,4 @@ class Heard(NamedTuple):
     """A question, a statement, or both: who asks by ARP also tells its own address."""
 
     asked: Asked | None
-    told: Told | None
+    statement: Told | None

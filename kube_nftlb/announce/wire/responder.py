@@ -105,11 +105,11 @@ class Responder:
         own = self._sending.links.get(link)
         if own is None or now >= self._until:
             return None
-        who = said.told or said.asked
+        who = said.statement or said.asked
         if who is not None and not self._sending.is_own(who.mac):
             self._heard_at[link] = now
-        if said.told is not None and not self._sending.is_own(said.told.mac):
-            self._told(link, said.told.ip, said.told.mac, now, to_all=said.told.to_all)
+        if said.statement is not None and not self._sending.is_own(said.statement.mac):
+            self._take_statement(link, said.statement.ip, said.statement.mac, now, to_all=said.statement.to_all)
         if said.asked is None or late or (link, said.asked.target) not in self._answers:
             return None
         build = arp.answer if len(said.asked.target) == IPV4_BYTES else ndp.answer
@@ -163,9 +163,9 @@ class Responder:
         self._fence.keep(state.fence, now)
         for key in self._answers.keys() - before.keys():
             self._sending.announce(self._answers[key], now)
-        self._repeated = {node: told for node, told in self._repeated.items() if self._fence.of(*node)}
+        self._repeated = {node: counted for node, counted in self._repeated.items() if self._fence.of(*node)}
 
-    def _told(self, link: str, ip: bytes, mac: bytes, now: float, *, to_all: bool) -> None:
+    def _take_statement(self, link: str, ip: bytes, mac: bytes, now: float, *, to_all: bool) -> None:
         """Another host says that it has an address."""
         peer = Peer(str(ip_address(ip)), link, mac_text(mac))
         place = Place(peer.ip, link)

@@ -193,8 +193,8 @@ def _verdict(chain: str, *, and_back: bool) -> bytes:
 
 
 def _comment(comment: str) -> bytes:
-    told = comment.encode()[:_COMMENT_MAX] + b"\0"
-    return attribute(_USERDATA, bytes((_COMMENT, len(told))) + told)
+    text = comment.encode()[:_COMMENT_MAX] + b"\0"
+    return attribute(_USERDATA, bytes((_COMMENT, len(text))) + text)
 
 
 def new_elements(table: str, name: str, elements: Iterable[tuple[bytes, bytes]]) -> Iterator[Message]:

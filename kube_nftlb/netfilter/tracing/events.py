@@ -66,25 +66,25 @@ def parse(data: bytes) -> Iterator[Event]:
 
 
 def _event(family: int, attributes: bytes) -> Event:
-    told = dict(netlink.attributes(attributes))
-    kind = _KINDS.get(_number(told.get(_TYPE)), "rule")
-    verdict, to = _verdict(told, kind)
+    fields = dict(netlink.attributes(attributes))
+    kind = _KINDS.get(_number(fields.get(_TYPE)), "rule")
+    verdict, to = _verdict(fields, kind)
     return Event(
-        _number(told.get(_ID)),
+        _number(fields.get(_ID)),
         netlink.FAMILY_NAMES.get(family, str(family)),
-        netlink.name(told.get(_TABLE)),
-        netlink.name(told.get(_CHAIN)),
+        netlink.name(fields.get(_TABLE)),
+        netlink.name(fields.get(_CHAIN)),
         kind,
         verdict,
         to,
-        _number(told.get(_RULE)),
-        _addresses(told.get(_NETWORK, b""), told.get(_TRANSPORT, b"")),
+        _number(fields.get(_RULE)),
+        _addresses(fields.get(_NETWORK, b""), fields.get(_TRANSPORT, b"")),
     )
 
 
-def _verdict(told: dict[int, bytes], kind: Kind) -> tuple[str, str]:
-    data = told.get(_VERDICT, b"")
-    code = told.get(_POLICY) if kind == "policy" else netlink.find(data, _VERDICT_CODE)
+def _verdict(fields: dict[int, bytes], kind: Kind) -> tuple[str, str]:
+    data = fields.get(_VERDICT, b"")
+    code = fields.get(_POLICY) if kind == "policy" else netlink.find(data, _VERDICT_CODE)
     number = int.from_bytes(code or b"", "big", signed=True)
     name = _VERDICTS.get(number if number < 0 else number & _VERDICT_MASK, str(number))
     return name, netlink.name(netlink.find(data, _VERDICT_CHAIN))

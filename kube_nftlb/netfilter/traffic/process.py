@@ -25,8 +25,8 @@ class CountingProcess:
 
     async def outcome(self) -> tuple[int, str]:
         """Return the exit status, once it ends, and the end of what it wrote to standard error, on one line."""
-        _, told = await self._process.communicate()
-        return self._process.returncode or 0, " ".join(told.decode(errors="replace").split())[-_ERROR_MAX:]
+        _, errors = await self._process.communicate()
+        return self._process.returncode or 0, " ".join(errors.decode(errors="replace").split())[-_ERROR_MAX:]
 
 
 @asynccontextmanager

@@ -102,9 +102,9 @@ def conflict(loss: Loss) -> Rejection:
     """Return the reason and message for a farm that loses conflicts."""
     sentences = list(dict.fromkeys(_won(each) for each in loss.conflicts))
     more = len(sentences) - _CONFLICTS_SHOWN_MAX
-    told = ", ".join(sentences[:_CONFLICTS_SHOWN_MAX]) + (f" (and {more} more)" if more > 0 else "")
+    message = ", ".join(sentences[:_CONFLICTS_SHOWN_MAX]) + (f" (and {more} more)" if more > 0 else "")
     rest = "" if loss.everything else "; the rest is served"
-    return Rejection("AddressConflict", f"{told}{rest}; give one of the two another address or port, or delete one")
+    return Rejection("AddressConflict", f"{message}{rest}; give one of the two another address or port, or delete one")
 
 
 def _won(lost: Conflict) -> str:
