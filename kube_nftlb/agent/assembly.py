@@ -58,8 +58,8 @@ async def assemble(
     conntrack, challenger = Conntrack.open(), Challenger()
     connections = Connections(conntrack, challenger, clock)
 
-    def on_silence(sentence: str) -> None:
-        inputs.progress.engine_error = sentence
+    def on_silence(message: str) -> None:
+        inputs.progress.engine_error = message
         on_progress()
 
     def on_version(version: str) -> None:

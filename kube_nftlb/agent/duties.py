@@ -130,10 +130,10 @@ def _proxy_rules(stack: AsyncExitStack) -> ProxyRules:
 def _takeover(
     rules: ProxyRules, inputs: Inputs, reporter: NodeReporter, events: Events, own_node: OwnNode, *, cleanup: bool
 ) -> Takeover:
-    def tell(sentence: str) -> None:
+    def tell(message: str) -> None:
         if (node := own_node.current) is not None:
             subject = Subject(NODES, "", node.metadata.name, node.metadata.uid)
-            events.report_resolved(subject, "KubeProxyRulesRemoved", sentence)
+            events.report_resolved(subject, "KubeProxyRulesRemoved", message)
 
     return Takeover(
         rules,

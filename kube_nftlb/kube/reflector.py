@@ -124,8 +124,8 @@ async def list_and_watch(
 
 def _must_not_be_older(resource: Resource, version: int, newest: int) -> None:
     if version < newest:
-        sentence = f"{resource.plural} are of resourceVersion {version}, after {newest}"
-        raise errors.RestoredError(f"{sentence}: etcd was restored to an older state; starting anew")
+        message = f"{resource.plural} are of resourceVersion {version}, after {newest}"
+        raise errors.RestoredError(f"{message}: etcd was restored to an older state; starting anew")
 
 
 async def _pause(delay_s: float) -> float:

@@ -100,8 +100,8 @@ class NftlbClient:
             body: dict[str, Any] = json.loads(await self.send(request))
             farms = objects.parse(body)
         except (errors.NftlbError, ValueError, KeyError, TypeError, AttributeError) as error:
-            sentence = f"{request.method} {request.path}: the answer is no list of farms: {error!r}"
-            raise errors.NftlbUnreachableError(sentence) from error
+            message = f"{request.method} {request.path}: the answer is no list of farms: {error!r}"
+            raise errors.NftlbUnreachableError(message) from error
         self._another = False
         return farms
 

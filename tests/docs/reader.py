@@ -26,7 +26,10 @@ class Reader:
     """Works in a folder that looks like the repository's, with labs of its own; all of it is gone after ``close``."""
 
     def __init__(self, nftlb: Path, *within: str) -> None:
-        """``nftlb`` is the program that its PATH ends with, ``within`` a command that starts another one, such as ``unshare --net``."""
+        """``nftlb`` is the program that its PATH ends with.
+
+        ``within`` is a command that starts another one, such as ``unshare --net``.
+        """
         # The path of a lab's socket must be short.
         self.home = Path(tempfile.mkdtemp(prefix="docs-", dir="/tmp"))
         self.folder = self.home / "kube-nftlb"

@@ -26,21 +26,19 @@ def problems_of_node(progress: Progress, node: str) -> list[Lasting]:
     """Return the current problems of a node."""
     found = []
     if progress.engine_error:
-        sentence = "changes wait until it is back, programmed farms keep working; see the logs of the"
+        message = "changes wait until it is back, programmed farms keep working; see the logs of the"
         found.append(
             Lasting(
                 "NftlbUnreachable",
-                f"the agent cannot reach nftlb: {sentence} container nftlb ({progress.engine_error})",
+                f"the agent cannot reach nftlb: {message} container nftlb ({progress.engine_error})",
             )
         )
     # Warnings are for the farm's status: everything is programmed.
     if failed := progress.failed:
         key, problem = min(failed.items())
-        sentence = f"{len(failed)} farms are not programmed as asked; the first: {key.namespace}/{key.name}"
+        message = f"{len(failed)} farms are not programmed as asked; the first: {key.namespace}/{key.name}"
         found.append(
-            Lasting(
-                "FarmsFailed", f"{sentence}: {problem.reason}: {problem.message}; kubectl describe nftlbnode {node}"
-            )
+            Lasting("FarmsFailed", f"{message}: {problem.reason}: {problem.message}; kubectl describe nftlbnode {node}")
         )
     proxy = progress.kube_proxy
     if proxy is not None and proxy.reason in ("KubeProxyRulesLeft", "KubeProxyRulesReturned"):

@@ -50,9 +50,9 @@ def node_status(
         ready = ("True", "AgentReady", "the agent programs farms")
         nftlb = ("True", "Reachable", "nftlb answers")
     else:
-        sentence = f"nftlb does not answer, see its logs on this node: {progress.engine_error}"
-        ready = ("False", "NftlbUnreachable", sentence)
-        nftlb = ("False", "Unreachable", sentence)
+        message = f"nftlb does not answer, see its logs on this node: {progress.engine_error}"
+        ready = ("False", "NftlbUnreachable", message)
+        nftlb = ("False", "Unreachable", message)
     if progress.pending:
         in_sync = ("False", "Pending", "changes are being programmed")
     elif failed:

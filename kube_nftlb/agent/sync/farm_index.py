@@ -228,12 +228,12 @@ class FarmIndex:
     def _too_large(self, key: FarmKey) -> str | None:
         size, limits = self._sizes.get(key, 0), self._limits
         if size > limits.farm_elements:
-            sentence = f"it would have about {size} elements in nftables, and the administrator allows"
-            return f"{sentence} {limits.farm_elements}; give it fewer ports or backends, or equal options of backends"
+            message = f"it would have about {size} elements in nftables, and the administrator allows"
+            return f"{message} {limits.farm_elements}; give it fewer ports or backends, or equal options of backends"
         if self._elements.refuses(key):
-            sentence = "the farms of its namespace would have more elements in nftables than the"
+            message = "the farms of its namespace would have more elements in nftables than the"
             everybody = f", or than its share of {limits.node_elements} on a node"
-            return f"{sentence} {limits.elements} that the administrator allows{everybody}; older farms come first"
+            return f"{message} {limits.elements} that the administrator allows{everybody}; older farms come first"
         return None
 
     # Failures.

@@ -175,11 +175,11 @@ class Policies:
         for name in sorted(to.all()):
             found = self._policies.get(PolicyKey(to.namespace, name))
             if found is None and PolicyKey(to.namespace, name) in self._refused:
-                sentence = f"the NftlbPolicy {name!r} does not fit the limits of its namespace, nobody gets in"
-                return "PolicyInvalid", f"{sentence}; see its conditions"
+                message = f"the NftlbPolicy {name!r} does not fit the limits of its namespace, nobody gets in"
+                return "PolicyInvalid", f"{message}; see its conditions"
             if found is None:
-                sentence = f"there is no NftlbPolicy {name!r} in its namespace; until there is, nobody gets in"
-                return "PolicyMissing", sentence
+                message = f"there is no NftlbPolicy {name!r} in its namespace; until there is, nobody gets in"
+                return "PolicyMissing", message
             if found.invalid is not None:
                 return "PolicyInvalid", f"the NftlbPolicy {name!r} is not understood, nobody gets in: {found.invalid}"
         return None

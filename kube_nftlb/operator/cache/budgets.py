@@ -23,23 +23,21 @@ class Budgets:
         """Judge a farm."""
         if not self.farms.refuses(key):
             return ""
-        sentence = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
+        message = f"the namespace has more farms than the {self.limits.farms} that the administrator allows"
         large = f"one counts once for each {ENTRIES_PER_SHARE} of its ports and backends"
-        return f"{sentence}; those of Services come first, then older ones, and {large}; delete some"
+        return f"{message}; those of Services come first, then older ones, and {large}; delete some"
 
     def refusal_of_service(self, key: ServiceKey) -> str:
         """Judge the farms of a Service."""
         if not self.services.refuses(key):
             return ""
-        sentence = f"the Services of the namespace need more farms than the {self.limits.farms}"
-        return (
-            f"{sentence} that the administrator allows: it is not served, older ones are; each port is a farm or more"
-        )
+        message = f"the Services of the namespace need more farms than the {self.limits.farms}"
+        return f"{message} that the administrator allows: it is not served, older ones are; each port is a farm or more"
 
     def refusal_of_policy(self, key: PolicyKey) -> str:
         """Judge a policy."""
         if not self.policies.refuses(key):
             return ""
         limits = f"{self.limits.policies} policies with {self.limits.policy_ranges} address ranges"
-        sentence = f"the namespace has more than the {limits} that the administrator allows"
-        return f"{sentence}; older policies come first; farms that refer to this one admit nobody"
+        message = f"the namespace has more than the {limits} that the administrator allows"
+        return f"{message}; older policies come first; farms that refer to this one admit nobody"

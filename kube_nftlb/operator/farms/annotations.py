@@ -105,8 +105,8 @@ def service_options(service: Service, families: Iterable[Family], mode: Mode = "
     listen = _listen(service, texts, problems)
     given, refused = annotation_options.parse(_OPTIONS.values(), texts)
     problems.extend(
-        annotation_options.problem(option.key, f"{sentence}; {annotation_options.instead(option, affinity)}")
-        for option, sentence in refused.items()
+        annotation_options.problem(option.key, f"{message}; {annotation_options.instead(option, affinity)}")
+        for option, message in refused.items()
     )
     for option, value in given:
         if all(value.of(family) is None for family in families):
@@ -151,13 +151,13 @@ def _unfold_schedulers(texts: dict[str, str]) -> list[Rejection]:
     persistence = texts.get(_PERSISTENCE, "")
     if persistence in _SCHEDULERS or _hashed(persistence):
         del texts[_PERSISTENCE]
-        sentence = f"{persistence!r} is a scheduler: write it under the key {_SCHEDULER}"
+        message = f"{persistence!r} is a scheduler: write it under the key {_SCHEDULER}"
         if _SCHEDULER in texts:
-            sentence += ", which has another value; it is ignored"
+            message += ", which has another value; it is ignored"
         else:
-            sentence += "; it is used as the scheduler"
+            message += "; it is used as the scheduler"
             texts[_SCHEDULER] = persistence
-        problems.append(annotation_options.problem(_PERSISTENCE, sentence))
+        problems.append(annotation_options.problem(_PERSISTENCE, message))
     if param := _hashed(texts.get(_SCHEDULER, "")):
         texts[_SCHEDULER] = "hash"
         texts.setdefault(_SCHED_PARAM, param)
@@ -181,15 +181,13 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) 
     if protocol is None and ports is None:
         return Listen()
     if protocol not in (None, "all"):
-        sentence = (
-            f"{annotation_options.shown(protocol or '')!r} is not all; the protocol of the Service's port is used"
-        )
-        problems.append(annotation_options.problem(_PROTOCOL, sentence))
+        message = f"{annotation_options.shown(protocol or '')!r} is not all; the protocol of the Service's port is used"
+        problems.append(annotation_options.problem(_PROTOCOL, message))
         protocol = None
     if len(service.spec.ports) != 1:
-        sentence = f"it needs a Service with one port, and this one has {len(service.spec.ports)}; it is ignored"
+        message = f"it needs a Service with one port, and this one has {len(service.spec.ports)}; it is ignored"
         problems.extend(
-            annotation_options.problem(key, sentence)
+            annotation_options.problem(key, message)
             for key, text in ((_PROTOCOL, protocol), (_PORTS, ports))
             if text is not None
         )
@@ -204,8 +202,8 @@ def _listen(service: Service, texts: dict[str, str], problems: list[Rejection]) 
     try:
         return Listen(ports=_ports(port.port, ports), keeps_port=_same_target(port))
     except ValueError as error:
-        sentence = first_message(error) if isinstance(error, ValidationError) else str(error)
-        problems.append(annotation_options.problem(_PORTS, f"{sentence}; only port {port.port} is used"))
+        message = first_message(error) if isinstance(error, ValidationError) else str(error)
+        problems.append(annotation_options.problem(_PORTS, f"{message}; only port {port.port} is used"))
         return Listen()
 
 

@@ -96,8 +96,8 @@ def build(
     problems = [*options.problems, *outside.problems]
     pods = list(pods)
     if len(pods) > OVERRIDES_MAX:
-        sentence = f"{len(pods)} of its Pods have annotations; those of {pods[OVERRIDES_MAX]} and later ones"
-        problems.append(Rejection("TooManyOverrides", f"{sentence} are ignored, the limit is {OVERRIDES_MAX}"))
+        message = f"{len(pods)} of its Pods have annotations; those of {pods[OVERRIDES_MAX]} and later ones"
+        problems.append(Rejection("TooManyOverrides", f"{message} are ignored, the limit is {OVERRIDES_MAX}"))
     if len(service.spec.ports) > profile.ports_max:
         problems.append(_too_many_ports(service, profile.ports_max))
     kinds: dict[tuple[Family, str], _Kind] = {}
@@ -111,8 +111,8 @@ def build(
         problems.extend(problem for problem in distinguish(overrides) if problem not in problems)
         listened = fitting(named)
         if left_out := [address["ip"] for address in named if address not in listened]:
-            sentence = f"port {key.port or port.port} has {len(named)} addresses, with their ports more than the limit"
-            problems.append(Rejection("TooManyAddresses", f"{sentence} of a farm: {some_of(left_out)} not served"))
+            message = f"port {key.port or port.port} has {len(named)} addresses, with their ports more than the limit"
+            problems.append(Rejection("TooManyAddresses", f"{message} of a farm: {some_of(left_out)} not served"))
         spec = complete(
             {
                 **kind.fields,
@@ -140,8 +140,8 @@ def build(
 
 def _too_many_ports(service: Service, most: int) -> Rejection:
     first = service.spec.ports[most]
-    sentence = f"spec.ports has more ports than the {most} that the administrator allows"
-    return Rejection("TooManyPorts", f"{sentence}: port {first.name or first.port} and later ones are not served")
+    message = f"spec.ports has more ports than the {most} that the administrator allows"
+    return Rejection("TooManyPorts", f"{message}: port {first.name or first.port} and later ones are not served")
 
 
 def distinguish(overrides: list[Spec]) -> list[Rejection]:
@@ -152,8 +152,8 @@ def distinguish(overrides: list[Spec]) -> list[Rejection]:
         mark = override.get("mark")
         if mark is not None and (first := having.setdefault(mark, override["pod"])) != override["pod"]:
             del override["mark"]
-            sentence = f"backends {first} and {override['pod']} both ask for {mark}; {first} gets it"
-            problems.append(problem("mark", sentence))
+            message = f"backends {first} and {override['pod']} both ask for {mark}; {first} gets it"
+            problems.append(problem("mark", message))
     return problems[:_PROBLEMS_MAX]
 
 
@@ -215,8 +215,8 @@ def _refusals(kinds: Iterable[_Kind], options: ServiceOptions) -> Iterator[Rejec
             of.setdefault(refusal, []).extend(kind.farms)
         for refusal, pods in kind.refused_pods.items():
             where = f"of the Pod {min(pods)}{' and others' if len(set(pods)) > 1 else ''}"
-            yield problem(refusal.option.key, f"{where}: {refusal.sentence}; it is ignored")
+            yield problem(refusal.option.key, f"{where}: {refusal.message}; it is ignored")
     for refusal, having in of.items():
         where = "" if having == farms else f" by the farm {some_of(having)}"
         consequence = instead(refusal.option, options.affinity)
-        yield problem(refusal.option.key, f"{refusal.sentence}; {consequence}{where}")
+        yield problem(refusal.option.key, f"{refusal.message}; {consequence}{where}")

@@ -187,9 +187,9 @@ def _first(refused: list[Rejection]) -> list[Rejection]:
 
 
 def _too_many_ranges(ranges: tuple[str, ...]) -> Rejection:
-    sentence = f"spec.loadBalancerSourceRanges has {len(ranges)} ranges, and the limit is {SOURCE_RANGES_MAX}"
+    message = f"spec.loadBalancerSourceRanges has {len(ranges)} ranges, and the limit is {SOURCE_RANGES_MAX}"
     return Rejection(
-        "TooManySourceRanges", f"{sentence}: clients in {ranges[SOURCE_RANGES_MAX]} and later ones are not admitted"
+        "TooManySourceRanges", f"{message}: clients in {ranges[SOURCE_RANGES_MAX]} and later ones are not admitted"
     )
 
 
@@ -198,16 +198,16 @@ def _refused(text: str, why: str) -> Rejection:
 
 
 def _unread_addresses() -> Rejection:
-    sentence = f"it has more than {ADDRESSES_READ_MAX} external IPs, or load balancer IPs"
-    return Rejection("TooManyAddresses", f"{sentence}: later ones are not served")
+    message = f"it has more than {ADDRESSES_READ_MAX} external IPs, or load balancer IPs"
+    return Rejection("TooManyAddresses", f"{message}: later ones are not served")
 
 
 def _unread_ranges(ranges: Sequence[str]) -> Rejection:
-    sentence = f"spec.loadBalancerSourceRanges has more than {SOURCE_RANGES_READ_MAX} ranges"
+    message = f"spec.loadBalancerSourceRanges has more than {SOURCE_RANGES_READ_MAX} ranges"
     first = ranges[SOURCE_RANGES_READ_MAX][:64]
-    return Rejection("TooManySourceRanges", f"{sentence}: clients in {first} and later ones are not admitted")
+    return Rejection("TooManySourceRanges", f"{message}: clients in {first} and later ones are not admitted")
 
 
 def _not_understood(text: str) -> Rejection:
-    sentence = f"spec.loadBalancerSourceRanges has {text[:64]!r}, which is not an address range like 203.0.113.0/24"
-    return Rejection("InvalidSourceRange", f"{sentence}: it admits nobody")
+    message = f"spec.loadBalancerSourceRanges has {text[:64]!r}, which is not an address range like 203.0.113.0/24"
+    return Rejection("InvalidSourceRange", f"{message}: it admits nobody")

@@ -82,7 +82,7 @@ class Incompatible(NamedTuple):
     """A value that is invalid in combination with earlier ones."""
 
     option: Option
-    sentence: str
+    message: str
 
 
 def options_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[Option]:
@@ -147,16 +147,16 @@ def fit(
     refused: list[Incompatible] = []
     for option, value in values:
         attempt = option.put(fields, value)
-        if (sentence := error_of(attempt)) is None:
+        if (message := error_of(attempt)) is None:
             fields = attempt
         else:
-            refused.append(Incompatible(option, sentence))
+            refused.append(Incompatible(option, message))
     return fields, refused
 
 
-def problem(key: str, sentence: str) -> Rejection:
+def problem(key: str, message: str) -> Rejection:
     """Return the problem of an annotation that is not used as written."""
-    return Rejection("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{shown(key)}: {sentence}")
+    return Rejection("InvalidAnnotation", f"{names.ANNOTATION_PREFIX}{shown(key)}: {message}")
 
 
 def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Rejection]:
@@ -165,8 +165,8 @@ def unknown(texts: Iterable[str], known: Iterable[str], kind: str) -> list[Rejec
     strange = [key for key in texts if key not in keys]
     rest = len(strange) - _UNKNOWN_MAX
     more = f" (and so are {rest} others)" if rest > 0 else ""
-    sentence = f"unknown{more}; the annotations of kube-nftlb on a {kind} are: {', '.join(keys)}"
-    return [problem(key, sentence) for key in strange[:_UNKNOWN_MAX]]
+    message = f"unknown{more}; the annotations of kube-nftlb on a {kind} are: {', '.join(keys)}"
+    return [problem(key, message) for key in strange[:_UNKNOWN_MAX]]
 
 
 def instead(option: Option, fields: Fields) -> str:

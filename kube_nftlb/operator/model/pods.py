@@ -53,7 +53,7 @@ def parse_pod(kept: dict[str, Any]) -> PodRecord:
     given, refused = annotation_options.parse(BACKEND_OPTIONS, texts)
     problems = annotation_options.unknown(texts, KEYS, "Pod")
     problems.extend(
-        annotation_options.problem(option.key, f"{sentence}; {annotation_options.instead(option, {})}")
-        for option, sentence in refused.items()
+        annotation_options.problem(option.key, f"{message}; {annotation_options.instead(option, {})}")
+        for option, message in refused.items()
     )
     return PodRecord(int(metadata["resourceVersion"]), metadata["uid"], given, tuple(problems), kept["labels"])

@@ -39,11 +39,11 @@ def farm_endpoints(farm: FarmRecord, cache: Cache) -> FarmEndpoints:
         for text in each.invalid
     ]
     if resolved.total > len(endpoints):
-        sentence = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of the farm's engine"
-        problems.append(Lasting("TooManyEndpoints", sentence))
+        message = f"{resolved.total} endpoints; only {len(endpoints)} are used, the limit of the farm's engine"
+        problems.append(Lasting("TooManyEndpoints", message))
     if cache.slices.is_cut(reference.service):
-        sentence = "the EndpointSlices of this namespace have too many endpoints; some are left out"
-        problems.append(Lasting("TooManyEndpoints", sentence))
+        message = "the EndpointSlices of this namespace have too many endpoints; some are left out"
+        problems.append(Lasting("TooManyEndpoints", message))
     return FarmEndpoints(
         sum(1 for each in endpoints if each.endpoint.ready),
         len(endpoints),

@@ -132,8 +132,8 @@ def problems_of_farm(loss: Loss | None, status: FarmStatus) -> list[Lasting]:
 
 def forged(owner: Owner) -> Rejection:
     """Return the reason and message for a farm with a Service as its controller that did not create it."""
-    sentence = f"the Service {owner.name[:63]} did not create it, though it is the controller in its ownerReferences"
-    return Rejection("ForgedOwner", f"{sentence}; controller is set to false, and it counts as a farm written by hand")
+    message = f"the Service {owner.name[:63]} did not create it, though it is the controller in its ownerReferences"
+    return Rejection("ForgedOwner", f"{message}; controller is set to false, and it counts as a farm written by hand")
 
 
 def _on_nodes(farm: FarmRecord, accepted: Verdict, nodes: list[NodeRecord], done: int) -> Verdict:

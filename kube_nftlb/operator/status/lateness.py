@@ -61,8 +61,8 @@ class Lateness:
 def problem(late: Late, after_s: float) -> Lasting:
     """Return what users are told about a farm that is late on some nodes."""
     named = some_of(late.nodes, 1, "nodes")
-    sentence = f"its last change has not been programmed on {named} for more than {after_s:g} s"
-    return Lasting("NotProgrammed", f"{sentence}; see kubectl describe nftlbnode {late.nodes[0]}")
+    message = f"its last change has not been programmed on {named} for more than {after_s:g} s"
+    return Lasting("NotProgrammed", f"{message}; see kubectl describe nftlbnode {late.nodes[0]}")
 
 
 def _behind(awaited: _Awaited, nodes: Iterable[NodeRecord]) -> list[str]:

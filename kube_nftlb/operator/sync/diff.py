@@ -77,8 +77,8 @@ def diff(
             return farm.port is not None or farm.owner_uid != service.metadata.uid
 
         if (name := farm_name(port, owned.get(port, []), contenders(port), taken)) is None:
-            sentence = f"port {port.port or 'default'} has no farm: {port.plain_name} and its substitute are taken"
-            problems.append(Rejection("FarmNameTaken", sentence))
+            message = f"port {port.port or 'default'} has no farm: {port.plain_name} and its substitute are taken"
+            problems.append(Rejection("FarmNameTaken", message))
             continue
         key = FarmKey(port.namespace, name)
         kept.add(key)

@@ -23,7 +23,7 @@ def asked(
     """The fields of the IPv4 farm, and all problems."""
     found = service_options(service(annotations=annotations, **spec), families)
     fields, refused = found.of("ipv4")
-    return fields, [problem.message for problem in found.problems], [refusal.sentence for refusal in refused]
+    return fields, [problem.message for problem in found.problems], [refusal.message for refusal in refused]
 
 
 def told(annotations: dict[str, str], **spec: Any) -> list[str]:
