@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from kube_nftlb import __version__, names
-from kube_nftlb.agent.admission import Admission
+from kube_nftlb.agent.budget_filter import NamespaceBudgetFilter
 from kube_nftlb.agent.health.health_check_ports import HealthCheckPorts
 from kube_nftlb.agent.sync.inputs import Inputs
 from kube_nftlb.agent.sync.progress import Problem
@@ -42,7 +42,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
     nothing changes.
     """
     farms = _Farms(inputs, health_checks, limits)
-    async with _beside(farms.admission.read_missing(kube, farms.read)):
+    async with _beside(farms.budget_filter.read_missing(kube, farms.read)):
         handlers = Handlers(farms.replace, farms.put, farms.remove, inputs.seen)
         await list_and_watch(kube, FARMS, handlers, transform=farms.take)
 
@@ -50,14 +50,14 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
 class _Farms:
     def __init__(self, inputs: Inputs, health_checks: HealthCheckPorts, limits: NamespaceLimits) -> None:
         budget: Budget[FarmKey] = Budget(sys.maxsize, limits.farms)
-        self.admission = Admission(budget, FARMS, farm_rank, farm_size, self._leave_out)
+        self.budget_filter = NamespaceBudgetFilter(budget, FARMS, farm_rank, farm_size, self._leave_out)
         self._inputs = inputs
         self._health_checks = health_checks
         self._seen: dict[FarmKey, int] = {}
 
     def take(self, raw: Json) -> Json:
         """Parse a farm of a list at once: as JSON, all of them need six times as much memory."""
-        farm = parse(raw) if self.admission.admits(_key(raw), raw) else None
+        farm = parse(raw) if self.budget_filter.admits(_key(raw), raw) else None
         metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
         return {
             "metadata": metadata,
@@ -69,14 +69,14 @@ class _Farms:
         version = int(listing.resource_version)
         self._seen = {_key(kept): _essence(kept) for kept in listing.items}
         parsed = {_key(kept): kept for kept in listing.items if kept["farm"] is not None}
-        parsed = {key: kept for key, kept in parsed.items() if self.admission.has(key)}
+        parsed = {key: kept for key, kept in parsed.items() if self.budget_filter.has(key)}
         farms = [kept["farm"] for kept in parsed.values() if isinstance(kept["farm"], Farm)]
         self._inputs.replace_all(farms, version)
         self._health_checks.replace_all(_checked(farm, self._inputs) for farm in farms)
         for key, kept in parsed.items():
             if isinstance(problem := kept["farm"], Problem):
                 self._inputs.put_unreadable(key, problem, version, kept["references"])
-        self.admission.listed(self._seen.keys(), parsed.keys())
+        self.budget_filter.listed(self._seen.keys(), parsed.keys())
 
     def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
@@ -85,7 +85,7 @@ class _Farms:
 
     def read(self, raw: Json) -> None:
         self._seen[_key(raw)] = _essence(raw)
-        if not self.admission.admits(_key(raw), raw):
+        if not self.budget_filter.admits(_key(raw), raw):
             self._leave_out(_key(raw))
             return
         farm = parse(raw)
@@ -99,7 +99,7 @@ class _Farms:
         self._seen.pop(_key(raw), None)
         self._inputs.remove(_key(raw), _version(raw))
         self._health_checks.remove(_key(raw))
-        self.admission.remove(_key(raw))
+        self.budget_filter.remove(_key(raw))
 
     def _leave_out(self, key: FarmKey) -> None:
         self._inputs.remove(key, self._inputs.seen_version + 1)
@@ -157,30 +157,30 @@ async def watch_policies(kube: Kube, inputs: Inputs, limits: NamespaceLimits) ->
         inputs.refuse_policy(key)
 
     budget: Budget[PolicyKey] = Budget(limits.policies, limits.policy_ranges)
-    admission = Admission(budget, POLICIES, policy_rank, policy_size, leave_out)
+    budget_filter = NamespaceBudgetFilter(budget, POLICIES, policy_rank, policy_size, leave_out)
 
     def take(raw: Json) -> Json:
-        return raw if admission.admits(_policy_key(raw), raw) else name_only(raw)
+        return raw if budget_filter.admits(_policy_key(raw), raw) else name_only(raw)
 
     def replace(listing: Listing) -> None:
         raws = {_policy_key(raw): raw for raw in listing.items}
-        parsed = {key: raw for key, raw in raws.items() if "spec" in raw and admission.has(key)}
+        parsed = {key: raw for key, raw in raws.items() if "spec" in raw and budget_filter.has(key)}
         inputs.replace_policies(parsed.values(), int(listing.resource_version))
         for key in raws.keys() - parsed.keys():
             inputs.refuse_policy(key)
-        admission.listed(raws.keys(), parsed.keys())
+        budget_filter.listed(raws.keys(), parsed.keys())
 
     def put(raw: Json) -> None:
-        if admission.admits(_policy_key(raw), raw):
+        if budget_filter.admits(_policy_key(raw), raw):
             inputs.put_policy(raw)
         else:
             inputs.refuse_policy(_policy_key(raw))
 
     def remove(raw: Json) -> None:
         inputs.remove_policy(raw)
-        admission.remove(_policy_key(raw))
+        budget_filter.remove(_policy_key(raw))
 
-    async with _beside(admission.read_missing(kube, put)):
+    async with _beside(budget_filter.read_missing(kube, put)):
         await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, inputs.policies_seen), transform=take)
 
 

@@ -182,7 +182,7 @@ def policies(*specs: tuple[str, str, list[str]]) -> Policies:
     """A farm that refers to these: name, type and CIDRs of each."""
     known = Policies()
     known.refer(GUARDED, References("shop", frozenset(name for name, _, _ in specs)))
-    known.turn(
+    known.put_all(
         {
             PolicyKey("shop", name): policy(raw_policy(name, namespace="shop", type=kind, cidrs=cidrs))
             for name, kind, cidrs in specs
@@ -239,7 +239,7 @@ async def test_a_policy_changes_its_type_and_goes_while_a_farm_refers_to_it(node
     ):
         await node.give(known.sets() | listening(known))
     gone = dict.fromkeys(known.sets(), Contents())
-    known.turn({PolicyKey("shop", "list"): None})
+    known.put_all({PolicyKey("shop", "list"): None})
     await node.give(gone | listening(known))
 
 
@@ -247,7 +247,7 @@ async def test_names_of_any_length_are_names_to_nft(node: Node) -> None:
     key, name = FarmKey("n" * 63, "f" * 253), "p" * 63
     known = Policies()
     known.refer(key, References(key.namespace, frozenset({name, "0"})))
-    known.turn(
+    known.put_all(
         {
             PolicyKey(key.namespace, each): policy(raw_policy(each, namespace=key.namespace, cidrs=["10.0.0.0/8"]))
             for each in (name, "0")

@@ -149,7 +149,7 @@ def check_farm(farm: Farm) -> None:
         check_wire([seen.wire()])
         known = policies.Policies()
         known.refer(KEY, policy_references.references(farm))
-        known.turn({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
+        known.put_all({PolicyKey(KEY.namespace, name): DENYING for name in farm.spec.policies})
         # Without what all farms share, which is the same whatever a farm says.
         rules = known.rules(KEY, node_farm.name, farm.spec.family, node_farm.listeners)
         own = combined([overlay(node_farm, seen), rules])

@@ -108,10 +108,10 @@ class FarmIndex:
         self._unreadable.pop(key, None)
         self._refer(self._farms.get(key), key, join=False)
         self._sizes.pop(key, None)
-        turned = self._elements.remove(key)
+        affected = self._elements.remove(key)
         if self._farms.pop(key, None) is None and not known:
-            return turned
-        return {key, *self._conflicts.remove(key), *turned}
+            return affected
+        return {key, *self._conflicts.remove(key), *affected}
 
     def is_removed(self, key: FarmKey) -> bool:
         """Return True if the watch has reported that a farm is gone."""
@@ -136,21 +136,21 @@ class FarmIndex:
 
     def measure(self, keys: Iterable[FarmKey]) -> set[FarmKey]:
         """Count the elements of farms. Return the others that fit the limit of their namespace no more, or again."""
-        turned: set[FarmKey] = set()
+        affected: set[FarmKey] = set()
         measured = set(keys)
         for key in measured:
             farm = self._farms.get(key)
             if farm is None or self.loses(key):
                 self._sizes.pop(key, None)
-                turned |= self._elements.remove(key)
+                affected |= self._elements.remove(key)
                 continue
             spec = sized_spec(farm.spec, self._slices_of(key, farm.spec))
             size = self._sizes[key] = elements(spec, len(self.node.port_ips.get(spec.family, ())))
             fits_alone = size <= self._limits.farm_elements
             metadata = farm.metadata
             place = budgets.rank(of_service=metadata.service is not None, created=metadata.creation_timestamp)
-            turned |= self._elements.put(key, place, size if fits_alone else 0)
-        return turned - measured
+            affected |= self._elements.put(key, place, size if fits_alone else 0)
+        return affected - measured
 
     # Queries.
 

@@ -39,12 +39,12 @@ class PolicyProgrammer:
         for key, raw in self._policies.take(ranges).items():
             # In a thread, as the largest take half a second.
             changed[key] = await asyncio.to_thread(policy_sets.policy, raw) if raw is not None else None
-        turned = self._policies.turn(changed)
-        self._inputs.add(turned, self._inputs.seen_version + 1)
+        affected = self._policies.put_all(changed)
+        self._inputs.add(affected, self._inputs.seen_version + 1)
         for key, policy in changed.items():
             event = "policy taken" if policy is not None else "policy removed"
             _log.info(event, namespace=key.namespace, policy=key.name, farms=self._policies.referring(key))
-        return turned
+        return affected
 
     async def update(self) -> dict[str, str]:
         """Write changed policies to the kernel, with all rules that refer to them, in one transaction.
@@ -54,9 +54,9 @@ class PolicyProgrammer:
         if not self._policies.pending:
             return {}
         sets = self._policies.sets()
-        turned = await self.take(_RANGES_AT_ONCE)
+        affected = await self.take(_RANGES_AT_ONCE)
         # A waiting farm may still have a rule for a policy that is gone, and that it no longer refers to.
-        farms = {names.node_farm_name(*key) for key in (*turned, *self._inputs.queue.waiting)}
+        farms = {names.node_farm_name(*key) for key in (*affected, *self._inputs.queue.waiting)}
         rules = {policies.rules_owner(name): self.rules(name) for name in farms}
         refused = await self._table.update(dict.fromkeys(sets, Contents()) | self._policies.sets() | rules)
         self._policies.done()

@@ -127,12 +127,12 @@ class Policies:
             ranges -= 1 + (policy_size(raw) if raw is not None else 0)
         return {key: self._raws[key] for key in self._in_work}
 
-    def turn(self, changed: Mapping[PolicyKey, EnforcedPolicy | None]) -> set[FarmKey]:
+    def put_all(self, changed: Mapping[PolicyKey, EnforcedPolicy | None]) -> set[FarmKey]:
         """Set policies; None removes one. Return the farms whose rules change by that."""
-        turned = set()
+        with_new_rules = set()
         for key, new in changed.items():
             if _kind(self._policies.get(key)) != _kind(new):
-                turned.add(key)
+                with_new_rules.add(key)
             if new is None:
                 self._policies.pop(key, None)
             else:
@@ -140,7 +140,7 @@ class Policies:
         return {
             farm
             for farm, to in self._references.items()
-            if any(PolicyKey(to.namespace, name) in turned for name in to.all())
+            if any(PolicyKey(to.namespace, name) in with_new_rules for name in to.all())
         }
 
     def done(self) -> None:

@@ -29,7 +29,7 @@ REFUSING = Programmed("nftlb", frozenset({OLD}), 1, 0)
 def changes() -> Changes:
     known = Policies()
     known.put(raw_policy())
-    known.turn({key: policy_sets.policy(raw) for key, raw in known.take().items() if raw is not None})
+    known.put_all({key: policy_sets.policy(raw) for key, raw in known.take().items() if raw is not None})
     known.refer(WEB, policy_references.references(LIMITED))
     return Changes(known)
 

@@ -32,7 +32,7 @@ def raw(name: str = "list", kind: str = "deny", cidrs: tuple[str, ...] = (), **m
 
 def known(**kinds: str) -> Policies:
     policies = Policies()
-    policies.turn({PolicyKey("default", name): policy(raw(name, kind)) for name, kind in kinds.items()})
+    policies.put_all({PolicyKey("default", name): policy(raw(name, kind)) for name, kind in kinds.items()})
     return policies
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
     assert broken.invalid
     assert broken.contents == Contents()
     policies = Policies()
-    policies.turn({PolicyKey("default", "list"): broken})
+    policies.put_all({PolicyKey("default", "list"): broken})
     assert rules(policies, policies=["list"]) == {"10.96.0.10 80": ("drop",)}
     reason, sentence = policies.problem(KEY) or ("", "")
     assert reason == "PolicyInvalid"
@@ -153,7 +153,7 @@ def test_farms_change_only_with_what_their_policy_rules_depend_on() -> None:
         (None, {KEY}),
     ]
     for new, turned in changes:
-        assert policies.turn({key: new}) == turned
+        assert policies.put_all({key: new}) == turned
 
 
 def test_the_watermark_stays_behind_what_is_not_done() -> None:

@@ -27,7 +27,7 @@ _ONE_BY_ONE_MAX = 20
 _log = structlog.get_logger()
 
 
-class Admission(Generic[K]):
+class NamespaceBudgetFilter(Generic[K]):
     """The objects of one kind that a watch has reported.
 
     ``leave_out`` gets those that do not fit any more. Those that do again are read anew, since nothing is kept of them.
@@ -52,7 +52,7 @@ class Admission(Generic[K]):
 
     def admits(self, key: K, raw: Json) -> bool:
         """Add or replace an object. Return True if it fits."""
-        self._turn(self._budget.put(key, self._rank(raw), self._size(raw)) - {key})
+        self._update_missing(self._budget.put(key, self._rank(raw), self._size(raw)) - {key})
         self._missing.pop(key, None)
         return self.has(key)
 
@@ -63,16 +63,16 @@ class Admission(Generic[K]):
     def remove(self, key: K) -> None:
         """Remove an object."""
         self._missing.pop(key, None)
-        self._turn(self._budget.remove(key))
+        self._update_missing(self._budget.remove(key))
 
     def listed(self, present: Set[K], parsed: Collection[K]) -> None:
         """Remove all objects that a complete list lacks, and read those anew that turned out to fit in its course."""
         for key in [key for key in self._budget if key not in present]:
             self.remove(key)
-        self._turn({key for key in present if self.has(key) and key not in parsed})
+        self._update_missing({key for key in present if self.has(key) and key not in parsed})
 
-    def _turn(self, turned: Set[K]) -> None:
-        for key in turned:
+    def _update_missing(self, affected: Set[K]) -> None:
+        for key in affected:
             if self.has(key):
                 self._missing[key] = None
                 self._wake.set()

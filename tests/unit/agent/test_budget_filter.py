@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kube_nftlb.agent.admission import Admission
+from kube_nftlb.agent.budget_filter import NamespaceBudgetFilter
 from kube_nftlb.api.budgets import Budget, farm_rank
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.kube.resources import FARMS, JsonObject, Resource
@@ -38,15 +38,17 @@ async def test_many_are_read_as_one_list_and_less_and_less_often(others: int, ge
     for each in (oldest, *small):
         kube.put(FARMS, each)
     budget: Budget[FarmKey] = Budget(sys.maxsize, 1000)
-    admission = Admission(budget, FARMS, farm_rank, lambda each: sizes.get(each["metadata"]["name"], 1), lambda _: None)
+    budget_filter = NamespaceBudgetFilter(
+        budget, FARMS, farm_rank, lambda each: sizes.get(each["metadata"]["name"], 1), lambda _: None
+    )
     for each in (oldest, *small):
-        admission.admits(FarmKey("crowd", each["metadata"]["name"]), each)
-    reading = asyncio.create_task(admission.read_missing(kube, lambda each: put.append(each["metadata"]["name"])))
+        budget_filter.admits(FarmKey("crowd", each["metadata"]["name"]), each)
+    reading = asyncio.create_task(budget_filter.read_missing(kube, lambda each: put.append(each["metadata"]["name"])))
 
     async def toggle() -> None:
         for size in (1000, 1):
             sizes["large"] = size
-            admission.admits(FarmKey("crowd", "large"), oldest)
+            budget_filter.admits(FarmKey("crowd", "large"), oldest)
 
     await toggle()
     await asyncio.sleep(0.5)
