@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import structlog
 
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 
 EVERY_S = 60.0
 _RESOLVED_WITHIN_S = 5.0
@@ -37,8 +37,8 @@ class ApiAddresses:
         self,
         hosts: Iterable[str],
         peers: Callable[[], Collection[str]],
-        put: Callable[[str, Collection[str]], Dirty],
-        mark: Callable[[Dirty], None],
+        put: Callable[[str, Collection[str]], Affected],
+        mark: Callable[[Affected], None],
         resolve: Resolve = resolved,
     ) -> None:
         """``hosts`` are those of the settings; ``peers`` returns the addresses of the operator's own connections.

@@ -14,8 +14,8 @@ from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Source
 from kube_nftlb.operator import gauges
 from kube_nftlb.operator.api_addresses import ApiAddresses
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.farms.builder import Profile
@@ -131,12 +131,12 @@ class Parts:
         self.mark(self.cache.everything())
         self._pods.start_reporting()
 
-    def mark(self, dirty: Dirty) -> None:
+    def mark(self, affected: Affected) -> None:
         """Queue what a change has made out of date."""
         # Until this replica writes nothing has to wait: everything is reconciled then.
         if self.active.is_set():
-            self.reconciler.mark(dirty)
-            self._policies.mark(dirty.policies)
+            self.reconciler.mark(affected)
+            self._policies.mark(affected.policies)
             if self._gate_keeper is not None:
                 self._gate_keeper.wake()
         else:

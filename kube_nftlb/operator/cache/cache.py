@@ -12,8 +12,8 @@ from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.budgets import Budgets
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_index import FarmIndex
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gates import Gates
@@ -118,7 +118,7 @@ class Cache:
         down = {name for name, node in self.core_nodes.items() if not node.ready}
         return [node for node in self.nodes.values() if node.ready and not node.silent and node.name not in down]
 
-    def everything(self) -> Dirty:
+    def everything(self) -> Affected:
         """Return all policies, farms and Services, including deleted Services that still have farms."""
         services = frozenset(self.services.keys() | self.farm_index.services())
-        return Dirty(services, frozenset(self.farms.keys()), frozenset(self.policies.keys()))
+        return Affected(services, frozenset(self.farms.keys()), frozenset(self.policies.keys()))

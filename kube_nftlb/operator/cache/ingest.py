@@ -25,9 +25,9 @@ from kube_nftlb.kube.resources import (
     JsonObject,
     Resource,
 )
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.cut import cut_load_balancer, cut_spec
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.newest import Newest
@@ -47,8 +47,8 @@ ObjectKey = Any
 class _Kind(NamedTuple):
     table: Newest[Any, Any]
     key: Callable[[JsonObject], ObjectKey]
-    put: Callable[[JsonObject], Dirty]
-    remove: Callable[[ObjectKey, int], Dirty]
+    put: Callable[[JsonObject], Affected]
+    remove: Callable[[ObjectKey, int], Affected]
 
 
 class CacheWriter:
@@ -81,18 +81,18 @@ class CacheWriter:
             NFTLB_NODES: _Kind(cache.nodes, _bare_name, lambda raw: nodes.put(parse_node(raw)), nodes.remove),
         }
 
-    def put(self, resource: Resource, raw: JsonObject) -> Dirty:
+    def put(self, resource: Resource, raw: JsonObject) -> Affected:
         """Put in an object from a watch, a list or an answer; of a Pod what ``model.pods.slim`` leaves of it."""
         kind = self._kinds[resource]
         if not self.is_news(resource, raw):
-            return Dirty()
+            return Affected()
         return self._noted(resource, kind.put(raw))
 
-    def remove(self, resource: Resource, raw: JsonObject) -> Dirty:
+    def remove(self, resource: Resource, raw: JsonObject) -> Affected:
         """Remove an object whose deletion a watch delivered."""
         return self._noted(resource, self.forget(resource, self.key(resource, raw), _version(raw)))
 
-    def forget(self, resource: Resource, key: ObjectKey, version: int) -> Dirty:
+    def forget(self, resource: Resource, key: ObjectKey, version: int) -> Affected:
         """Remove an object that is known to be gone at a resourceVersion."""
         return self._kinds[resource].remove(key, version)
 
@@ -108,7 +108,7 @@ class CacheWriter:
         """Note that the API server answers: a node that has not reported is silent, not out of reach."""
         self.cache.heartbeats.contact()
 
-    def settle_nodes(self) -> Dirty:
+    def settle_nodes(self) -> Affected:
         """Have those nodes count as gone, or as back, that have been so for a while."""
         return self._nodes.settle()
 
@@ -116,7 +116,7 @@ class CacheWriter:
         """Note the resourceVersion of a policy that some node has not reached, or None."""
         self.cache.progress.set_policy(key, unfinished_since)
 
-    def put_api_host(self, host: str, ips: Iterable[str]) -> Dirty:
+    def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
         return self._services.put_api_host(host, ips)
 
@@ -140,13 +140,13 @@ class CacheWriter:
         """Return the cached keys that a list made at ``version`` would have, and has not."""
         return [key for key, known in self._kinds[resource].table.versions() if known <= version and key not in listed]
 
-    def _noted(self, resource: Resource, dirty: Dirty) -> Dirty:
+    def _noted(self, resource: Resource, affected: Affected) -> Affected:
         if resource is SERVICES:
             metrics.SERVICE_CHANGES.inc()
-            self.changes.note(dirty.services)
-        return dirty
+            self.changes.note(affected.services)
+        return affected
 
-    def _put_service(self, raw: JsonObject) -> Dirty:
+    def _put_service(self, raw: JsonObject) -> Affected:
         metadata = raw["metadata"]
         # Only what is read is kept: `kubectl apply` leaves a copy of the whole object in an annotation.
         slim = {
@@ -171,24 +171,24 @@ class CacheWriter:
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self._services.put(service)
 
-    def _put_core_node(self, raw: JsonObject) -> Dirty:
+    def _put_core_node(self, raw: JsonObject) -> Affected:
         pod_cidrs = ranges_of((raw.get("spec") or {}).get("podCIDRs") or ())
         return self._nodes.put_core(raw["metadata"]["name"], parse_core_node(raw), ips_of(raw), pod_cidrs)
 
-    def _put_service_cidrs(self, raw: JsonObject) -> Dirty:
+    def _put_service_cidrs(self, raw: JsonObject) -> Affected:
         cidrs = ranges_of((raw.get("spec") or {}).get("cidrs") or ())
         return self._services.put_service_cidrs(raw["metadata"]["name"], _version(raw), cidrs)
 
-    def _put_slice(self, raw: JsonObject) -> Dirty:
+    def _put_slice(self, raw: JsonObject) -> Affected:
         key, new = _name(raw), parse_slice(raw)
         return self._farms.put_slice(key, _version(raw), new) | self._services.put_api_slice(key, new)
 
-    def _remove_slice(self, key: SliceKey, version: int) -> Dirty:
-        dirty = self._farms.remove_slice(key, version)
+    def _remove_slice(self, key: SliceKey, version: int) -> Affected:
+        affected = self._farms.remove_slice(key, version)
         is_gone = self.cache.slices.versions.get(key) is None
-        return dirty | self._services.put_api_slice(key, None) if is_gone else dirty
+        return affected | self._services.put_api_slice(key, None) if is_gone else affected
 
-    def _put_farm(self, raw: JsonObject) -> Dirty:
+    def _put_farm(self, raw: JsonObject) -> Affected:
         return self._farms.put(*parse_farm(raw, self.cache.farms.get(FarmKey(*_name(raw)))))
 
 

@@ -2,7 +2,7 @@
 
 from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.policy import PolicyKey
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.node_record import NodeRecord
 from kube_nftlb.operator.cache.version_index import VersionIndex
 
@@ -44,15 +44,15 @@ class Progress:
         else:
             self._policies.discard(key)
 
-    def unfinished(self) -> Dirty:
+    def unfinished(self) -> Affected:
         """Return the farms that some node has not programmed, or whose endpoints it has not."""
-        return Dirty(farms=frozenset({*self.farms, *self.endpoints}))
+        return Affected(farms=frozenset({*self.farms, *self.endpoints}))
 
-    def between(self, before: NodeRecord, after: NodeRecord) -> Dirty:
+    def between(self, before: NodeRecord, after: NodeRecord) -> Affected:
         """Return what a node has programmed from one report to the next."""
         farms = {
             *self.farms.within(before.watermark, after.watermark),
             *self.endpoints.within(before.slice_watermark, after.slice_watermark),
         }
         policies = self._policies.within(before.policy_watermark, after.policy_watermark)
-        return Dirty(farms=frozenset(farms), policies=frozenset(policies))
+        return Affected(farms=frozenset(farms), policies=frozenset(policies))

@@ -10,8 +10,8 @@ from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.index import SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
 from kube_nftlb.environment import IpNetwork
+from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
 from kube_nftlb.operator.farms.ports import cluster_ips, port_keys, serves
 from kube_nftlb.operator.model.pods import PodKey, PodRecord
 
@@ -24,7 +24,7 @@ class ServiceChanges:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
-    def put(self, service: Service) -> Dirty:
+    def put(self, service: Service) -> Affected:
         """Add or replace a Service."""
         cache, key = self._cache, ServiceKey(service.metadata.namespace, service.metadata.name)
         before = cache.services.get(key)
@@ -36,9 +36,9 @@ class ServiceChanges:
         created = rank(of_service=True, created=service.metadata.creation_timestamp)
         budget = cache.budgets.services
         refitted = budget.put(key, created, len(ports)) if ports else budget.remove(key)
-        return Dirty(services=frozenset({key, *refitted}) | self._reserve(key, before, service))
+        return Affected(services=frozenset({key, *refitted}) | self._reserve(key, before, service))
 
-    def remove(self, key: ServiceKey, version: int) -> Dirty:
+    def remove(self, key: ServiceKey, version: int) -> Affected:
         """Remove a Service."""
         cache = self._cache
         if (before := cache.services.remove(key, version)) is None:
@@ -47,9 +47,9 @@ class ServiceChanges:
         cache.service_index.move(key, before, None)
         cache.refused_ips.pop(key, None)
         refitted = cache.budgets.services.remove(key)
-        return Dirty(services=frozenset({key, *refitted}) | self._reserve(key, before, None))
+        return Affected(services=frozenset({key, *refitted}) | self._reserve(key, before, None))
 
-    def put_pod(self, key: PodKey, pod: PodRecord) -> Dirty:
+    def put_pod(self, key: PodKey, pod: PodRecord) -> Affected:
         """Add or replace a Pod."""
         before = self._cache.pods.get(key)
         if not self._cache.pods.put(key, pod):
@@ -57,34 +57,34 @@ class ServiceChanges:
         self._cache.pods_in.add(key.namespace, key)
         if before is not None and (before.given, before.labels) == (pod.given, pod.labels):
             return NOTHING
-        return self._with_pod(key, before, pod)
+        return self._affected_by_pod(key, before, pod)
 
-    def remove_pod(self, key: PodKey, version: int) -> Dirty:
+    def remove_pod(self, key: PodKey, version: int) -> Affected:
         """Remove a Pod, or one that lost its annotations."""
         # Most Pods never had annotations: their deletions are not remembered.
         if self._cache.pods.get(key) is None or (before := self._cache.pods.remove(key, version)) is None:
             return NOTHING
         self._cache.pods_in.discard(key.namespace, key)
-        return self._with_pod(key, before)
+        return self._affected_by_pod(key, before)
 
-    def put_service_cidrs(self, name: str, version: int, cidrs: tuple[IpNetwork, ...]) -> Dirty:
+    def put_service_cidrs(self, name: str, version: int, cidrs: tuple[IpNetwork, ...]) -> Affected:
         """Add or replace a ServiceCIDR."""
         cache = self._cache
         changed = cache.service_cidrs.put(name, version) and cache.reserved.put_service_cidrs(name, cidrs)
         return self.with_external_ips() if changed else NOTHING
 
-    def remove_service_cidrs(self, name: str, version: int) -> Dirty:
+    def remove_service_cidrs(self, name: str, version: int) -> Affected:
         """Remove a ServiceCIDR."""
         cache = self._cache
         gone = cache.service_cidrs.remove(name, version) is not None and cache.reserved.put_service_cidrs(name, ())
         return self.with_external_ips() if gone else NOTHING
 
-    def put_api_host(self, host: str, ips: Iterable[str]) -> Dirty:
+    def put_api_host(self, host: str, ips: Iterable[str]) -> Affected:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
         # No EndpointSlice has a name like this.
         return self._put_api_endpoints(f"host {host}", ips)
 
-    def put_api_slice(self, key: SliceKey, new: Slice | None) -> Dirty:
+    def put_api_slice(self, key: SliceKey, new: Slice | None) -> Affected:
         """Replace the addresses of the API server in an EndpointSlice, which has none unless it is of its Service."""
         namespace, name = key
         if namespace != _API_SERVER.namespace:
@@ -92,11 +92,11 @@ class ServiceChanges:
         has = new is not None and new.service == _API_SERVER.name
         return self._put_api_endpoints(name, [each.ip for each in new.endpoints] if new is not None and has else [])
 
-    def with_external_ips(self) -> Dirty:
+    def with_external_ips(self) -> Affected:
         """Return the Services that ask for external IPs."""
-        return Dirty(services=self._cache.service_index.asking())
+        return Affected(services=self._cache.service_index.asking())
 
-    def _put_api_endpoints(self, name: str, ips: Iterable[str]) -> Dirty:
+    def _put_api_endpoints(self, name: str, ips: Iterable[str]) -> Affected:
         return self.with_external_ips() if self._cache.reserved.put_api_endpoints(name, ips) else NOTHING
 
     def _reserve(self, key: ServiceKey, before: Service | None, after: Service | None) -> frozenset[ServiceKey]:
@@ -104,7 +104,7 @@ class ServiceChanges:
         had, has = (cluster_ips(each).values() if each is not None else () for each in (before, after))
         return self._cache.service_index.asking_for(self._cache.reserved.put_cluster_ips(key, has, had))
 
-    def _with_pod(self, key: PodKey, *states: PodRecord | None) -> Dirty:
+    def _affected_by_pod(self, key: PodKey, *states: PodRecord | None) -> Affected:
         """Return the Services with a Pod among their endpoints, or that selected it in one of these states."""
         services = set()
         for name in self._cache.service_index.in_namespace(key.namespace):
@@ -114,4 +114,4 @@ class ServiceChanges:
             # The slices of a Service without a selector are written by hand.
             if selected or (not selector and key.name in self._cache.slices.pods_of(name)):
                 services.add(name)
-        return Dirty(services=frozenset(services))
+        return Affected(services=frozenset(services))

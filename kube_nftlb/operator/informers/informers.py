@@ -15,7 +15,7 @@ from kube_nftlb import errors
 from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.reflector import Handlers, list_and_watch, name_only
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, SERVICE_CIDRS, JsonObject, Resource
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.informers.kinds import WATCHED
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 class Informers:
     """Keeps the cache up to date in ``run``; ``on_change`` gets what each change makes out of date."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Dirty], None]) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Affected], None]) -> None:
         self._kube = kube
         self._writer = writer
         self._on_change = on_change
@@ -74,11 +74,11 @@ class Informers:
         else:
             _log.warning("watch failed, retrying", resource=resource.plural, error=str(error))
 
-    def _change(self, resource: Resource, raw: JsonObject, change: Callable[[Resource, JsonObject], Dirty]) -> None:
+    def _change(self, resource: Resource, raw: JsonObject, change: Callable[[Resource, JsonObject], Affected]) -> None:
         try:
-            dirty = change(resource, raw)
+            affected = change(resource, raw)
         except Exception:
             # One malformed object must not stop all others.
             _log.exception("cannot parse object, ignored", resource=resource.plural, name=raw["metadata"]["name"])
         else:
-            self._on_change(dirty)
+            self._on_change(affected)

@@ -11,7 +11,7 @@ from kube_nftlb.kube.client import Kube, Listing
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.reflector import Handlers, list_and_watch
 from kube_nftlb.kube.resources import PODS, JsonObject
-from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
+from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.model.pods import PodKey, pod_key, slim
 from kube_nftlb.operator.model.rejections import Rejection
@@ -20,7 +20,7 @@ from kube_nftlb.operator.model.rejections import Rejection
 class PodInformer:
     """Keeps the Pods up to date in ``run``; ``on_change`` gets what each change makes out of date."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter, events: Events, on_change: Callable[[Dirty], None]) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter, events: Events, on_change: Callable[[Affected], None]) -> None:
         self.listed = asyncio.Event()
         """Set once all Pods are listed: before that, farms might be written without their options."""
         self._kube = kube
@@ -68,7 +68,7 @@ class PodInformer:
             before = known.problems if known is not None and known.uid == pod.uid else ()
             self._report(key, pod.uid, before, pod.problems)
 
-    def _forget(self, raw: JsonObject) -> Dirty:
+    def _forget(self, raw: JsonObject) -> Affected:
         if (known := self._cache.pods.get(pod_key(raw))) is None:
             return NOTHING
         self._report(pod_key(raw), known.uid, known.problems, ())

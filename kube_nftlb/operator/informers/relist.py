@@ -15,7 +15,7 @@ import structlog
 from kube_nftlb import errors, metrics
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import SERVICES, JsonObject, Resource
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter, ObjectKey
 from kube_nftlb.operator.informers.kinds import BY_KOPF, KINDS
 
@@ -36,7 +36,7 @@ _log = structlog.get_logger()
 class Lister:
     """Lists the watched kinds into the cache; ``on_change`` gets what that makes out of date."""
 
-    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Dirty], None]) -> None:
+    def __init__(self, kube: Kube, writer: CacheWriter, on_change: Callable[[Affected], None]) -> None:
         self._kube = kube
         self._writer = writer
         self._on_change = on_change
@@ -77,14 +77,14 @@ class Lister:
                 kinds = BY_KOPF
                 self._listed_by_kopf.clear()
             try:
-                async for dirty in self._repair(kinds):
-                    self._on_change(dirty)
+                async for affected in self._repair(kinds):
+                    self._on_change(affected)
                 if kinds is KINDS:
                     metrics.LAST_LIST.set_to_current_time()
             except (errors.KubeError, errors.KubeUnreachableError) as error:
                 _log.warning("periodic list failed", error=str(error))
 
-    async def _repair(self, kinds: Iterable[Resource]) -> AsyncIterator[Dirty]:
+    async def _repair(self, kinds: Iterable[Resource]) -> AsyncIterator[Affected]:
         """List these kinds and cache what the watches missed; yield what each find makes out of date.
 
         Raises KubeError, KubeUnreachableError.
@@ -107,9 +107,9 @@ class Lister:
                     self._found(resource, raw["metadata"]["name"], "changed")
                     yield self._writer.put(resource, raw)
             for key in gone:
-                if (dirty := self._writer.forget(resource, key, version)) != Dirty():
+                if (affected := self._writer.forget(resource, key, version)) != Affected():
                     self._found(resource, str(key), "deleted")
-                    yield dirty
+                    yield affected
 
     async def _with_retries(self, resource: Resource) -> None:
         delay_s = 0.1

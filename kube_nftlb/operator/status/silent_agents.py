@@ -15,7 +15,7 @@ from kube_nftlb.kube import timestamps
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.events import Events, Lasting, Subject
 from kube_nftlb.kube.resources import NFTLB_NODES, JsonObject
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.node_record import SILENT
 
@@ -32,7 +32,7 @@ class SilentAgents:
         kube: Kube,
         writer: CacheWriter,
         events: Events,
-        mark: Callable[[Dirty], None],
+        mark: Callable[[Affected], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube = kube

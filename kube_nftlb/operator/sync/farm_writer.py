@@ -10,7 +10,7 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.api.farm import FarmStatus
 from kube_nftlb.kube.client import Kube
 from kube_nftlb.kube.resources import FARMS, JsonObject
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.ports import PortKey
@@ -43,22 +43,22 @@ class FarmWriter:
         self._kube = kube
         self._writer = writer
 
-    async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         """Create or change a farm. Raises FarmRefusedError."""
         try:
-            dirty = self._writer.put(FARMS, await self._apply(apply))
+            affected = self._writer.put(FARMS, await self._apply(apply))
             record = self._writer.cache.farms.get(apply.key)
             if record is not None and record.uid and record.digest != apply.wanted.digest:
                 # Server-side apply keeps what other managers added to a list; this removes it.
                 answer = await self._kube.patch(
                     FARMS, apply.key.name, {"spec": merge_patch(apply.wanted.spec)}, apply.key.namespace
                 )
-                dirty |= self._writer.put(FARMS, answer)
+                affected |= self._writer.put(FARMS, answer)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            return classify(error), Dirty()
+            return classify(error), Affected()
         metrics.FARMS_APPLIED.labels(apply.reason).inc()
         _log.info("farm applied", **_where(apply.key, apply.wanted.port), reason=apply.reason)
-        return Outcome.DONE, dirty
+        return Outcome.DONE, affected
 
     async def _apply(self, apply: Apply) -> JsonObject:
         try:
@@ -70,12 +70,12 @@ class FarmWriter:
         await self._take_controller(apply.key)
         return await self._kube.apply(FARMS, apply.body, field_manager=names.FIELD_MANAGER_FARMS)
 
-    async def disown(self, farm: FarmRecord) -> tuple[Outcome, Dirty]:
+    async def disown(self, farm: FarmRecord) -> tuple[Outcome, Affected]:
         """Remove the controller of a farm. Raises FarmRefusedError."""
         try:
             answer = await self._take_controller(farm.key)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            return classify(error), Dirty()
+            return classify(error), Affected()
         return Outcome.DONE, self._writer.put(FARMS, answer)
 
     async def _take_controller(self, key: FarmKey) -> JsonObject:
@@ -84,7 +84,7 @@ class FarmWriter:
         changes = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
         return await self._kube.patch(FARMS, key.name, {"metadata": changes}, key.namespace)
 
-    async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
+    async def delete(self, delete: Delete) -> tuple[Outcome, Affected]:
         """Delete a farm, if it was not replaced. Raises FarmRefusedError."""
         farm = delete.farm
         try:
@@ -94,14 +94,14 @@ class FarmWriter:
             _log.debug("farm deleted by others", **_where(farm.key, farm.port), reason=delete.reason)
             return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            return classify(error), Dirty()
+            return classify(error), Affected()
         metrics.FARMS_DELETED.labels(delete.reason).inc()
         _log.info("farm deleted", **_where(farm.key, farm.port), reason=delete.reason)
         return Outcome.DONE, self._writer.forget(FARMS, farm.key, farm.resource_version)
 
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
-    ) -> tuple[Outcome, Dirty]:
+    ) -> tuple[Outcome, Affected]:
         """Write these fields of a farm's status; the others are as they were written. Raises FarmRefusedError."""
         dumped = status.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(fields))
         # An empty list is not stored.
@@ -117,11 +117,11 @@ class FarmWriter:
                 field_manager=names.FIELD_MANAGER_STATUS,
             )
         except errors.NotFoundError:
-            return Outcome.OBSOLETE, Dirty()
+            return Outcome.OBSOLETE, Affected()
         except errors.ConflictError:
-            return Outcome.CONFLICT, Dirty()
+            return Outcome.CONFLICT, Affected()
         except (errors.KubeError, errors.KubeUnreachableError) as error:
-            return classify(error), Dirty()
+            return classify(error), Affected()
         metrics.FARM_STATUSES_WRITTEN.inc()
         return Outcome.DONE, self._writer.put(FARMS, answer)
 

@@ -8,8 +8,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import FARMS
 from kube_nftlb.kube.workqueue import WorkQueue
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord, Owner
 from kube_nftlb.operator.status.farm_status import forged
 from kube_nftlb.operator.sync.farm_writer import FarmRefusedError, FarmWriter, Outcome
@@ -31,7 +31,7 @@ class ForgedOwners:
         services: WorkQueue[ServiceKey],
         farm_writer: FarmWriter,
         events: Events,
-        on_written: Callable[[Dirty], None],
+        on_written: Callable[[Affected], None],
     ) -> None:
         self._cache = cache
         self._planner = planner
@@ -52,10 +52,10 @@ class ForgedOwners:
             return _OWNER_RETRY_S
         self._events.report(Subject(FARMS, *farm.key, farm.uid), [forged(owner)])
         try:
-            outcome, dirty = await self._farm_writer.disown(farm)
+            outcome, affected = await self._farm_writer.disown(farm)
         except FarmRefusedError as error:
             where = {"namespace": farm.key.namespace, "farm": farm.key.name}
             _log.warning("API server rejects owner", **where, message=str(error))
             return _REFUSED_RETRY_S
-        self._on_written(dirty)
+        self._on_written(affected)
         return failed() if outcome is Outcome.RETRY else None

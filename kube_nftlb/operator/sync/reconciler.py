@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.kube.events import Events
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import Profile
 from kube_nftlb.operator.status.lateness import Lateness
@@ -63,17 +63,17 @@ class Reconciler:
             conditions,
         )
 
-    def mark(self, dirty: Dirty) -> None:
+    def mark(self, affected: Affected) -> None:
         """Queue everything that may be out of date."""
-        for key in dirty.services:
+        for key in affected.services:
             self.services.queue.add(key)
-        self.statuses.mark(dirty.farms)
+        self.statuses.mark(affected.farms)
 
     def stalled_s(self) -> float:
         """Return the seconds since a worker took or finished anything; 0 if nothing is due."""
         return max(self.services.queue.stalled_s(), self.statuses.queue.stalled_s())
 
-    def _written(self, dirty: Dirty) -> None:
+    def _written(self, affected: Affected) -> None:
         # Not the Service: it is being reconciled, and the answer for its farm is no reason to do it again.
-        self.statuses.mark(dirty.farms)
-        self._on_policies(dirty.policies)
+        self.statuses.mark(affected.farms)
+        self._on_policies(affected.policies)

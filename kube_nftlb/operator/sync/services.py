@@ -10,7 +10,7 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.kube.workqueue import WorkQueue
-from kube_nftlb.operator.cache.dirty import Dirty
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
@@ -35,7 +35,7 @@ class ServiceReconciler:
         turns: Turns,
         events: Events,
         clock: Callable[[], float],
-        on_written: Callable[[Dirty], None],
+        on_written: Callable[[Affected], None],
         conditions: ServiceConditions | None,
     ) -> None:
         """``on_written`` gets the farms whose status shows other external IPs that their Service does not get."""
@@ -102,4 +102,4 @@ class ServiceReconciler:
         """Note which external IPs a Service does not get, for the status of its farms."""
         if refused != self._cache.refused_ips.get(key, ()):
             self._cache.refused_ips[key] = refused
-            self._on_written(Dirty(farms=frozenset(farm.key for farm in self._cache.farms_of(key))))
+            self._on_written(Affected(farms=frozenset(farm.key for farm in self._cache.farms_of(key))))

@@ -144,13 +144,13 @@ class StatusReconciler:
         key, began = farm.key, self._clock()
         self.budget.take(began)
         try:
-            outcome, dirty = await self._farm_writer.write_status(farm, status, fields)
+            outcome, affected = await self._farm_writer.write_status(farm, status, fields)
         except FarmRefusedError as error:
             _log.warning("API server rejects status", namespace=key.namespace, farm=key.name, message=str(error))
             return _REFUSED_RETRY_S
         now = self._clock()
         self.budget.done(now - began, now, overloaded=outcome is Outcome.RETRY)
-        self._services.add_all(dirty.services)
+        self._services.add_all(affected.services)
         if outcome is Outcome.CONFLICT:
             return _CONFLICT_RETRY_S
         if outcome is Outcome.RETRY:

@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from kube_nftlb import metrics
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.sync.diff import Apply, Delete, Writes
@@ -51,7 +51,7 @@ class Turns:
         farm_events: FarmEvents,
         cache: Cache,
         engine: DefaultEngine,
-        on_written: Callable[[Dirty], None],
+        on_written: Callable[[Affected], None],
     ) -> None:
         """``engine`` is that of Services that name none."""
         self._farm_writer = farm_writer
@@ -90,13 +90,13 @@ class Turns:
 
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):
-            outcome, dirty = await self._farm_writer.delete(write)
+            outcome, affected = await self._farm_writer.delete(write)
         else:
             before = self._cache.farms.get(write.key)
-            outcome, dirty = await self._farm_writer.apply(write)
+            outcome, affected = await self._farm_writer.apply(write)
             if before is not None and outcome is Outcome.DONE:
                 self._farm_events.written(before, write.wanted.spec, self._engine)
-        self._on_written(dirty)
+        self._on_written(affected)
         return outcome
 
 

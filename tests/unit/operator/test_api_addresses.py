@@ -9,8 +9,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey, canonical_ip
 from kube_nftlb.kube.resources import SERVICES
 from kube_nftlb.operator import api_addresses
 from kube_nftlb.operator.api_addresses import ApiAddresses
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from tests.builders import raw_service
 
@@ -26,12 +26,12 @@ class Names:
         self.ips: Collection[str] = (VIP, "fd00::7")
         self.fails = False
         self.asked: list[str] = []
-        self.dirty: list[Dirty] = []
+        self.affected: list[Affected] = []
         self.cache = Cache()
         writer = CacheWriter(self.cache)
         writer.put(SERVICES, raw_service(externalIPs=[VIP, OTHER, PEER]))
         self.addresses = ApiAddresses(
-            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), writer.put_api_host, self.dirty.append, self._resolve
+            ["192.0.2.1", HOST, HOST, ""], lambda: (PEER,), writer.put_api_host, self.affected.append, self._resolve
         )
 
     async def _resolve(self, name: str) -> Collection[str]:
@@ -51,12 +51,12 @@ async def test_names_are_resolved_and_followed() -> None:
     await names.addresses.look()
     assert names.asked == [HOST]
     assert names.reserved() == [VIP, PEER, "fd00::7"]
-    assert [each.services for each in names.dirty] == [{WEB}, {WEB}], "who asks for external IPs is looked at"
+    assert [each.services for each in names.affected] == [{WEB}, {WEB}], "who asks for external IPs is looked at"
     names.ips = (OTHER,)
     await names.addresses.look()
     assert names.reserved() == [OTHER, PEER]
     await names.addresses.look()
-    assert not names.dirty[-1].services
+    assert not names.affected[-1].services
 
 
 async def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:

@@ -7,8 +7,8 @@ from kube_nftlb.api.policy import PolicyKey
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS, POLICIES, SERVICES
 from kube_nftlb.limits import NamespaceLimits
+from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.newest import Newest
@@ -72,9 +72,9 @@ def test_the_newest_state_stays(steps: list[tuple[str, int]], expected: int | No
     assert table.get("x") == expected
 
 
-def test_a_service_and_a_farm_make_their_service_dirty(writer: CacheWriter) -> None:
-    assert writer.put(SERVICES, raw_service()) == Dirty(services=frozenset({WEB}))
-    assert writer.put(FARMS, raw_service_farm()) == Dirty(frozenset({WEB}), frozenset({FARM}))
+def test_a_service_and_a_farm_affect_their_service(writer: CacheWriter) -> None:
+    assert writer.put(SERVICES, raw_service()) == Affected(services=frozenset({WEB}))
+    assert writer.put(FARMS, raw_service_farm()) == Affected(frozenset({WEB}), frozenset({FARM}))
 
 
 def by_hand(service: str | None, version: int = 10) -> dict[str, Any]:
@@ -83,15 +83,15 @@ def by_hand(service: str | None, version: int = 10) -> dict[str, Any]:
     return raw_farm("by-hand", addresses=[{"ip": "10.96.0.99", "ports": "80"}], version=version, **fields)
 
 
-def test_what_a_node_says_of_a_namespace_makes_its_farms_dirty(writer: CacheWriter) -> None:
+def test_what_a_node_says_of_a_namespace_affects_its_farms(writer: CacheWriter) -> None:
     writer.put(FARMS, raw_service_farm())
     writer.put(FARMS, raw_farm("other", namespace="crowd", addresses=[{"ip": "10.96.0.98", "ports": "80"}]))
     writer.put(NFTLB_NODES, raw_nftlb_node(watermark="10"))
     full = raw_nftlb_node(watermark="10", failed_namespaces=["crowd"], version=2)
-    assert writer.put(NFTLB_NODES, full) == Dirty(farms=frozenset({FarmKey("crowd", "other")}))
+    assert writer.put(NFTLB_NODES, full) == Affected(farms=frozenset({FarmKey("crowd", "other")}))
     said = [{"namespace": "default", "name": "web--http", "generation": 1, "reason": "NoEffect", "message": ""}]
     warned = raw_nftlb_node(watermark="10", failed_namespaces=["crowd"], warnings=said, version=3)
-    assert writer.put(NFTLB_NODES, warned) == Dirty(farms=frozenset({FARM}))
+    assert writer.put(NFTLB_NODES, warned) == Affected(farms=frozenset({FARM}))
 
 
 def test_a_slice_makes_the_statuses_of_farms_dirty_that_refer_to_it(writer: CacheWriter) -> None:
@@ -99,9 +99,9 @@ def test_a_slice_makes_the_statuses_of_farms_dirty_that_refer_to_it(writer: Cach
     writer.put(FARMS, raw_service_farm())
     writer.put(FARMS, by_hand("web"))
     writer.put(FARMS, raw_service_farm("other--http", service="other"))
-    assert writer.put(ENDPOINT_SLICES, raw_slice(A, version=2)) == Dirty(farms=frozenset({FARM, BY_HAND}))
+    assert writer.put(ENDPOINT_SLICES, raw_slice(A, version=2)) == Affected(farms=frozenset({FARM, BY_HAND}))
     assert writer.put(ENDPOINT_SLICES, raw_slice(A, version=3)) == NOTHING, "nothing but its version changed"
-    assert writer.remove(ENDPOINT_SLICES, raw_slice(version=4)) == Dirty(farms=frozenset({FARM, BY_HAND}))
+    assert writer.remove(ENDPOINT_SLICES, raw_slice(version=4)) == Affected(farms=frozenset({FARM, BY_HAND}))
 
 
 def test_a_slice_that_no_farm_needs_any_more_is_like_a_deleted_one(cache: Cache, writer: CacheWriter) -> None:
@@ -149,10 +149,10 @@ def test_a_service_is_dirty_if_an_annotated_pod_comes_or_goes(
     writer.put(FARMS, raw_service_farm())
     writer.put(PODS, annotated("a"))
     writer.put(ENDPOINT_SLICES, slice_of(before, 1))
-    assert writer.put(ENDPOINT_SLICES, slice_of(after, 2)) == Dirty(frozenset(services), frozenset({FARM}))
+    assert writer.put(ENDPOINT_SLICES, slice_of(after, 2)) == Affected(frozenset(services), frozenset({FARM}))
 
 
-def test_a_slice_that_takes_an_annotated_pod_along_makes_both_dirty(writer: CacheWriter) -> None:
+def test_a_slice_that_takes_an_annotated_pod_along_affects_both(writer: CacheWriter) -> None:
     writer.put(PODS, annotated("a"))
     writer.put(ENDPOINT_SLICES, raw_slice(A))
     assert writer.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2)).services == {WEB, OTHER}
@@ -224,7 +224,7 @@ def test_a_service_lacks_endpoints_if_its_namespace_has_too_many() -> None:
     assert cache.slices.pods_of(WEB) == {"a"}
 
 
-def test_what_is_not_news_makes_nothing_dirty(writer: CacheWriter) -> None:
+def test_what_is_not_news_affects_nothing(writer: CacheWriter) -> None:
     for resource, raw in (
         (SERVICES, raw_service()),
         (ENDPOINT_SLICES, raw_slice()),
@@ -235,12 +235,12 @@ def test_what_is_not_news_makes_nothing_dirty(writer: CacheWriter) -> None:
         assert writer.put(resource, raw) == NOTHING
 
 
-def test_a_slice_that_moves_to_another_service_makes_both_dirty(cache: Cache, writer: CacheWriter) -> None:
+def test_a_slice_that_moves_to_another_service_affects_both(cache: Cache, writer: CacheWriter) -> None:
     writer.put(FARMS, raw_service_farm())
     writer.put(FARMS, raw_service_farm("other--http", service="other"))
     writer.put(ENDPOINT_SLICES, raw_slice(A))
-    dirty = writer.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2))
-    assert dirty == Dirty(farms=frozenset({FARM, FarmKey("default", "other--http")}))
+    affected = writer.put(ENDPOINT_SLICES, raw_slice(A, service="other", version=2))
+    assert affected == Affected(farms=frozenset({FARM, FarmKey("default", "other--http")}))
     assert [[each.name for each in cache.slices.of(service)] for service in (WEB, OTHER)] == [[], ["web-1"]]
     assert (cache.slices.changed_at(WEB), cache.slices.changed_at(OTHER)) == (2, 2)
 
@@ -253,7 +253,7 @@ def test_a_slice_that_is_deleted_is_gone(cache: Cache, writer: CacheWriter) -> N
     assert cache.slices.of(WEB) == [], "a late list does not bring it back"
 
 
-def test_a_farm_that_loses_its_labels_makes_its_service_dirty(cache: Cache, writer: CacheWriter) -> None:
+def test_a_farm_that_loses_its_labels_affects_its_service(cache: Cache, writer: CacheWriter) -> None:
     writer.put(FARMS, raw_service_farm())
     assert writer.put(FARMS, raw_farm(owner="web", version=11)).services == {WEB}
     assert cache.farms_of(WEB) == []
@@ -262,7 +262,7 @@ def test_a_farm_that_loses_its_labels_makes_its_service_dirty(cache: Cache, writ
 def test_a_farms_status_is_no_reason_to_look_at_its_service(writer: CacheWriter) -> None:
     writer.put(FARMS, raw_service_farm())
     told = writer.put(FARMS, raw_service_farm(version=11, status={"observedGeneration": 1}))
-    assert told == Dirty(farms=frozenset({FARM}))
+    assert told == Affected(farms=frozenset({FARM}))
     edited = raw_service_farm(version=12, generation=2, scheduler="weight")
     assert writer.put(FARMS, edited).services == {WEB}
     gone = raw_service_farm(version=13, generation=3, scheduler="weight")
@@ -288,7 +288,7 @@ def test_an_invalid_farm_claims_nothing(cache: Cache, writer: CacheWriter) -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "dirty"),
+    ("before", "after", "affected"),
     [
         pytest.param(
             {"watermark": "5"}, {"watermark": "20"}, {"web--http"}, id="a watermark that passes an unfinished farm"
@@ -337,7 +337,7 @@ def test_an_invalid_farm_claims_nothing(cache: Cache, writer: CacheWriter) -> No
     ],
 )
 def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(
-    writer: CacheWriter, clock: FakeClock, before: dict[str, Any], after: dict[str, Any], dirty: set[str]
+    writer: CacheWriter, clock: FakeClock, before: dict[str, Any], after: dict[str, Any], affected: set[str]
 ) -> None:
     writer.put(FARMS, raw_service_farm(version=10))
     writer.put(
@@ -353,7 +353,7 @@ def test_a_node_makes_dirty_only_the_farms_it_can_matter_to(
     writer.put(NFTLB_NODES, raw_nftlb_node(**before))
     found = writer.put(NFTLB_NODES, raw_nftlb_node(version=2, **after))
     clock.time += HOLD_S
-    assert {key.name for key in (found | writer.settle_nodes()).farms} == dirty
+    assert {key.name for key in (found | writer.settle_nodes()).farms} == affected
 
 
 def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cache, writer: CacheWriter) -> None:
@@ -371,7 +371,7 @@ def test_farms_with_their_endpoints_everywhere_or_gone_are_forgotten(cache: Cach
 def test_a_new_node_and_a_gone_one_matter_to_all_farms(writer: CacheWriter, clock: FakeClock) -> None:
     writer.put(FARMS, raw_service_farm())
     writer.put(POLICIES, raw_policy())
-    everything = Dirty(farms=frozenset({FARM}), policies=frozenset({PolicyKey("default", "list")}))
+    everything = Affected(farms=frozenset({FARM}), policies=frozenset({PolicyKey("default", "list")}))
     assert writer.put(NFTLB_NODES, raw_nftlb_node()) == everything
     assert writer.remove(NFTLB_NODES, raw_nftlb_node(version=2)) == NOTHING, "it may be back in a moment"
     clock.time += HOLD_S
@@ -412,10 +412,10 @@ def test_a_farm_by_hand_that_does_not_fit_owns_nothing(cache: Cache, writer: Cac
     raw = raw_farm("rival", namespace="other", addresses=[{"ip": "10.0.0.5", "ports": "80"}])
     writer.put(FARMS, {**raw, "metadata": {**raw["metadata"], "creationTimestamp": "2026-02-01T00:00:00Z"}})
     assert cache.conflicts.get(rival) is None
-    dirty = writer.remove(
+    affected = writer.remove(
         FARMS, {**farm(1, "10.0.0.1"), "metadata": {**farm(1, "")["metadata"], "resourceVersion": "9"}}
     )
-    assert {young, rival} <= dirty.farms
+    assert {young, rival} <= affected.farms
     assert not cache.budgets.refusal_of_farm(young)
     loss = cache.conflicts.get(rival)
     assert loss is not None

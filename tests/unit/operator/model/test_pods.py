@@ -1,4 +1,4 @@
-"""Annotations of Pods: what they ask of backends, and what a change of one makes dirty."""
+"""Annotations of Pods: what they ask of backends, and what a change of one affects."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, PODS, SERVICES
+from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import NOTHING, Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.cache.service_changes import ServiceChanges
 from kube_nftlb.operator.farms.builder import Built, Profile, build
@@ -134,23 +134,23 @@ def cache() -> Cache:
     return cache
 
 
-def test_a_pod_that_changes_makes_the_services_that_have_it_dirty(cache: Cache) -> None:
+def test_a_pod_that_changes_affects_the_services_that_have_it(cache: Cache) -> None:
     changes = ServiceChanges(cache)
-    dirty = Dirty(services=frozenset({WEB}))
-    assert changes.put_pod(A, pod({"weight": "3"})) == dirty
+    affected = Affected(services=frozenset({WEB}))
+    assert changes.put_pod(A, pod({"weight": "3"})) == affected
     assert changes.put_pod(A, pod({"weight": "3"}, version=6)) == NOTHING
     assert changes.put_pod(A, pod({"weight": "4"}, version=5)) == NOTHING
-    assert changes.put_pod(A, pod({"weight": "4"}, version=7)) == dirty
+    assert changes.put_pod(A, pod({"weight": "4"}, version=7)) == affected
     assert cache.options_of_pod("default", "a")[0][1].ipv4 == 4
     assert changes.put_pod(PodKey("default", "elsewhere"), pod({"weight": "4"}, name="elsewhere")) == NOTHING
-    assert changes.remove_pod(A, 8) == dirty
+    assert changes.remove_pod(A, 8) == affected
     assert cache.options_of_pod("default", "a") == ()
 
 
 def test_a_pod_that_changes_does_not_change_a_status_by_itself(cache: Cache) -> None:
     changes = ServiceChanges(cache)
     CacheWriter(cache).put(FARMS, raw_service_farm())
-    assert changes.put_pod(A, pod({"weight": "3"})) == Dirty(services=frozenset({WEB}))
+    assert changes.put_pod(A, pod({"weight": "3"})) == Affected(services=frozenset({WEB}))
 
 
 def test_a_pod_is_found_in_all_slices_that_have_it_now(cache: Cache) -> None:
@@ -179,10 +179,10 @@ class RecordingEvents(Events):
 
 @contextlib.asynccontextmanager
 async def watched(kube: FakeKube, cache: Cache) -> AsyncIterator[tuple[list[set[ServiceKey]], list[tuple[str, int]]]]:
-    """The Services that changes made dirty, and the reported problems of Pods."""
+    """The Services that changes affected, and the reported problems of Pods."""
     changes: list[set[ServiceKey]] = []
     events = RecordingEvents()
-    watch = PodInformer(kube, CacheWriter(cache), events, lambda dirty: changes.append(set(dirty.services)))
+    watch = PodInformer(kube, CacheWriter(cache), events, lambda affected: changes.append(set(affected.services)))
     watch.start_reporting()
     task = asyncio.create_task(watch.run())
     await kube.delivered()

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube_nftlb.kube.resources import NFTLB_NODES
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.status.silent_agents import SilentAgents
 from tests.builders import raw_nftlb_node
@@ -20,7 +20,7 @@ class Watching:
     def __init__(self) -> None:
         self.clock, self.kube, self.events = FakeClock(), FakeKube(), RecordingEvents()
         self.writer = CacheWriter(Cache(clock=self.clock.now))
-        self.marked: list[Dirty] = []
+        self.marked: list[Affected] = []
         now = lambda: datetime(2026, 1, 1, tzinfo=UTC)  # noqa: E731 - one value
         self.agents = SilentAgents(self.kube, self.writer, self.events, self.marked.append, now)
         for name in ("n1", "n2"):

@@ -14,8 +14,8 @@ from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.kube.event_limits import Finding
 from kube_nftlb.kube.events import Events, Subject
 from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, NODES, PODS, SERVICES
+from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.dirty import Dirty
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import build
@@ -54,20 +54,20 @@ class _FarmWriter(FarmWriter):
         self.refuses = ""
         self.raw: Callable[..., Json] = raw_farm
 
-    async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+    async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
         self.writes.append(f"apply {apply.key.name}")
         self.bodies.append(apply.body)
         if self.refuses and apply.key.name.startswith(self.refuses):
             raise FarmRefusedError("no")
-        return self.outcome, Dirty()
+        return self.outcome, Affected()
 
-    async def delete(self, delete: Delete) -> tuple[Outcome, Dirty]:
+    async def delete(self, delete: Delete) -> tuple[Outcome, Affected]:
         self.writes.append(f"delete {delete.farm.key.name}")
-        return Outcome.DONE, Dirty()
+        return Outcome.DONE, Affected()
 
     async def write_status(
         self, farm: FarmRecord, status: FarmStatus, fields: Collection[str]
-    ) -> tuple[Outcome, Dirty]:
+    ) -> tuple[Outcome, Affected]:
         self.fields.append(set(fields))
         self.written.append(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         raw = self.raw(version=100 + len(self.written), generation=farm.generation, status=self.written[-1])
@@ -361,7 +361,7 @@ async def test_others_have_their_turn_between_services_that_need_no_write(operat
 
 async def test_a_crowd_of_large_services_does_not_keep_all_workers() -> None:
     class Stored(_FarmWriter):
-        async def apply(self, apply: Apply) -> tuple[Outcome, Dirty]:
+        async def apply(self, apply: Apply) -> tuple[Outcome, Affected]:
             await asyncio.sleep(0.001)
             self.writes.append(f"apply {apply.key.name}")
             metadata = {**apply.body["metadata"], "resourceVersion": str(1000 + len(self.writes))}
