@@ -27,15 +27,15 @@ class PerFarmCache(Generic[_Farm, _T]):
 
     def __init__(self, make: Callable[[_Farm], _T]) -> None:
         self._make = make
-        self._made: dict[str, tuple[_Farm, _T]] = {}
+        self._results: dict[str, tuple[_Farm, _T]] = {}
 
-    def made(self, farms: Iterable[_Farm]) -> Collection[tuple[_Farm, _T]]:
+    def results(self, farms: Iterable[_Farm]) -> Collection[tuple[_Farm, _T]]:
         """Return each of these farms with its result; the results of others are forgotten."""
-        known, self._made = self._made, {}
+        known, self._results = self._results, {}
         for farm in farms:
             entry = known.get(farm.name)
-            self._made[farm.name] = entry if entry is not None and entry[0] is farm else (farm, self._make(farm))
-        return self._made.values()
+            self._results[farm.name] = entry if entry is not None and entry[0] is farm else (farm, self._make(farm))
+        return self._results.values()
 
 
 class SnapshotFile(Generic[_Farm]):
@@ -61,7 +61,7 @@ class SnapshotFile(Generic[_Farm]):
         """Write the file. Raises OSError."""
         # Also if writing fails, so that it is not tried at every call.
         self._saved_at = now
-        self.replace(text for _, text in self._texts.made(farms))
+        self.replace(text for _, text in self._texts.results(farms))
         self._saved = revision
 
     def replace(self, farms: Iterable[str]) -> None:

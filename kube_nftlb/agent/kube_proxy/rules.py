@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     """Tells rules from others that are written in their place: the handles of the table, and of the first rule."""
 
     table: str
-    made: int
+    handle: int
     first: int
 
 
@@ -80,10 +80,10 @@ class ProxyRules:
         """
         marks = set()
         for table, chain in ((TABLE, _SERVICES), ("nat", iptables.SERVICES)):
-            made = await self._reader.table_handle(family, table)
+            handle = await self._reader.table_handle(family, table)
             first = await self._reader.first_rule(family, table, chain)
-            if made is not None and first is not None:
-                marks.add(Mark(table, made, first))
+            if handle is not None and first is not None:
+                marks.add(Mark(table, handle, first))
         return marks
 
     async def served(self) -> list[Served]:

@@ -106,7 +106,7 @@ class _Decisions:
 
     def __init__(self, known: Known) -> None:
         self._known = known
-        self._made: dict[FarmKey, tuple[Facts, Decision]] = {}
+        self._entries: dict[FarmKey, tuple[Facts, Decision]] = {}
 
     def planned(self, name: str) -> Planned:
         known, key = self._known, self._known.key(name)
@@ -118,9 +118,9 @@ class _Decisions:
         return Planned(key, facts.farm, decision, change, _pod_vips(decision, facts))
 
     def _alone(self, key: FarmKey) -> tuple[Facts, Decision]:
-        if (made := self._made.get(key)) is None:
-            made = self._made[key] = self._decided(key)
-        return made
+        if (entry := self._entries.get(key)) is None:
+            entry = self._entries[key] = self._decided(key)
+        return entry
 
     def _decided(self, key: FarmKey) -> tuple[Facts, Decision]:
         facts = self._known.facts(key)

@@ -69,7 +69,7 @@ class Verifier:
         return wanted.drift(found)
 
     async def _base(self) -> str | None:
-        expected = self._listeners.made(farm for farm in self._present.values() if farm.addresses)
+        expected = self._listeners.results(farm for farm in self._present.values() if farm.addresses)
         for family in layout.FAMILIES:
             wanted = set().union(*(listeners for farm, listeners in expected if layout.family(farm) == family))
             found = await self._reader.listeners(family)
