@@ -102,16 +102,16 @@ class PodAddresses:
         def configure() -> None:
             with IPRoute() as netlink:
                 link = next(link for link in read_links(netlink) if link.name == pod.interface and ip in link.ips)
-                there = {address.get_attr("IFA_ADDRESS") for address in netlink.get_addr()}
+                present = {address.get_attr("IFA_ADDRESS") for address in netlink.get_addr()}
                 known = self._record.get(ip)
                 if known is None or known.namespace != pod.namespace:
                     # For IPv6 the kernel answers for the addresses of the interface alone.
                     known = _Entry(pod.namespace, pod.interface, {} if ":" in ip else link.arp)
                 # What is there already is somebody else's. On record before it is done, so that none is forgotten.
-                self._record[ip] = replace(known, vips=known.vips | (vips - there))
+                self._record[ip] = replace(known, vips=known.vips | (vips - present))
                 self._write()
                 set_arp(netlink, link.index, {name: max(ARP[name], link.arp[name]) for name in known.arp})
-                for vip in sorted(vips - there):
+                for vip in sorted(vips - present):
                     six = ":" in vip
                     extra = {"flags": _NO_DAD} if six else {}
                     netlink.addr("add", index=_LOOPBACK, address=vip, prefixlen=128 if six else 32, **extra)

@@ -108,7 +108,7 @@ class Takeover:
     async def _look(self) -> KubeProxy:
         now = self._clock.now()
         found, held = await self._rules.found(), await asyncio.to_thread(self._ports)
-        there = ", ".join(found)
+        names = ", ".join(found)
         if self._left is None or held or not found:
             self._left = set(found)
         if held or not found:
@@ -116,7 +116,7 @@ class Takeover:
         if held:
             self._free_since = None
             listens = f"another process listens on port {' and '.join(map(str, held))}, as kube-proxy does"
-            rules = f"; its rules: {there}" if found else "; it has no rules"
+            rules = f"; its rules: {names}" if found else "; it has no rules"
             return KubeProxy("KubeProxyRuns", f"{listens}{rules}", rules=bool(found))
         if self._free_since is None:
             self._free_since = now
@@ -125,35 +125,35 @@ class Takeover:
         if not found:
             return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
         if self._removed or not self._left.issuperset(found):
-            message = f"a kube-proxy that does not listen on its ports has written rules: {there}; {_BY_HAND}"
+            message = f"a kube-proxy that does not listen on its ports has written rules: {names}; {_BY_HAND}"
             return KubeProxy("KubeProxyRulesReturned", message, rules=True)
         return await self._look_at_left(found, now, self._free_since)
 
     async def _look_at_left(self, found: Sequence[str], now: float, free_since: float) -> KubeProxy:
         """Remove the rules that a kube-proxy has left, if they can be."""
-        there = ", ".join(found)
+        names = ", ".join(found)
         if not self._cleanup:
-            message = f"kube-proxy left rules: {there}; kubeProxy.cleanup of the chart is off"
+            message = f"kube-proxy left rules: {names}; kubeProxy.cleanup of the chart is off"
             return KubeProxy("KubeProxyRulesLeft", message, rules=True)
         if self._waits:
-            return self._pending(there, "once all farms are programmed")
+            return self._pending(names, "once all farms are programmed")
         if missing := self._unserved(await self._served(fresh=False)):
             self._served_since = None
             return self._pending(
-                there, f"once farms serve what they do: there is none for {some_of([*map(str, missing)])}"
+                names, f"once farms serve what they do: there is none for {some_of([*map(str, missing)])}"
             )
         self._served_since = now if self._served_since is None else self._served_since
         if now - max(free_since, self._served_since) < QUIET_S:
-            return self._pending(there, f"if kube-proxy does not come back within {QUIET_S:.0f} s")
+            return self._pending(names, f"if kube-proxy does not come back within {QUIET_S:.0f} s")
         if self._unserved(await self._served(fresh=True)):
             self._served_since = None
-            return self._pending(there, "once farms serve what they do")
+            return self._pending(names, "once farms serve what they do")
         return await self._remove(found)
 
     @staticmethod
-    def _pending(there: str, when: str) -> KubeProxy:
+    def _pending(names: str, when: str) -> KubeProxy:
         return KubeProxy(
-            "KubeProxyRulesPending", f"kube-proxy left rules: {there}; they are removed {when}", rules=True
+            "KubeProxyRulesPending", f"kube-proxy left rules: {names}; they are removed {when}", rules=True
         )
 
     async def _served(self, *, fresh: bool) -> list[Served]:
@@ -206,15 +206,15 @@ async def until_proxy_serves(
     listens_since: float | None = None
     while (now := clock.now()) < deadline:
         try:
-            there = {family: await rules.marks(family) for family in families}
+            marks = {family: await rules.marks(family) for family in families}
             held = await asyncio.to_thread(ports)
         except errors.KernelError as error:
             _log.warning("cannot look for rules of kube-proxy", error=str(error))
         else:
-            before = there if before is None else before
+            before = marks if before is None else before
             listens_since = (now if listens_since is None else listens_since) if held else None
             lives = listens_since is not None and now - listens_since >= QUIET_S
-            if all(there[family] if lives else there[family] - before[family] for family in families):
+            if all(marks[family] if lives else marks[family] - before[family] for family in families):
                 return True
         await clock.sleep(every_s)
     return False

@@ -10,14 +10,14 @@ class FeatureProbe:
 
     def __init__(self, nft: Nftables) -> None:
         self._nft = nft
-        self._there: dict[Feature, bool] = {}
+        self._supported: dict[Feature, bool] = {}
 
     async def probe(self, spec: FarmSpec) -> None:
         """Probe what a farm needs, so that ``missing`` is known."""
         for feature in needed(spec):
-            if feature not in self._there:
-                self._there[feature] = await self._nft.check(feature.probe) is None
+            if feature not in self._supported:
+                self._supported[feature] = await self._nft.check(feature.probe) is None
 
     def missing(self, spec: FarmSpec) -> str | None:
         """Return the features that the kernel lacks for a farm, or None."""
-        return "; ".join(feature.lacking for feature in needed(spec) if not self._there.get(feature, False)) or None
+        return "; ".join(feature.lacking for feature in needed(spec) if not self._supported.get(feature, False)) or None

@@ -114,15 +114,15 @@ class TrafficSeries:
         if is_old or any(address not in backends.names for address in counts):
             backends.named_at = now
             farm = self._farms.resolved(key)
-            there = {(each.ip, each.port or 0): each.name for each in farm.spec.backends} if farm is not None else {}
+            names = {(each.ip, each.port or 0): each.name for each in farm.spec.backends} if farm is not None else {}
             # Backends that are gone have connections for a while, and keep their names.
             old = backends.names
             backends.names = {
-                address: there.get(address)
-                or there.get((address[0], 0))
+                address: names.get(address)
+                or names.get((address[0], 0))
                 or old.get(address)
                 or addresses.with_port(*address)
-                for address in counts.keys() | there.keys()
+                for address in counts.keys() | names.keys()
             }
         return ((backends.names[address], each) for address, each in counts.items())
 

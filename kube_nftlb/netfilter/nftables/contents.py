@@ -99,10 +99,10 @@ class TableContents:
 
 def difference(wanted: TableContents, found: TableContents) -> str | None:
     """Return what of a table differs from what is wanted, or None. Elements count that both have read."""
-    for what, here, there in (("chain", wanted.chains, found.chains), ("set", wanted.sets, found.sets)):
-        if missing := here.keys() - there.keys():
+    for what, desired, actual in (("chain", wanted.chains, found.chains), ("set", wanted.sets, found.sets)):
+        if missing := desired.keys() - actual.keys():
             return f"the {what} {min(missing)} was deleted"
-        if extra := there.keys() - here.keys():
+        if extra := actual.keys() - desired.keys():
             return f"the {what} {min(extra)} was added"
     for name, chain in wanted.chains.items():
         if chain != found.chains[name] or wanted.content_of(name) != found.content_of(name):

@@ -188,8 +188,8 @@ def leads_to(chain: str, comment: str = "", *, and_back: bool = False) -> bytes:
 @functools.lru_cache(maxsize=4096)
 def _verdict(chain: str, *, and_back: bool) -> bytes:
     """Return a verdict as data, once: thousands of farms lead to the same chains."""
-    there = Verdict.JUMP if and_back else Verdict.GOTO
-    return attribute(_DATA, verdict_data(there, chain) if chain else verdict_data(Verdict.DROP))
+    code = Verdict.JUMP if and_back else Verdict.GOTO
+    return attribute(_DATA, verdict_data(code, chain) if chain else verdict_data(Verdict.DROP))
 
 
 def _comment(comment: str) -> bytes:

@@ -82,9 +82,9 @@ def diff(
             continue
         key = FarmKey(port.namespace, name)
         kept.add(key)
-        there = farm_at(key)
-        if (reason := _apply_reason(service, wanted, there)) is not None:
-            uid, owner_uid = (there.uid, there.owner_uid) if there is not None else ("", "")
+        existing_farm = farm_at(key)
+        if (reason := _apply_reason(service, wanted, existing_farm)) is not None:
+            uid, owner_uid = (existing_farm.uid, existing_farm.owner_uid) if existing_farm is not None else ("", "")
             foreign = owner_uid not in ("", service.metadata.uid)
             applies.append(Apply(key, wanted, _body(service, key, wanted, uid), uid, reason, foreign))
     # If one farm becomes two, the new one gets its addresses when the other gives them up.
@@ -93,14 +93,14 @@ def diff(
     return Writes(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
 
 
-def _apply_reason(service: Service, wanted: Wanted, there: FarmRecord | None) -> ApplyReason | None:
-    if there is None:
+def _apply_reason(service: Service, wanted: Wanted, existing: FarmRecord | None) -> ApplyReason | None:
+    if existing is None:
         return "Created"
-    if there.terminating:
+    if existing.terminating:
         return None
-    if there.digest != wanted.digest:
+    if existing.digest != wanted.digest:
         return "SpecChanged"
-    return "OwnerChanged" if there.owner_uid != service.metadata.uid else None
+    return "OwnerChanged" if existing.owner_uid != service.metadata.uid else None
 
 
 def _deletes(existing: Iterable[FarmRecord], reason: DeleteReason, kept: set[FarmKey]) -> tuple[Delete, ...]:

@@ -83,7 +83,7 @@ class Store:
         for name in (layout.name(layout.HAIRPIN, family) for family in layout.FAMILIES):
             self._shared.update({Element(name, key): 0 for key in dump[name]})
         wanted = self._wanted()
-        self._sums = {name: _sum(there.items()) for name, there in wanted.items()}
+        self._sums = {name: _sum(data.items()) for name, data in wanted.items()}
         await self._settle(dump, wanted)
 
     def _forget(self) -> None:
@@ -330,12 +330,12 @@ class Store:
         """Bring the elements that the kernel has to those of all farms, between other messages."""
         gone: list[Element] = []
         fresh: list[Element] = []
-        for name, there in dump.items():
+        for name, actual in dump.items():
             # Mostly nothing differs, and there are hundreds of thousands.
-            if there != wanted[name]:
-                here = wanted[name]
-                gone += (Element(name, key) for key, data in there.items() if here.get(key) != data)
-                fresh += (Element(name, key, data) for key, data in here.items() if there.get(key) != data)
+            if actual != wanted[name]:
+                desired = wanted[name]
+                gone += (Element(name, key) for key, data in actual.items() if desired.get(key) != data)
+                fresh += (Element(name, key, data) for key, data in desired.items() if actual.get(key) != data)
         if mending := [*before, *elements.deleted(gone), *after, *elements.added(fresh)]:
             await self._netfilter.commit(mending)
 

@@ -174,8 +174,8 @@ class NftlbEngine:
 
     def _keep_out_of_startup_file(self) -> None:
         """Have nftlb start without the suspects that it should not have, or did not have before it ended."""
-        there, targets = self.mirror.present, self._in_flight
-        if names := {name for name in self._suspects.names if name not in there or targets.get(name, ...) is None}:
+        present, targets = self.mirror.present, self._in_flight
+        if names := {name for name in self._suspects.names if name not in present or targets.get(name, ...) is None}:
             self._startup_file.cut(names)
 
     def _plan(self, targets: Mapping[str, Target]) -> list[Step]:

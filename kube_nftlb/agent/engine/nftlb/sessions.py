@@ -63,11 +63,11 @@ class Sessions:
         ttl_ms = int(farm.options["persist-ttl"]) * 1000
         marks = await self._reader.full_marks(family, name)
         for left in reversed(range(_RESTORES)):
-            there = await self._reader.sessions(family, map_)
+            present = await self._reader.sessions(family, map_)
             elements = [
                 f"{client} expires {min(each.left_ms, ttl_ms)}ms : {marks[own]:#x}"
                 for client, each in remembered.clients
-                if (own := each.mark & objects.MARK_LAST) in marks and each.key not in there
+                if (own := each.mark & objects.MARK_LAST) in marks and each.key not in present
             ]
             if not elements:
                 return

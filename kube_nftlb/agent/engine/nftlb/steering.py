@@ -30,14 +30,14 @@ def contents(farm: NodeFarm, present: objects.Farm | None) -> Contents:
     local, cluster = farm.candidates.local, farm.candidates.cluster
     if farm.refuses or farm.spec.traffic_policy == "Cluster" or not local or cluster == local:
         return Contents()
-    there = present.backends if present is not None else {}
+    backends = present.backends if present is not None else {}
     asked = {short_name(each.backend.name): each.backend.mark for each in farm.endpoints}
     of_mark = {mark: short for short, mark in asked.items() if mark is not None}
     slots = [
-        _Slot(there[short].mark, backend.weight)
+        _Slot(backends[short].mark, backend.weight)
         for backend in cluster
-        if (short := short_name(backend.name)) in asked and short in there and there[short].state != "down"
-        if asked[short] in (None, there[short].mark) and of_mark.get(there[short].mark, short) == short
+        if (short := short_name(backend.name)) in asked and short in backends and backends[short].state != "down"
+        if asked[short] in (None, backends[short].mark) and of_mark.get(backends[short].mark, short) == short
     ]
     outside = [each for address in farm.addresses if address.type != "ClusterIP" for each in address.listeners()]
     if not outside or not slots:
