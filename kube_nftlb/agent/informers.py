@@ -67,15 +67,15 @@ class _Farms:
 
     def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        self._seen = {_key(kept): _essence(kept) for kept in listing.items}
-        parsed = {_key(kept): kept for kept in listing.items if kept["farm"] is not None}
-        parsed = {key: kept for key, kept in parsed.items() if self.budget_filter.has(key)}
-        farms = [kept["farm"] for kept in parsed.values() if isinstance(kept["farm"], Farm)]
+        self._seen = {_key(item): _essence(item) for item in listing.items}
+        parsed = {_key(item): item for item in listing.items if item["farm"] is not None}
+        parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
+        farms = [item["farm"] for item in parsed.values() if isinstance(item["farm"], Farm)]
         self._inputs.replace_all(farms, version)
         self._health_checks.replace_all(_checked(farm, self._inputs) for farm in farms)
-        for key, kept in parsed.items():
-            if isinstance(problem := kept["farm"], Problem):
-                self._inputs.put_unreadable(key, problem, version, kept["references"])
+        for key, item in parsed.items():
+            if isinstance(problem := item["farm"], Problem):
+                self._inputs.put_unreadable(key, problem, version, item["references"])
         self.budget_filter.listed(self._seen.keys(), parsed.keys())
 
     def put(self, raw: Json) -> None:

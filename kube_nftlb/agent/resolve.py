@@ -49,11 +49,11 @@ def without(addresses: Iterable[NodeAddress], lost: Collection[Listener]) -> Ite
     """Yield addresses without these listeners; a range of ports may become several."""
     for address in addresses:
         ports = [listener.port for listener in address.listeners()] if lost else []
-        kept = [port for port in ports if Listener(address.ip, address.protocol, port) not in lost]
-        if kept == ports:
+        remaining = [port for port in ports if Listener(address.ip, address.protocol, port) not in lost]
+        if remaining == ports:
             yield address
-        elif kept:
-            yield from (address._replace(ports=part) for part in join_ports(kept).split(","))
+        elif remaining:
+            yield from (address._replace(ports=part) for part in join_ports(remaining).split(","))
 
 
 def _addresses(spec: FarmSpec, facts: NodeFacts) -> Iterator[NodeAddress]:

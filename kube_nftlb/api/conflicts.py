@@ -181,7 +181,7 @@ class Conflicts:
 
     def _loss(self, claims: tuple[_Claim, ...]) -> Loss | None:
         lost: list[Conflict] = []
-        kept = 0
+        won = 0
         addresses = _Cached(self._address)
         for _, listener, key in claims:
             local = self._local.get(listener.ip)
@@ -190,10 +190,10 @@ class Conflicts:
             for each in [listener._replace(ip=ip) for ip in local] if local else (listener,):
                 own = everywhere if everywhere.key != key or not local else self._owner(each, addresses[each.ip])
                 if own.key == key:
-                    kept += 1
+                    won += 1
                 else:
                     lost.append(Conflict(own.key, own.listener, each))
-        return Loss(tuple(lost), not kept) if lost else None
+        return Loss(tuple(lost), not won) if lost else None
 
     def _owner(self, listener: Listener, address: _Address) -> _Claim:
         """Return who has a listener that somebody wants, or what keeps a whole address from its claims."""

@@ -142,8 +142,8 @@ class Kube:
             )
             page = _decoded(_PAGES, await responses.read(response))
             for number, raw in enumerate(page.items or (), 1):
-                if (kept := transform(msgspec.json.decode(raw))) is not None:
-                    items.append(kept)
+                if (item := transform(msgspec.json.decode(raw))) is not None:
+                    items.append(item)
                 if number % _LIST_PAGE == 0:
                     # Let other tasks run.
                     await asyncio.sleep(0)

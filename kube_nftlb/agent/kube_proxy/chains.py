@@ -49,7 +49,7 @@ class Removal(NamedTuple):
     jumps: list[Jump]
     """kube-proxy's own rules in chains of iptables."""
     chains: list[str]
-    kept: dict[str, str]
+    blocked: dict[str, str]
     """Chains of kube-proxy that stay, and the chain of somebody else that leads to them."""
 
 
@@ -70,7 +70,7 @@ def removal(table: str, chains: Iterable[ForeignChain], jumps: Iterable[Jump]) -
     proxys = {chain.name for chain in chains if not chain.base and is_proxys(table, chain.name)}
     entering = [jump for jump in jumps if jump.target in proxys and jump.chain not in proxys]
     own = [jump for jump in entering if jump.chain in base and jump.target in _ENTRIES[table]]
-    kept = {jump.target: jump.chain for jump in entering if jump not in own}
+    blocked = {jump.target: jump.chain for jump in entering if jump not in own}
     leads_to: dict[str, list[str]] = {}
     for jump in jumps:
         if jump.chain in proxys and jump.target in proxys:
@@ -78,12 +78,12 @@ def removal(table: str, chains: Iterable[ForeignChain], jumps: Iterable[Jump]) -
     if _MARK in proxys:
         # What is marked there is masqueraded here.
         leads_to.setdefault(_MARK, []).append(_POSTROUTING)
-    waiting = list(kept)
+    waiting = list(blocked)
     while waiting:
         chain = waiting.pop()
         for target in leads_to.get(chain, ()):
-            if target in proxys and target not in kept:
-                kept[target] = kept[chain]
+            if target in proxys and target not in blocked:
+                blocked[target] = blocked[chain]
                 waiting.append(target)
-    gone = sorted(proxys - kept.keys())
-    return Removal([jump for jump in own if jump.target not in kept], gone, kept)
+    gone = sorted(proxys - blocked.keys())
+    return Removal([jump for jump in own if jump.target not in blocked], gone, blocked)

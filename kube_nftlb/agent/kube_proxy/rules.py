@@ -124,8 +124,8 @@ class ProxyRules:
         if removal.chains:
             await self._transactions.commit(orders, family)
         removed = [f"{len(removal.chains)} chains of {family} {table}"] if removal.chains else []
-        kept = ", ".join(f"{chain} of {family} {table} (for {by})" for chain, by in sorted(removal.kept.items()))
-        return [*removed, f"not {kept}"] if kept else removed
+        blocked = ", ".join(f"{chain} of {family} {table} (for {by})" for chain, by in sorted(removal.blocked.items()))
+        return [*removed, f"not {blocked}"] if blocked else removed
 
 
 def has_legacy_nat() -> bool:

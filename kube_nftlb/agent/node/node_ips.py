@@ -28,7 +28,7 @@ async def watch_node_ips(kube: Kube, tell: Callable[[frozenset[str], int], None]
 
     def replace(listing: Listing) -> None:
         known.clear()
-        known.update((kept["metadata"]["name"], tuple(kept["ips"])) for kept in listing.items)
+        known.update((item["metadata"]["name"], tuple(item["ips"])) for item in listing.items)
         report()
 
     def slim(raw: JsonObject) -> JsonObject:

@@ -108,8 +108,8 @@ def of_listener(entry: Element) -> Listener | None:
 
 def without(contents: Contents, is_taken: Callable[[Listener], bool]) -> Contents:
     """Return contents without the elements for the listeners that are taken."""
-    kept = (each for each in contents.elements if (of := of_listener(each)) is None or not is_taken(of))
-    return Contents(frozenset(kept), contents.chains, contents.sets)
+    elements = (each for each in contents.elements if (of := of_listener(each)) is None or not is_taken(of))
+    return Contents(frozenset(elements), contents.chains, contents.sets)
 
 
 def hairpin(ip: str) -> Element:

@@ -56,14 +56,14 @@ def renewed(before: Contents, farm: NodeFarm) -> Contents:
     Listeners that the farm does not have any more keep theirs.
     """
     listeners = {layout.listener(layout.SOURCE_RANGES, listener)[:2] for listener in farm.listeners}
-    kept = frozenset(entry for entry in before.elements if entry[:2] not in listeners)
-    jumps = {entry.value for entry in kept}
+    elements = frozenset(entry for entry in before.elements if entry[:2] not in listeners)
+    jumps = {entry.value for entry in elements}
     chains = (
         chain
         for chain in before.chains
         if not chain.name.startswith(f"{layout.SOURCE_RANGES}-") or f"jump {chain.name}" in jumps
     )
-    return Contents(kept, tuple(chains), before.sets) | contents(farm)
+    return Contents(elements, tuple(chains), before.sets) | contents(farm)
 
 
 def _chain_name(ranges: tuple[str, ...], farm: str) -> str:

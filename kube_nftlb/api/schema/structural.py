@@ -30,8 +30,8 @@ def _simplify(node: Any, definitions: JsonObject) -> Any:
         target = definitions[node["$ref"].rpartition("/")[2]]
         return _simplify({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
     if "anyOf" in node:
-        (kept,) = (option for option in node["anyOf"] if option != {"type": "null"})
-        return _simplify({**kept, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions)
+        (only,) = (option for option in node["anyOf"] if option != {"type": "null"})
+        return _simplify({**only, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions)
     simple = {key: _simplify_entry(key, value, definitions) for key, value in node.items() if key not in _DROPPED}
     # A default of null only means that the field may be absent; additionalProperties false is implied.
     if simple.get("default", ...) is None:

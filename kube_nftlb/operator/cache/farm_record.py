@@ -180,8 +180,8 @@ def _claims(raw: Json, spec: Json) -> bytes:
     addresses = [
         {key: address[key] for key in ("type", "ip", "ports") if key in address} for address in spec["addresses"]
     ]
-    kept = {key: spec[key] for key in ("family", "protocol", "serviceCreationTimestamp") if key in spec}
-    return json.dumps({"metadata": metadata, "spec": {**kept, "addresses": addresses}}).encode()
+    fields = {key: spec[key] for key in ("family", "protocol", "serviceCreationTimestamp") if key in spec}
+    return json.dumps({"metadata": metadata, "spec": {**fields, "addresses": addresses}}).encode()
 
 
 def _reference(key: FarmKey, spec: Json) -> Reference | None:

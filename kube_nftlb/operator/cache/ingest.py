@@ -65,7 +65,7 @@ class CacheWriter:
             SERVICES: _Kind(cache.services, lambda raw: ServiceKey(*_name(raw)), self._put_service, services.remove),
             ENDPOINT_SLICES: _Kind(cache.slices.versions, _name, self._put_slice, self._remove_slice),
             PODS: _Kind(
-                cache.pods, pod_key, lambda kept: services.put_pod(pod_key(kept), parse_pod(kept)), services.remove_pod
+                cache.pods, pod_key, lambda raw: services.put_pod(pod_key(raw), parse_pod(raw)), services.remove_pod
             ),
             FARMS: _Kind(cache.farms, lambda raw: FarmKey(*_name(raw)), self._put_farm, farms.remove),
             POLICIES: _Kind(
@@ -120,9 +120,9 @@ class CacheWriter:
         """Replace the addresses of the API server by a name, or by another source that is no EndpointSlice."""
         return self._services.put_api_host(host, ips)
 
-    def put_gated_pod(self, kept: JsonObject) -> None:
+    def put_gated_pod(self, raw: JsonObject) -> None:
         """Put in a Pod with the readiness gate: what ``model.gated_pods.slim`` leaves of it."""
-        self.cache.gates.put(pod_key(kept), parse_gated_pod(kept))
+        self.cache.gates.put(pod_key(raw), parse_gated_pod(raw))
 
     def remove_gated_pod(self, key: PodKey, version: int) -> None:
         """Remove a Pod with the readiness gate, which is known to be gone at a resourceVersion."""

@@ -77,8 +77,8 @@ def external_addresses(
     if len(given := service.spec.load_balancer_source_ranges) > SOURCE_RANGES_READ_MAX:
         problems.append(_unread_ranges(given))
     problems.extend(_too_many_ranges(found) for found in ranges.values() if len(found) > SOURCE_RANGES_MAX)
-    kept = {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES}
-    return outside._replace(source_ranges=kept, problems=tuple(problems))
+    admitted = {family: ranges[family][:SOURCE_RANGES_MAX] for family in FAMILIES}
+    return outside._replace(source_ranges=admitted, problems=tuple(problems))
 
 
 def without_source_ranges(
@@ -113,14 +113,14 @@ def without_source_ranges(
 
 def fitting(addresses: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the addresses that fit into one farm, in their order: cluster IP and node ports before others."""
-    kept: list[dict[str, Any]] = []
+    fitting_addresses: list[dict[str, Any]] = []
     room = LISTENERS_MAX
     for address in sorted(addresses, key=lambda each: each["type"] not in ("ClusterIP", "NodePort")):
         ports = len(expand_ports(address["ports"])) or 1
-        if len(kept) < ADDRESSES_MAX and ports <= room:
-            kept.append(address)
+        if len(fitting_addresses) < ADDRESSES_MAX and ports <= room:
+            fitting_addresses.append(address)
             room -= ports
-    return [address for address in addresses if address in kept]
+    return [address for address in addresses if address in fitting_addresses]
 
 
 def _source_ranges(service: Service) -> tuple[dict[Family, tuple[str, ...]], list[str]]:

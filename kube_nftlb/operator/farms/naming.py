@@ -24,8 +24,8 @@ def farm_name(
     a name exists that is not this port's.
     """
     plain = port.plain_name
-    if kept := sorted(owned, key=lambda name: (name != plain, name)):
-        return kept[0]
+    if existing := sorted(owned, key=lambda name: (name != plain, name)):
+        return existing[0]
     if min(contenders).port == port and not taken(plain):
         return plain
     distinct = names.distinct_farm_name(plain, port.service, port.port, port.family, external=port.external)

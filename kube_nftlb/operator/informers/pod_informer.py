@@ -46,13 +46,13 @@ class PodInformer:
         listed = {pod_key(raw) for raw in listing.items}
         for key in self._writer.unlisted(PODS, listed, version):
             self._on_change(self._writer.forget(PODS, key, version))
-        for kept in listing.items:
-            self._keep(kept)
+        for slimmed in listing.items:
+            self._keep(slimmed)
         self.listed.set()
 
     def _put(self, raw: JsonObject) -> None:
-        if (kept := slim(raw)) is not None:
-            self._keep(kept)
+        if (slimmed := slim(raw)) is not None:
+            self._keep(slimmed)
         elif self._cache.pods.get(pod_key(raw)) is not None:
             self._on_change(self._forget(raw))
 
@@ -60,10 +60,10 @@ class PodInformer:
         # Another Pod of this name, as of a StatefulSet, must not get its options.
         self._on_change(self._forget(raw))
 
-    def _keep(self, kept: JsonObject) -> None:
-        key = pod_key(kept)
+    def _keep(self, slimmed: JsonObject) -> None:
+        key = pod_key(slimmed)
         known = self._cache.pods.get(key)
-        self._on_change(self._writer.put(PODS, kept))
+        self._on_change(self._writer.put(PODS, slimmed))
         if (pod := self._cache.pods.get(key)) is not None:
             before = known.problems if known is not None and known.uid == pod.uid else ()
             self._report(key, pod.uid, before, pod.problems)

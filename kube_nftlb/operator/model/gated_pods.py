@@ -45,9 +45,9 @@ def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
     metadata, status = raw["metadata"], raw.get("status") or {}
     true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
     needed = (gates - {names.READINESS_GATE}) | {"ContainersReady"}
-    kept = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
+    identity = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
     return {
-        "metadata": kept,
+        "metadata": identity,
         "labels": metadata.get("labels") or {},
         "ips": [each.get("ip") or "" for each in (status.get("podIPs") or ())[: len(FAMILIES)]],
         "prepared": needed <= true and status.get("phase") == "Running" and "deletionTimestamp" not in metadata,
@@ -55,15 +55,15 @@ def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def parse_gated_pod(kept: dict[str, Any]) -> GatedPod:
+def parse_gated_pod(raw: dict[str, Any]) -> GatedPod:
     """Parse what ``slim`` kept."""
-    metadata = kept["metadata"]
+    metadata = raw["metadata"]
     ips = {
         family: ip
-        for text in kept["ips"]
+        for text in raw["ips"]
         for family in FAMILIES
         if (":" in text) == (family == "ipv6") and (ip := canonical_ip(text, family)) is not None
     }
     return GatedPod(
-        int(metadata["resourceVersion"]), metadata["uid"], kept["labels"], ips, kept["prepared"], kept["programmed"]
+        int(metadata["resourceVersion"]), metadata["uid"], raw["labels"], ips, raw["prepared"], raw["programmed"]
     )

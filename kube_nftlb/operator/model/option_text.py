@@ -33,8 +33,8 @@ def split(text: str) -> list[str]:
 
 def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a field's schema without the alternative null."""
-    (kept,) = (each for each in schema.get("anyOf", [schema]) if each != {"type": "null"})
-    return {**schema, **kept}
+    (variant,) = (each for each in schema.get("anyOf", [schema]) if each != {"type": "null"})
+    return {**schema, **variant}
 
 
 def reader(types: tuple[Any, ...], schema: Mapping[str, Any]) -> tuple[Callable[[str], Any], str]:

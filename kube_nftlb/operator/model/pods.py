@@ -43,17 +43,17 @@ def slim(raw: dict[str, Any]) -> dict[str, Any] | None:
     texts = annotation_options.annotations(metadata.get("annotations") or {})
     if not texts:
         return None
-    kept = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
-    return {"metadata": kept, "texts": texts, "labels": metadata.get("labels") or {}}
+    identity = {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}
+    return {"metadata": identity, "texts": texts, "labels": metadata.get("labels") or {}}
 
 
-def parse_pod(kept: dict[str, Any]) -> PodRecord:
+def parse_pod(raw: dict[str, Any]) -> PodRecord:
     """Parse what ``slim`` kept. An invalid value or unknown key leaves the default, and is a problem."""
-    metadata, texts = kept["metadata"], kept["texts"]
+    metadata, texts = raw["metadata"], raw["texts"]
     given, refused = annotation_options.parse(BACKEND_OPTIONS, texts)
     problems = annotation_options.unknown(texts, KEYS, "Pod")
     problems.extend(
         annotation_options.problem(option.key, f"{message}; {annotation_options.instead(option, {})}")
         for option, message in refused.items()
     )
-    return PodRecord(int(metadata["resourceVersion"]), metadata["uid"], given, tuple(problems), kept["labels"])
+    return PodRecord(int(metadata["resourceVersion"]), metadata["uid"], given, tuple(problems), raw["labels"])

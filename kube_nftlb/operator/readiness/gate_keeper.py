@@ -192,8 +192,8 @@ class GateKeeper:
             return _REFUSED_RETRY_S if refused else _RETRY_S
         if (since := self._since.get(key)) is not None:
             metrics.READINESS_GATE_SECONDS.observe(self._clock() - since)
-        if (kept := slim(answer)) is not None:
-            self._writer.put_gated_pod(kept)
+        if (slimmed := slim(answer)) is not None:
+            self._writer.put_gated_pod(slimmed)
         self._forget(key)
         # The next one has its turn.
         self.wake()

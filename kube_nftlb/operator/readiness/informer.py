@@ -32,26 +32,26 @@ class GatedPodInformer:
 
     def _replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        listed = {pod_key(kept) for kept in listing.items}
+        listed = {pod_key(slimmed) for slimmed in listing.items}
         for key in self._writer.cache.gates.pods.keys() - listed:
             self._writer.remove_gated_pod(key, version)
-        for kept in listing.items:
-            self._keep(kept)
+        for slimmed in listing.items:
+            self._keep(slimmed)
         self.listed.set()
         self._on_change()
 
     def _put(self, raw: JsonObject) -> None:
-        if (kept := slim(raw)) is not None:
-            self._keep(kept)
+        if (slimmed := slim(raw)) is not None:
+            self._keep(slimmed)
             self._on_change()
 
     def _remove(self, raw: JsonObject) -> None:
         self._writer.remove_gated_pod(pod_key(raw), int(raw["metadata"]["resourceVersion"]))
         self._on_change()
 
-    def _keep(self, kept: JsonObject) -> None:
+    def _keep(self, slimmed: JsonObject) -> None:
         try:
-            self._writer.put_gated_pod(kept)
+            self._writer.put_gated_pod(slimmed)
         except Exception:
             # One malformed object must not stop all others.
-            _log.exception("cannot parse Pod, ignored", **pod_key(kept)._asdict())
+            _log.exception("cannot parse Pod, ignored", **pod_key(slimmed)._asdict())

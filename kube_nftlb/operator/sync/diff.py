@@ -59,10 +59,10 @@ def diff(
     ``existing`` are the farms of that Service; ``farm_at`` finds any farm.
     """
     if service is None:
-        return Writes((), _deletes(existing, "ServiceGone", kept=set()), ())
+        return Writes((), _deletes(existing, "ServiceGone", built=set()), ())
     applies: list[Apply] = []
     problems = list(built.problems)
-    kept: set[FarmKey] = set()
+    built_keys: set[FarmKey] = set()
     owned: dict[PortKey | None, list[str]] = {}
     for farm in existing:
         owned.setdefault(farm.port, []).append(farm.key.name)
@@ -81,7 +81,7 @@ def diff(
             problems.append(Rejection("FarmNameTaken", message))
             continue
         key = FarmKey(port.namespace, name)
-        kept.add(key)
+        built_keys.add(key)
         existing_farm = farm_at(key)
         if (reason := _apply_reason(service, wanted, existing_farm)) is not None:
             uid, owner_uid = (existing_farm.uid, existing_farm.owner_uid) if existing_farm is not None else ("", "")
@@ -90,7 +90,7 @@ def diff(
     # If one farm becomes two, the new one gets its addresses when the other gives them up.
     applies.sort(key=lambda apply: apply.reason != "Created")
     gone: DeleteReason = "PortGone" if serves(service) else "ServiceNotServed"
-    return Writes(tuple(applies), _deletes(existing, gone, kept), tuple(problems))
+    return Writes(tuple(applies), _deletes(existing, gone, built_keys), tuple(problems))
 
 
 def _apply_reason(service: Service, wanted: Wanted, existing: FarmRecord | None) -> ApplyReason | None:
@@ -103,8 +103,8 @@ def _apply_reason(service: Service, wanted: Wanted, existing: FarmRecord | None)
     return "OwnerChanged" if existing.owner_uid != service.metadata.uid else None
 
 
-def _deletes(existing: Iterable[FarmRecord], reason: DeleteReason, kept: set[FarmKey]) -> tuple[Delete, ...]:
-    return tuple(Delete(farm, reason) for farm in existing if farm.key not in kept and not farm.terminating)
+def _deletes(existing: Iterable[FarmRecord], reason: DeleteReason, built: set[FarmKey]) -> tuple[Delete, ...]:
+    return tuple(Delete(farm, reason) for farm in existing if farm.key not in built and not farm.terminating)
 
 
 def _body(service: Service, key: FarmKey, wanted: Wanted, uid: str) -> dict[str, Any]:

@@ -222,25 +222,25 @@ def _target(backend: Backend) -> Target:
 def renumber(before: Sequence[_T], wanted: Iterable[_T]) -> list[_T]:
     """Return what is wanted in an order in which as little as possible has another position than before."""
     missing = Counter(wanted)
-    kept: list[_T | None] = []
+    order: list[_T | None] = []
     for each in before:
         stays = missing[each] > 0
         missing[each] -= stays
-        kept.append(each if stays else None)
+        order.append(each if stays else None)
     new = [each for each, count in missing.items() for _ in range(count)]
-    holes = [position for position, each in enumerate(kept) if each is None]
+    holes = [position for position, each in enumerate(order) if each is None]
     for position in holes:
         if not new:
             break
-        kept[position] = new.pop(0)
-    kept.extend(new)
+        order[position] = new.pop(0)
+    order.extend(new)
     # What is left of the holes is filled from the end.
     for position in holes:
-        while kept and kept[-1] is None:
-            kept.pop()
-        if position < len(kept) and kept[position] is None:
-            kept[position] = kept.pop()
-    return [each for each in kept if each is not None]
+        while order and order[-1] is None:
+            order.pop()
+        if position < len(order) and order[position] is None:
+            order[position] = order.pop()
+    return [each for each in order if each is not None]
 
 
 def numbered_for_life(before: Iterable[tuple[int, Target]], wanted: Iterable[Target]) -> dict[Target, int]:

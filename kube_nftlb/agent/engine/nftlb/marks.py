@@ -5,26 +5,28 @@ from collections.abc import Iterable, Mapping
 from kube_nftlb.nftlb.objects import MARK_FIRST, MARK_LAST
 
 
-def allocate(wanted: Iterable[str], taken: Mapping[str, int], asked: Mapping[str, int] | None = None) -> dict[str, int]:
+def allocate(
+    wanted: Iterable[str], current: Mapping[str, int], requested: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """Return a mark for each wanted backend of one farm.
 
-    ``asked`` are the marks that specs request; these are always granted. Any other backend keeps the mark that nftlb
-    has for it; a new one gets the lowest free mark. Marks of backends being removed are not free until they are gone:
-    if there are too few until then, some new backends get none yet.
+    The marks ``requested`` by specs are always granted. Any other backend keeps the one that it has in ``current``, as
+    nftlb shows it; a new one gets the lowest free mark. Marks of backends being removed are not free until they are
+    gone: if there are too few until then, some new backends get none yet.
     Unusable marks (out of range, requested by another backend, or used twice) are replaced. Raises ValueError if more
     are wanted than there are marks.
     """
-    given: dict[str, int] = dict(asked or {})
-    used = {*taken.values(), *given.values()}
-    kept: set[int] = set(given.values())
+    marks: dict[str, int] = dict(requested or {})
+    used = {*current.values(), *marks.values()}
+    assigned: set[int] = set(marks.values())
     names = list(wanted)
     if len(names) > (most := MARK_LAST - MARK_FIRST + 1):
         raise ValueError(f"a farm has at most {most} backends, not {len(names)}")
     for name in names:
-        mark = taken.get(name)
-        if name not in given and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in kept:
-            given[name] = mark
-            kept.add(mark)
+        mark = current.get(name)
+        if name not in marks and mark is not None and MARK_FIRST <= mark <= MARK_LAST and mark not in assigned:
+            marks[name] = mark
+            assigned.add(mark)
     free = (mark for mark in range(MARK_FIRST, MARK_LAST + 1) if mark not in used)
-    given.update(zip((name for name in names if name not in given), free, strict=False))
-    return given
+    marks.update(zip((name for name in names if name not in marks), free, strict=False))
+    return marks

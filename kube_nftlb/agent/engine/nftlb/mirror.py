@@ -116,44 +116,44 @@ class Mirror:
 
         After a failure everything is read anew, and the failed farm's further steps are left out.
         """
-        kept: dict[str, Remembered] = {}
-        with self._restoring_later(kept):
-            failed = await self._carry_out(steps, kept)
-            await self._restore(kept)
+        sessions: dict[str, Remembered] = {}
+        with self._restoring_later(sessions):
+            failed = await self._carry_out(steps, sessions)
+            await self._restore(sessions)
         return failed
 
-    async def _carry_out(self, steps: Iterable[Step], kept: dict[str, Remembered]) -> dict[str, str]:
-        """Carry out steps, and add to ``kept`` the sessions that must be restored then. Return what failed."""
+    async def _carry_out(self, steps: Iterable[Step], sessions: dict[str, Remembered]) -> dict[str, str]:
+        """Carry out steps, and add to ``sessions`` those that must be restored then. Return what failed."""
         failed: dict[str, str] = {}
         for batch in _batches(steps, alone=self._suspects):
             remaining = [step for step in batch if step.name not in failed]
             if not remaining:
                 continue
             restarted = {step.name for step in remaining if restarts(self.present.get(step.name), step)}
-            for name in restarted - kept.keys():
-                kept[name] = await self.sessions.remembered(name)
+            for name in restarted - sessions.keys():
+                sessions[name] = await self.sessions.remembered(name)
             failed.update(await self._attempt(remaining))
         return failed
 
     @contextlib.contextmanager
-    def _restoring_later(self, kept: Mapping[str, Remembered]) -> Iterator[None]:
+    def _restoring_later(self, sessions: Mapping[str, Remembered]) -> Iterator[None]:
         try:
             yield
         except errors.KubeNftlbError:
-            self._unrestored |= kept
+            self._unrestored |= sessions
             raise
 
-    async def _restore(self, kept: Mapping[str, Remembered]) -> None:
-        for name, remembered in kept.items():
+    async def _restore(self, sessions: Mapping[str, Remembered]) -> None:
+        for name, remembered in sessions.items():
             await self.sessions.restore(name, remembered)
 
     async def restore_sessions(self) -> None:
         """Restore what a change that was not answered was to keep, once nftlb was read again."""
-        kept, self._unrestored = self._unrestored, {}
+        sessions, self._unrestored = self._unrestored, {}
         try:
-            await self._restore(kept)
+            await self._restore(sessions)
         except errors.KernelError as error:
-            _log.warning("cannot restore sessions", farms=len(kept), error=str(error))
+            _log.warning("cannot restore sessions", farms=len(sessions), error=str(error))
 
     def forget_sessions(self) -> None:
         """Note that nftlb was restarted, so that a mark may be another backend's."""
@@ -199,10 +199,10 @@ class Mirror:
 
     async def rebuild(self) -> None:
         """Make nftlb write all its rules anew; sessions are kept."""
-        kept = {name: await self.sessions.remembered(name) for name in self.present}
-        with self._restoring_later(kept):
+        sessions = {name: await self.sessions.remembered(name) for name in self.present}
+        with self._restoring_later(sessions):
             await self._rebuild()
-            await self._restore(kept)
+            await self._restore(sessions)
 
     async def _rebuild(self) -> None:
         """Rebuild without the sessions that packets made.
@@ -219,12 +219,12 @@ class Mirror:
 
     async def reload(self, name: str) -> None:
         """Make nftlb write one farm's rules anew, by putting it down and up; its open connections survive."""
-        kept = {name: await self.sessions.remembered(name)}
-        with self._restoring_later(kept):
+        sessions = {name: await self.sessions.remembered(name)}
+        with self._restoring_later(sessions):
             for state in ("down", "up"):
                 await self._change(put_request([objects.Farm(name, {"state": state})]), {name})
             await self.sessions.settle(name)
-            await self._restore(kept)
+            await self._restore(sessions)
 
 
 def _batches(steps: Iterable[Step], alone: Container[str]) -> Iterator[list[Step]]:

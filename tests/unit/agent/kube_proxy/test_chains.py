@@ -25,20 +25,20 @@ def test_all_of_kube_proxy_goes_and_nothing_else() -> None:
     found = removal("nat", NAT, JUMPS)
     assert [jump.handle for jump in found.jumps] == [2, 3, 4]
     assert found.chains == sorted(["KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", SERVICE, ENDPOINT])
-    assert found.kept == {}
+    assert found.blocked == {}
 
 
 def test_what_rules_of_others_lead_to_stays_and_what_it_needs() -> None:
     for source in ("SOMEBODYS", "PREROUTING"):
         found = removal("nat", NAT, [*JUMPS, Jump(source, 9, "KUBE-MARK-MASQ")])
-        assert found.kept == dict.fromkeys(("KUBE-MARK-MASQ", "KUBE-POSTROUTING"), source)
+        assert found.blocked == dict.fromkeys(("KUBE-MARK-MASQ", "KUBE-POSTROUTING"), source)
         assert [jump.handle for jump in found.jumps] == [2, 3], "marked packets are masqueraded"
         assert found.chains == sorted(["KUBE-SERVICES", SERVICE, ENDPOINT])
 
 
 def test_what_stays_keeps_all_that_it_leads_to() -> None:
     found = removal("nat", NAT, [*JUMPS, Jump("SOMEBODYS", 9, SERVICE)])
-    assert set(found.kept) == {SERVICE, ENDPOINT, "KUBE-MARK-MASQ", "KUBE-POSTROUTING"}
+    assert set(found.blocked) == {SERVICE, ENDPOINT, "KUBE-MARK-MASQ", "KUBE-POSTROUTING"}
     assert found.chains == ["KUBE-SERVICES"]
 
 
