@@ -117,13 +117,13 @@ def fair_share(wanted: Iterable[float], total: float) -> float:
 
     What is left is divided evenly among the others (max-min fairness).
     """
-    left = total
+    remaining = total
     ascending = sorted(wanted)
     for position, each in enumerate(ascending):
-        share = left / (len(ascending) - position)
+        share = remaining / (len(ascending) - position)
         if each > share:
             return share
-        left -= each
+        remaining -= each
     return float("inf")
 
 

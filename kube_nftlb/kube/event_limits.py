@@ -52,8 +52,8 @@ class Memory(Generic[K]):
 
     def forget(self, key: K, finding: Finding) -> None:
         """Have a finding count as news again."""
-        if left := self._reported.pop(key, frozenset()) - {finding}:
-            self._reported[key] = left
+        if remaining := self._reported.pop(key, frozenset()) - {finding}:
+            self._reported[key] = remaining
 
 
 class Limiter:
@@ -64,23 +64,23 @@ class Limiter:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}
+        self._tokens: dict[str, tuple[float, float]] = {}
         self._sweep_above = _SWEEP_ABOVE
 
     def __len__(self) -> int:
-        return len(self._left)
+        return len(self._tokens)
 
     def allows(self, uid: str) -> bool:
         """Count one more Event; return False if it is over the limit."""
         now = self._clock()
-        left = self._refilled(uid, now)
-        allowed = left >= 1
-        self._left[uid] = (left - 1 if allowed else left, now)
-        if len(self._left) > self._sweep_above:
-            self._left = {each: entry for each, entry in self._left.items() if self._refilled(each, now) < _BURST}
+        tokens = self._refilled(uid, now)
+        allowed = tokens >= 1
+        self._tokens[uid] = (tokens - 1 if allowed else tokens, now)
+        if len(self._tokens) > self._sweep_above:
+            self._tokens = {each: entry for each, entry in self._tokens.items() if self._refilled(each, now) < _BURST}
             self._sweep_above = max(_SWEEP_ABOVE, 2 * len(self))
         return allowed
 
     def _refilled(self, uid: str, now: float) -> float:
-        left, at = self._left.get(uid, (float(_BURST), now))
-        return min(_BURST, left + (now - at) / _REFILL_S)
+        tokens, at = self._tokens.get(uid, (float(_BURST), now))
+        return min(_BURST, tokens + (now - at) / _REFILL_S)

@@ -79,7 +79,7 @@ class WorkQueue(Generic[K]):
             wait_s = self._promote()
             if self._ready:
                 (key,) = self._ready.take(1)
-                self._left(self._group(key))
+                self._remove_waiting(self._group(key))
                 self._running.add(key)
                 self._progressed_at = self._clock()
                 return key
@@ -125,7 +125,7 @@ class WorkQueue(Generic[K]):
         """Wait until no key is due and no worker has one."""
         await self._idle.wait()
 
-    def _left(self, group: Hashable) -> None:
+    def _remove_waiting(self, group: Hashable) -> None:
         self._waiting[group] -= 1
         if not self._waiting[group]:
             del self._waiting[group]

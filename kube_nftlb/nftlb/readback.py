@@ -110,11 +110,11 @@ class NftlbReader(RulesetReader):
     async def timed_sessions(self, family: layout.TableFamily, map_: str) -> list[TimedSession]:
         """Return the sessions that packets have added to a map."""
         return [
-            TimedSession(key, int.from_bytes(mark, "little"), int.from_bytes(left, "big"))
+            TimedSession(key, int.from_bytes(mark, "little"), int.from_bytes(expiry, "big"))
             async for element in self.elements(family, layout.TABLE, map_)
             if (mark := netlink.find(element, ELEMENT_DATA, VALUE)) is not None
-            and (left := netlink.find(element, _ELEMENT_EXPIRATION)) is not None
-            and any(left)
+            and (expiry := netlink.find(element, _ELEMENT_EXPIRATION)) is not None
+            and any(expiry)
             and (key := netlink.find(element, ELEMENT_KEY, VALUE)) is not None
         ]
 

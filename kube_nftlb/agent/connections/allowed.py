@@ -150,11 +150,11 @@ class AllowedConnections:
             new.leaving, new.cut_at = {}, math.inf
             return
         kept_before = (earlier and earlier.allowed.connections) or frozenset()
-        left = kept_before - new.allowed.connections
+        ended = kept_before - new.allowed.connections
         new.leaving = {each: at for each, at in new.leaving.items() if each not in new.allowed.connections}
-        new.leaving.update((each, now + GRACE_S) for each in left)
+        new.leaving.update((each, now + GRACE_S) for each in ended)
         is_new = earlier is None or earlier.allowed.connections is None or new.listeners != earlier.listeners
-        if left or is_new:
+        if ended or is_new:
             new.cut_at = min(new.cut_at, now + GRACE_S)
 
     def _wait(self, farm: _Farm) -> None:

@@ -120,7 +120,7 @@ class PodAddresses:
         _log.info("pod has the addresses of dsr farms", pod_ip=ip, addresses=sorted(vips))
 
     def _take(self, ip: str, entry: _Entry, vips: frozenset[str]) -> None:
-        left = entry.vips - vips
+        remaining = entry.vips - vips
 
         def restore() -> None:
             with IPRoute() as netlink:
@@ -134,7 +134,7 @@ class PodAddresses:
                     vip = address.get_attr("IFA_ADDRESS")
                     if vip in vips:
                         netlink.addr("delete", index=_LOOPBACK, address=vip, prefixlen=address["prefixlen"])
-                if not left:
+                if not remaining:
                     set_arp(netlink, link.index, entry.arp)
                 _log.info("pod has lost the addresses of dsr farms", pod_ip=ip, addresses=sorted(vips))
 
@@ -145,8 +145,8 @@ class PodAddresses:
         except (OSError, NetlinkError) as error:
             _log.warning("cannot take an address from a pod", pod_ip=ip, error=str(error))
             return
-        if left:
-            self._record[ip] = replace(entry, vips=left)
+        if remaining:
+            self._record[ip] = replace(entry, vips=remaining)
         else:
             del self._record[ip]
         self._write()

@@ -77,7 +77,7 @@ class Takeover:
         self._served_since: float | None = None
         self._read: tuple[set[Mark], list[Served]] | None = None
         """What the rules serve, and their marks as it was read: there may be tens of thousands."""
-        self._left: set[str] | None = None
+        self._stale: set[str] | None = None
         """The rules that were there before the agent, or beside a kube-proxy: who writes others lives."""
         self._removed = False
 
@@ -109,8 +109,8 @@ class Takeover:
         now = self._clock.now()
         found, held = await self._rules.found(), await asyncio.to_thread(self._ports)
         names = ", ".join(found)
-        if self._left is None or held or not found:
-            self._left = set(found)
+        if self._stale is None or held or not found:
+            self._stale = set(found)
         if held or not found:
             self._read = self._served_since = None
         if held:
@@ -124,7 +124,7 @@ class Takeover:
             return KubeProxy("KubeProxyUnknown", _LEGACY)
         if not found:
             return KubeProxy("NoKubeProxy", "there are no rules of kube-proxy, and nobody listens on its ports")
-        if self._removed or not self._left.issuperset(found):
+        if self._removed or not self._stale.issuperset(found):
             message = f"a kube-proxy that does not listen on its ports has written rules: {names}; {_BY_HAND}"
             return KubeProxy("KubeProxyRulesReturned", message, rules=True)
         return await self._look_at_left(found, now, self._free_since)
@@ -176,7 +176,7 @@ class Takeover:
             done = ", ".join(await self._rules.remove())
         except errors.KernelError:
             # Only what is still there is tried again.
-            self._left = set(found).intersection(await self._rules.found())
+            self._stale = set(found).intersection(await self._rules.found())
             self._removed = False
             raise
         _log.info("rules of kube-proxy removed", rules=done)

@@ -76,7 +76,7 @@ class Applier:
         """
         changes, programmed = list(changes), self._engines.programmed
         served = {listener for each in changes for listener in self._listeners(each)}
-        rules = {name: layout.refused(left) for name, farm in programmed.items() if (left := farm.listeners - served)}
+        rules = {name: layout.refused(extra) for name, farm in programmed.items() if (extra := farm.listeners - served)}
         for each in changes:
             overlay = self._overlay(each)
             contents = overlay if overlay is not None else self._table.owned(each.name)

@@ -54,7 +54,7 @@ class Audit:
         self._every_s = every_s
         self._batch = batch
         self._due_at: float | None = None
-        self._left: list[str] = []
+        self._remaining: list[str] = []
 
     def changed(self, now: float) -> None:
         """Schedule a round after a change at ``now``, unless one is scheduled already."""
@@ -66,13 +66,13 @@ class Audit:
 
     def due(self, now: float) -> bool:
         """Return True if it is time for a round. One in progress ends first, so that all farms get their turn."""
-        return self._due_at is not None and now >= self._due_at and not self._left
+        return self._due_at is not None and now >= self._due_at and not self._remaining
 
     def start(self, names: Iterable[str]) -> None:
         """Start a round with these farms."""
-        self._left, self._due_at = list(names), None
+        self._remaining, self._due_at = list(names), None
 
     def take(self) -> list[str]:
         """Return the next farms to compare."""
-        taken, self._left = self._left[: self._batch], self._left[self._batch :]
-        return taken
+        batch, self._remaining = self._remaining[: self._batch], self._remaining[self._batch :]
+        return batch

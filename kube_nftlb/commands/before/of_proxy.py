@@ -122,8 +122,8 @@ def _of_conntrack(config: ProxyConfig) -> Iterator[Finding]:
     if values:
         message = "kube-proxy's conntrack settings are not the defaults"
         yield Finding("differs", "Conntrack", message, f"set {', '.join(values)} of the chart")
-    if left := [field for field in ("udpTimeout", "udpStreamTimeout") if _seconds(config.conntrack.get(field))]:
-        message = f"kube-proxy sets {' and '.join(left)}, which kube-nftlb leaves alone"
+    if fields := [field for field in ("udpTimeout", "udpStreamTimeout") if _seconds(config.conntrack.get(field))]:
+        message = f"kube-proxy sets {' and '.join(fields)}, which kube-nftlb leaves alone"
         yield Finding(
             "note", "ConntrackUdp", message, "what kube-proxy has set stays until the node restarts; use sysctl"
         )

@@ -140,8 +140,8 @@ def _emptied(done: Iterable[Member], everything: Iterable[Member]) -> tuple[Farm
         return each.backend.state == "up" and each.backend.ready
 
     concerned = {each.farm for each in done if serves(each)}
-    left = {each.farm for each in everything if serves(each) and (each.farm, each.backend.name) not in going}
-    return tuple(sorted(concerned - left))
+    remaining = {each.farm for each in everything if serves(each) and (each.farm, each.backend.name) not in going}
+    return tuple(sorted(concerned - remaining))
 
 
 class Open(NamedTuple):
@@ -151,7 +151,7 @@ class Open(NamedTuple):
     """Of the nodes that have any."""
     silent: tuple[str, ...]
     """The nodes that have not counted since the backends drain."""
-    untold: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
     """The nodes that report the busiest backends only, all of these not among them: there may be more connections."""
 
     @property
@@ -162,7 +162,7 @@ class Open(NamedTuple):
     @property
     def done(self) -> bool:
         """True if no connection is open for certain."""
-        return not (self.total or self.silent or self.untold)
+        return not (self.total or self.silent or self.partial)
 
 
 def open_connections(
@@ -172,7 +172,7 @@ def open_connections(
     wanted = set(addresses)
     counted: dict[str, int] = {}
     reported: set[str] = set()
-    untold = []
+    partial = []
     for report in reports:
         name, draining = report["metadata"]["name"], (report.get("status") or {}).get("draining") or {}
         if int(draining.get("watermark") or 0) < since:
@@ -184,8 +184,8 @@ def open_connections(
             counted[name] = here
         # The list has an end, which backends of other namespaces may fill.
         if wanted - shown.keys() and int(draining.get("connections") or 0) > sum(shown.values()):
-            untold.append(name)
-    return Open(counted, tuple(sorted(set(nodes) - reported)), tuple(sorted(untold)))
+            partial.append(name)
+    return Open(counted, tuple(sorted(set(nodes) - reported)), tuple(sorted(partial)))
 
 
 def says_drain(raw: JsonObject | None, entry: str) -> bool:

@@ -71,14 +71,14 @@ async def drain(target: Target, name: str, options: DrainOptions) -> bool:
         if not options.wait:
             return False
         since = await _taken_over(kube, plan)
-        left = await _count_down(kube, plan, since, options)
-    if left is None:
+        count = await _count_down(kube, plan, since, options)
+    if count is None:
         terminal.note("open connections are not counted: you may not list NftlbNodes, which tell")
         return False
     if options.output is not Format.TEXT:
-        unknown = {"silentNodes": list(left.silent), "untoldNodes": list(left.untold)}
-        terminal.show_data({"connections": left.total, "byNode": dict(left.by_node), **unknown}, options.output)
-    return not left.done
+        unknown = {"silentNodes": list(count.silent), "untoldNodes": list(count.partial)}
+        terminal.show_data({"connections": count.total, "byNode": dict(count.by_node), **unknown}, options.output)
+    return not count.done
 
 
 async def undrain(target: Target, name: str) -> None:
@@ -194,27 +194,27 @@ async def _count_down(kube: Kube, plan: Plan, since: int, options: DrainOptions)
     async with terminal.ticker() as show:
         while True:
             reports = (await kube.list(NFTLB_NODES)).items
-            left = drain_plan.open_connections(plan.addresses, since, nodes, reports)
-            message = _message(left)
-            patient = left.silent and time.monotonic() - began < _COUNTED_S
+            count = drain_plan.open_connections(plan.addresses, since, nodes, reports)
+            message = _message(count)
+            patient = count.silent and time.monotonic() - began < _COUNTED_S
             if message != before and not patient and options.output is Format.TEXT:
                 show(message)
                 before = message
             over = deadline is not None and time.monotonic() > deadline
-            if over or left.done:
-                return left
+            if over or count.done:
+                return count
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def _message(left: Open) -> str:
-    if left.silent:
-        return f"waiting for the count of {some_of(left.silent)}"
-    if left.untold:
-        text = f"at least {left.total} connections are open: not all are known of {some_of(left.untold)}"
+def _message(count: Open) -> str:
+    if count.silent:
+        return f"waiting for the count of {some_of(count.silent)}"
+    if count.partial:
+        text = f"at least {count.total} connections are open: not all are known of {some_of(count.partial)}"
         return f"{text}, where more backends drain than the NftlbNode lists"
-    if not left.total:
+    if not count.total:
         return "0 connections are open"
-    return f"{left.total} connections are open, through {', '.join(sorted(left.by_node))}"
+    return f"{count.total} connections are open, through {', '.join(sorted(count.by_node))}"
 
 
 def _counted(plan: Plan) -> str:

@@ -77,12 +77,12 @@ async def _first_of_connection(tracer: Tracer, packets: Packets, seconds: float)
     """Return the first packet that opens a connection, once nothing more comes of it; None if there is none."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    while (left := deadline - loop.time()) > 0:
+    while (remaining_s := deadline - loop.time()) > 0:
         coming = next((each for each in packets.all if each.opens), None)
         if coming is not None and coming.ended:
             return coming
         try:
-            async with asyncio.timeout(left if coming is None else min(left, _QUIET_S)):
+            async with asyncio.timeout(remaining_s if coming is None else min(remaining_s, _QUIET_S)):
                 for event in await tracer.read():
                     packets.add(event)
         except TimeoutError:

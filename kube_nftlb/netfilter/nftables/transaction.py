@@ -94,10 +94,10 @@ class NftSocket:
             yield part
 
     async def _commit(self, messages: Sequence[Message], family: int) -> None:
-        for left in reversed(range(_ATTEMPTS)):
+        for attempts_left in reversed(range(_ATTEMPTS)):
             if (refusal := await self._try(messages, family)) is None:
                 return
-            if not left or refusal.code not in _TRANSIENT:
+            if not attempts_left or refusal.code not in _TRANSIENT:
                 where = f"message {refusal.position} of {len(messages)}" if refusal.position else "all of it"
                 message = f"nftables refused a transaction ({where}): {os.strerror(refusal.code)}"
                 raise errors.KernelError(message, refusal.code)

@@ -69,8 +69,8 @@ class Counting:
         poll = select.poll()
         poll.register(self._events.socket, select.POLLIN)
         poll.register(closed, select.POLLIN | select.POLLHUP)
-        while (left := until - time.monotonic()) > 0:
-            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+        while (remaining_s := until - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in poll.poll(remaining_s * 1000)}
             if closed in ready and not os.read(closed, 1 << 10):
                 return True
             self._count_events()

@@ -67,10 +67,10 @@ def listeners(flows: Mapping[bytes, Counts]) -> tuple[tuple[ListenerCounts, ...]
         flow = unpacked(packed)
         by_listener[flow[:3]].append(BackendCounts(flow.backend_ip, flow.backend_port, counts))
     summed = [ListenerCounts(*key, total(each.counts for each in found), ()) for key, found in by_listener.items()]
-    left, chosen = BACKENDS_MAX, []
+    room, chosen = BACKENDS_MAX, []
     for each in busiest(summed, LISTENERS_MAX, _counts_of):
-        backends = busiest(by_listener[each[:3]], min(LISTENER_BACKENDS_MAX, left), _counts_of)
-        left -= len(backends)
+        backends = busiest(by_listener[each[:3]], min(LISTENER_BACKENDS_MAX, room), _counts_of)
+        room -= len(backends)
         chosen.append(each._replace(backends=tuple(backends)))
     return tuple(chosen), len(summed) - len(chosen)
 

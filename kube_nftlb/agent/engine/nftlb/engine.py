@@ -197,8 +197,8 @@ class NftlbEngine:
             return await self.verifier.base()
         # Compared now, as nftlb may have been restarted with older farms since it was told.
         target = self._targets.get(name)
-        if target is not None and (left := self._plan({name: target})):
-            return f"nftlb has not taken {type(left[0]).__name__}"
+        if target is not None and (steps := self._plan({name: target})):
+            return f"nftlb has not taken {type(steps[0]).__name__}"
         farm = self.mirror.present.get(name)
         drift = await self.verifier.farm(name)
         if drift is None and farm is not None and self.mirror.present.get(name) is farm:

@@ -182,8 +182,8 @@ class Mirror:
         for step in batch:
             before = self.present.get(step.name)
             self._drop(step.name)
-            if (left := after(before, step)) is not None:
-                self._set(left)
+            if (farm := after(before, step)) is not None:
+                self._set(farm)
         for name in {step.name for step in batch}:
             # At once: what nftlb has left in the map is in the way of what it adds next.
             await self.sessions.settle(name)

@@ -62,7 +62,7 @@ class Sessions:
         family, map_ = layout.family(farm), layout.sessions_map(name)
         ttl_ms = int(farm.options["persist-ttl"]) * 1000
         marks = await self._reader.full_marks(family, name)
-        for left in reversed(range(_RESTORES)):
+        for attempts_left in reversed(range(_RESTORES)):
             present = await self._reader.sessions(family, map_)
             elements = [
                 f"{client} expires {min(each.left_ms, ttl_ms)}ms : {marks[own]:#x}"
@@ -75,7 +75,7 @@ class Sessions:
                 await self._nft.run(f"add element {family} {layout.TABLE} {map_} {{ {', '.join(elements)} }}")
             except errors.KernelError as error:
                 # A client that comes back meanwhile is in the map with another backend, and nft refuses all of it.
-                if not left:
+                if not attempts_left:
                     _log.warning("cannot restore sessions", farm=name, clients=len(elements), error=str(error))
             else:
                 return
