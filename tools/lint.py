@@ -3,7 +3,7 @@
 Purity: a module that says in its docstring that it is pure, or stands in a package that says so, imports nothing that
 the contract "Decisions are pure" of pyproject.toml forbids, and is not exempt from it there.
 
-Words: ``docs/banned-words.toml`` lists names that code must not have, and where they are gone already.
+Words: ``docs/banned-words.toml`` lists names that the programs and these tools must not have.
 """
 
 import ast
@@ -71,16 +71,15 @@ def _imports(tree: ast.Module) -> set[str]:
     return found
 
 
-def banned(found: list[Module], root: Path, words: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a message for each name that a banned word is; leading underscores do not count."""
+def banned(found: list[Module], words: dict[str, str]) -> Iterator[str]:
+    """Yield a message for each name that a banned word is; underscores around it do not count.
+
+    ``words`` are the banned words, with what to say instead.
+    """
     for module in found:
-        path = str(module.path.relative_to(root))
-        here = {
-            each["word"]: each["instead"] for each in words if any(path.startswith(where) for where in each["gone"])
-        }
         for name, line in _names(module.tree):
-            if (plain := name.strip("_")) in here:
-                yield f"{module.path}:{line}: the name {name!r} is banned; instead: {here[plain]}"
+            if (plain := name.strip("_")) in words:
+                yield f"{module.path}:{line}: the name {name!r} is banned; instead: {words[plain]}"
 
 
 def _names(tree: ast.Module) -> Iterator[tuple[str, int]]:
@@ -100,9 +99,9 @@ def main() -> int:
     """Lint the checkout. Return the exit status: 1 if anything is wrong."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     contract = next(each for each in contracts if each["name"].startswith(_CONTRACT))
-    words = tomllib.loads((ROOT / "docs/banned-words.toml").read_text())["word"]
-    found = modules(ROOT, "kube_nftlb", "lab", "benchmarks", "tools")
-    messages = [*impure(found, contract), *banned(found, ROOT, words)]
+    words = tomllib.loads((ROOT / "docs/banned-words.toml").read_text())
+    programs, others = modules(ROOT, "kube_nftlb", "tools"), modules(ROOT, "lab", "benchmarks")
+    messages = [*impure([*programs, *others], contract), *banned(programs, words)]
     for message in messages:
         print(message, file=sys.stderr)
     return int(bool(messages))

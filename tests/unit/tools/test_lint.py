@@ -39,17 +39,13 @@ def test_a_module_that_says_it_is_pure_is_held_to_it(tmp_path: Path, file: str, 
     assert not finding or finding in messages[0]
 
 
-WORDS = [{"word": "told", "instead": "message", "gone": ["pkg/"]}, {"word": "Dirty", "instead": "Affected", "gone": []}]
-
-
 @pytest.mark.parametrize(
     "text",
     ["told = 1", "def f(told): ...", "def _told(): ...", "for told in (): ...", "x._told = 1", "if (told := 1): ..."],
 )
-def test_a_banned_name_is_found_where_it_is_gone(tmp_path: Path, text: str) -> None:
-    for folder in ("pkg", "other"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.py").write_text(f"{text}\nDirty = told_line = 'told'\n")
-    (message,) = lint.banned(lint.modules(tmp_path, "pkg", "other"), tmp_path, WORDS)
+def test_a_banned_name_is_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "a.py").write_text(f"{text}\nTold = told_line = 'told'\n")
+    (message,) = lint.banned(lint.modules(tmp_path, "pkg"), {"told": "message", "Dirty": "Affected"})
     assert message.startswith(f"{tmp_path}/pkg/a.py:1: the name ")
     assert message.endswith("is banned; instead: message")
