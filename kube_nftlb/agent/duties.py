@@ -53,9 +53,9 @@ class Agent(NamedTuple):
     proxy_rules: ProxyRules
     daemon_set: OwnDaemonSet | None
     """The agent's own, or None if it is not known to belong to one."""
-    until_signal: Mapping[str, Duty]
+    stop_first: Mapping[str, Duty]
     """Duties that end before it is decided what becomes of the node: rules that kube-proxy writes now are to stay."""
-    until_departure: Mapping[str, Duty]
+    stop_after_handover: Mapping[str, Duty]
     """Duties that end once that is decided: until then changes are programmed, and others wait for their report."""
     on_proxy_ports: Mapping[str, Duty]
     """Duties that listen on ports of kube-proxy, which may need them first."""
@@ -91,8 +91,8 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     takeover = _takeover(rules, inputs, reporter, events, own_node, cleanup=settings.kube_proxy_cleanup)
     # nftlb ends at the same time as the agent, which is no news for the Node's Events.
     node_events = NodeEvents(events, own_node, reconciler.progress)
-    until_signal: dict[str, Duty] = {"kube-proxy": takeover.run, "node-events": node_events.run}
-    until_departure: dict[str, Duty] = {"report": partial(reporter.run, reconciler)}
+    stop_first: dict[str, Duty] = {"kube-proxy": takeover.run, "node-events": node_events.run}
+    stop_after_handover: dict[str, Duty] = {"report": partial(reporter.run, reconciler)}
     duties: dict[str, Duty] = {
         "node-watch": node_watch.run,
         "watch": partial(watch_farms, kube, inputs, health_checks, settings.limits),
@@ -116,7 +116,7 @@ async def open_agent(settings: AgentSettings, stack: AsyncExitStack) -> Agent:
     if settings.daemon_set:
         daemon_set = OwnDaemonSet(kube, settings.namespace, settings.daemon_set)
         duties["daemon-set"] = daemon_set.run
-    groups = until_signal, until_departure, on_proxy_ports, duties
+    groups = stop_first, stop_after_handover, on_proxy_ports, duties
     return Agent(kube, own_node, reconciler, nft, rules, daemon_set, *groups)
 
 

@@ -42,7 +42,7 @@ async def watch_farms(kube: Kube, inputs: Inputs, health_checks: HealthCheckPort
     nothing changes.
     """
     farms = _Farms(inputs, health_checks, limits)
-    async with _beside(farms.budget_filter.read_missing(kube, farms.read)):
+    async with _background(farms.budget_filter.read_missing(kube, farms.read)):
         handlers = Handlers(farms.replace, farms.put, farms.remove, inputs.seen)
         await list_and_watch(kube, FARMS, handlers, transform=farms.take)
 
@@ -67,7 +67,7 @@ class _Farms:
 
     def replace(self, listing: Listing) -> None:
         version = int(listing.resource_version)
-        self._seen = {_key(item): _essence(item) for item in listing.items}
+        self._seen = {_key(item): _metadata_fingerprint(item) for item in listing.items}
         parsed = {_key(item): item for item in listing.items if item["farm"] is not None}
         parsed = {key: item for key, item in parsed.items() if self.budget_filter.has(key)}
         farms = [item["farm"] for item in parsed.values() if isinstance(item["farm"], Farm)]
@@ -80,11 +80,11 @@ class _Farms:
 
     def put(self, raw: Json) -> None:
         # Half of all events change the status alone, which the agent does not read, and parsing a farm takes time.
-        if self._seen.get(_key(raw)) != _essence(raw):
+        if self._seen.get(_key(raw)) != _metadata_fingerprint(raw):
             self.read(raw)
 
     def read(self, raw: Json) -> None:
-        self._seen[_key(raw)] = _essence(raw)
+        self._seen[_key(raw)] = _metadata_fingerprint(raw)
         if not self.budget_filter.admits(_key(raw), raw):
             self._leave_out(_key(raw))
             return
@@ -180,12 +180,12 @@ async def watch_policies(kube: Kube, inputs: Inputs, limits: NamespaceLimits) ->
         inputs.remove_policy(raw)
         budget_filter.remove(_policy_key(raw))
 
-    async with _beside(budget_filter.read_missing(kube, put)):
+    async with _background(budget_filter.read_missing(kube, put)):
         await list_and_watch(kube, POLICIES, Handlers(replace, put, remove, inputs.policies_seen), transform=take)
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+async def _background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """Run something meanwhile."""
     task = asyncio.create_task(work)
     try:
@@ -194,7 +194,7 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
         task.cancel()
 
 
-def _essence(raw: Json) -> int:
+def _metadata_fingerprint(raw: Json) -> int:
     """Return a hash of the metadata that changes with what the agent reads: spec has a generation, the others none.
 
     It is kept also of farms that are left out, whose labels may be large.

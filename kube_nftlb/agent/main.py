@@ -13,10 +13,10 @@ import structlog
 
 from kube_nftlb import logs
 from kube_nftlb.agent.clock import MonotonicClock
-from kube_nftlb.agent.departure import Departure, departure, take_away
 from kube_nftlb.agent.duties import Duty, open_agent
 from kube_nftlb.agent.kube_proxy.ports import held_by_others
 from kube_nftlb.agent.node import connection_tracking
+from kube_nftlb.agent.shutdown import ShutdownReason, clean_up, shutdown_reason
 from kube_nftlb.netfilter.notifications import set_own_name
 from kube_nftlb.settings import AgentSettings
 
@@ -53,21 +53,21 @@ async def _run(settings: AgentSettings) -> None:
     async with AsyncExitStack() as stack:
         agent = await open_agent(settings, stack)
         reconciling = asyncio.create_task(agent.reconciler.run(), name="reconcile")
-        until_signal, until_departure = _started(agent.until_signal), _started(agent.until_departure)
+        stop_first, stop_after_handover = _started(agent.stop_first), _started(agent.stop_after_handover)
         on_proxy_ports = _started(agent.on_proxy_ports)
-        tasks = [reconciling, *until_signal, *until_departure, *on_proxy_ports, *_started(agent.duties)]
+        tasks = [reconciling, *stop_first, *stop_after_handover, *on_proxy_ports, *_started(agent.duties)]
         _log.info("agent started")
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         stopped = asyncio.create_task(stop.wait(), name="stop")
         done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        await _end(until_signal)
-        why = Departure.RESTART
+        await _end(stop_first)
+        why = ShutdownReason.RESTART
         if done == {stopped}:
             # Changes are programmed until kube-proxy has taken over.
             proxy = agent.reconciler.progress.kube_proxy
-            why = await departure(
+            why = await shutdown_reason(
                 agent.daemon_set,
                 agent.own_node,
                 agent.proxy_rules,
@@ -76,13 +76,13 @@ async def _run(settings: AgentSettings) -> None:
                 partial(_end, on_proxy_ports),
                 proxy_gone=proxy is not None and proxy.gone,
             )
-        await _end(until_departure)
+        await _end(stop_after_handover)
         agent.reconciler.stop()
         await asyncio.wait([reconciling], timeout=_LAST_PASS_S)
         await _end([stopped, *tasks])
         for task in done - {stopped}:
             task.result()
-        await take_away(why, agent.kube, agent.own_node, settings.nftlb, agent.nft)
+        await clean_up(why, agent.kube, agent.own_node, settings.nftlb, agent.nft)
     _log.info("agent stopped")
 
 

@@ -54,8 +54,8 @@ def lost_listeners(loss: Loss | None) -> frozenset[Listener]:
     return loss.listeners if loss is not None else frozenset()
 
 
-class _Claim(NamedTuple):
-    """A farm's claim for a listener; the lowest wins."""
+class _Contender(NamedTuple):
+    """A farm that is to have a listener; of those for one listener the lowest wins."""
 
     rank: Rank
     listener: Listener
@@ -63,10 +63,10 @@ class _Claim(NamedTuple):
 
 
 class _Address(NamedTuple):
-    """The owner of an address as a whole, or the claim for a port of it because of which there is none."""
+    """The owner of an address as a whole, or the contender for a port of it because of which there is none."""
 
-    owner: _Claim | None = None
-    obstacle: _Claim | None = None
+    owner: _Contender | None = None
+    obstacle: _Contender | None = None
 
 
 _key_of = attrgetter("key")
@@ -106,11 +106,11 @@ class Conflicts:
 
     def __init__(self) -> None:
         """Start without farms, and without nodes."""
-        self._claims: dict[FarmKey, tuple[_Claim, ...]] = {}
-        self._at: dict[Listener, list[_Claim]] = {}
-        """The claims for each listener, the winner first."""
-        self._ports_on: dict[str, list[_Claim]] = {}
-        """The claims for ports of each address, the lowest first."""
+        self._of_farms: dict[FarmKey, tuple[_Contender, ...]] = {}
+        self._at: dict[Listener, list[_Contender]] = {}
+        """The contenders for each listener, the winner first."""
+        self._ports_on: dict[str, list[_Contender]] = {}
+        """The contenders for ports of each address, the lowest first."""
         self._nodes: dict[str, str] = {}
         """The name that ``listeners.node_ports`` has for the addresses of nodes, by address."""
         self._named_nodes: dict[str, str] = {}
@@ -127,7 +127,7 @@ class Conflicts:
         for address, listener in listeners_of(farm):
             kinds[listener] = kinds.get(listener, True) and address.type == "ExternalIP"
         key = farm_key(farm)
-        return self._change(key, tuple(_Claim(ranks[chosen], listener, key) for listener, chosen in kinds.items()))
+        return self._change(key, tuple(_Contender(ranks[chosen], listener, key) for listener, chosen in kinds.items()))
 
     def remove(self, key: FarmKey) -> set[FarmKey]:
         """Remove a farm. Return the other farms whose verdict may have changed."""
@@ -142,7 +142,7 @@ class Conflicts:
         affected = self.move_nodes(self._nodes.keys() - ips, ips - self._nodes.keys())
         local = {name: tuple(ip for ip in here if _node_ports_at(ip) == name) for name in map(_node_ports_at, here)}
         if local != self._local:
-            affected.update(claim.key for name in local.keys() | self._local.keys() for claim in self._on(name))
+            affected.update(contender.key for name in local.keys() | self._local.keys() for contender in self._on(name))
             self._local = local
         self._forget(affected)
         return affected
@@ -159,17 +159,17 @@ class Conflicts:
             self._nodes[ip] = name = _node_ports_at(ip)
             if self._is_named(ip):
                 self._named_nodes[ip] = name
-        affected = {claim.key for ip in changed for claim in self._on(ip)}
+        affected = {contender.key for ip in changed for contender in self._on(ip)}
         self._forget(affected)
         return affected
 
     def get(self, key: FarmKey) -> Loss | None:
         """Return what a farm loses, or None if it gets all of its listeners, or is unknown."""
-        claims = self._claims.get(key, ())
-        if len(claims) < _MANY:
-            return self._loss(claims)
+        contenders = self._of_farms.get(key, ())
+        if len(contenders) < _MANY:
+            return self._loss(contenders)
         if key not in self._losses:
-            self._losses[key] = self._loss(claims)
+            self._losses[key] = self._loss(contenders)
         return self._losses[key]
 
     def owner(self, listener: Listener) -> FarmKey | None:
@@ -179,11 +179,11 @@ class Conflicts:
             return None
         return self._owner(listener, address).key
 
-    def _loss(self, claims: tuple[_Claim, ...]) -> Loss | None:
+    def _loss(self, contenders: tuple[_Contender, ...]) -> Loss | None:
         lost: list[Conflict] = []
         won = 0
         addresses = _Cached(self._address)
-        for _, listener, key in claims:
+        for _, listener, key in contenders:
             local = self._local.get(listener.ip)
             everywhere = self._owner(listener, addresses[listener.ip])
             # On this node a node port is a listener on each of its addresses.
@@ -195,42 +195,44 @@ class Conflicts:
                     lost.append(Conflict(own.key, own.listener, each))
         return Loss(tuple(lost), not won) if lost else None
 
-    def _owner(self, listener: Listener, address: _Address) -> _Claim:
-        """Return who has a listener that somebody wants, or what keeps a whole address from its claims."""
+    def _owner(self, listener: Listener, address: _Address) -> _Contender:
+        """Return who has a listener that somebody wants, or what keeps a whole address from its contenders."""
         if (whole := address.owner or (address.obstacle if listener.port == ALL_PORTS else None)) is not None:
             return whole
-        return min(claims[0] for claims in self._wanting(listener))
+        return min(contenders[0] for contenders in self._wanting(listener))
 
     def _address(self, ip: str) -> _Address:
-        wholes = [claims[0] for claims in self._wanting(Listener(ip, "All", ALL_PORTS))]
+        wholes = [contenders[0] for contenders in self._wanting(Listener(ip, "All", ALL_PORTS))]
         if not wholes:
             return _NOBODY
-        ports = [claims[0] for each in (ip, self._nodes.get(ip)) if each and (claims := self._ports_on.get(each))]
+        ports = [
+            contenders[0] for each in (ip, self._nodes.get(ip)) if each and (contenders := self._ports_on.get(each))
+        ]
         if ports and min(ports) < min(wholes):
             return _Address(obstacle=min(ports))
         return _Address(owner=min(wholes))
 
-    def _wanting(self, listener: Listener) -> list[list[_Claim]]:
-        """Return the claims for a listener, and for a node port that overlaps it."""
-        found = [claims] if (claims := self._at.get(listener)) else []
-        if (nodes := self._nodes.get(listener.ip)) and (claims := self._at.get(listener._replace(ip=nodes))):
-            found.append(claims)
+    def _wanting(self, listener: Listener) -> list[list[_Contender]]:
+        """Return the contenders for a listener, and for a node port that overlaps it."""
+        found = [contenders] if (contenders := self._at.get(listener)) else []
+        if (nodes := self._nodes.get(listener.ip)) and (contenders := self._at.get(listener._replace(ip=nodes))):
+            found.append(contenders)
         return found
 
-    def _on(self, ip: str) -> Iterator[_Claim]:
-        """Yield all claims on an address."""
+    def _on(self, ip: str) -> Iterator[_Contender]:
+        """Yield all contenders on an address."""
         yield from self._ports_on.get(ip, ())
         yield from self._at.get(Listener(ip, "All", ALL_PORTS), ())
 
-    def _change(self, key: FarmKey, claims: tuple[_Claim, ...]) -> set[FarmKey]:
-        """Replace the claims of a farm. Return the other farms whose verdict may have changed."""
-        old = self._claims.get(key, ())
-        if old == claims:
+    def _change(self, key: FarmKey, contenders: tuple[_Contender, ...]) -> set[FarmKey]:
+        """Replace the contenders of a farm. Return the other farms whose verdict may have changed."""
+        old = self._of_farms.get(key, ())
+        if old == contenders:
             return set()
-        wanted = {claim.listener for claim in (*old, *claims)}
+        wanted = {contender.listener for contender in (*old, *contenders)}
         listeners = set(self._overlapping(wanted | {listener.whole_address for listener in wanted}))
         before = self._owners(listeners)
-        self._replace(key, old, claims)
+        self._replace(key, old, contenders)
         after = self._owners(listeners)
         affected = {key}
         for what, owner in after.items():
@@ -240,22 +242,22 @@ class Conflicts:
         affected.discard(key)
         return affected
 
-    def _replace(self, key: FarmKey, old: tuple[_Claim, ...], new: tuple[_Claim, ...]) -> None:
-        for claim in old:
-            _take_out(self._at, claim.listener, claim)
-            if claim.listener.port != ALL_PORTS:
-                _take_out(self._ports_on, claim.listener.ip, claim)
-        for claim in new:
-            bisect.insort(self._at.setdefault(claim.listener, []), claim)
-            if claim.listener.port != ALL_PORTS:
-                bisect.insort(self._ports_on.setdefault(claim.listener.ip, []), claim)
-        for ip in {claim.listener.ip for claim in (*old, *new)} & self._nodes.keys():
+    def _replace(self, key: FarmKey, old: tuple[_Contender, ...], new: tuple[_Contender, ...]) -> None:
+        for contender in old:
+            _take_out(self._at, contender.listener, contender)
+            if contender.listener.port != ALL_PORTS:
+                _take_out(self._ports_on, contender.listener.ip, contender)
+        for contender in new:
+            bisect.insort(self._at.setdefault(contender.listener, []), contender)
+            if contender.listener.port != ALL_PORTS:
+                bisect.insort(self._ports_on.setdefault(contender.listener.ip, []), contender)
+        for ip in {contender.listener.ip for contender in (*old, *new)} & self._nodes.keys():
             self._named_nodes.pop(ip, None)
             if self._is_named(ip):
                 self._named_nodes[ip] = self._nodes[ip]
-        self._claims.pop(key, None)
+        self._of_farms.pop(key, None)
         if new:
-            self._claims[key] = new
+            self._of_farms[key] = new
 
     def _is_named(self, ip: str) -> bool:
         return next(self._on(ip), None) is not None
@@ -269,11 +271,14 @@ class Conflicts:
     def _owners(self, listeners: Collection[Listener]) -> dict[Listener | str, tuple[FarmKey, Listener] | None]:
         """Return who has each listener that somebody wants, and each of their addresses as a whole."""
         addresses = _Cached(self._address)
-        found: dict[Listener | str, _Claim | None] = {
+        found: dict[Listener | str, _Contender | None] = {
             each: self._owner(each, addresses[each.ip]) if self._wanting(each) else None for each in listeners
         }
         found |= {ip: addresses[ip].owner for ip in {each.ip for each in listeners}}
-        return {what: (claim.key, claim.listener) if claim is not None else None for what, claim in found.items()}
+        return {
+            what: (contender.key, contender.listener) if contender is not None else None
+            for what, contender in found.items()
+        }
 
     def _concerned(self, what: Listener | str) -> Iterator[FarmKey]:
         """Yield the farms that want a listener, or anything on an address."""
@@ -305,8 +310,8 @@ def _node_ports_at(ip: str) -> str:
     return node_ports("ipv6" if ":" in ip else "ipv4")
 
 
-def _take_out(where: dict[_K, list[_Claim]], under: _K, claim: _Claim) -> None:
-    claims = where[under]
-    del claims[bisect.bisect_left(claims, claim)]
-    if not claims:
+def _take_out(where: dict[_K, list[_Contender]], under: _K, contender: _Contender) -> None:
+    contenders = where[under]
+    del contenders[bisect.bisect_left(contenders, contender)]
+    if not contenders:
         del where[under]

@@ -57,12 +57,12 @@ class NftlbClient:
         self._silent_after_s = silent_after_s
         self._key_file = key_file
         self._key = ""
-        self._another = False
+        self._restarted = False
         """True if the daemon of ``_key`` is not the one whose farms were read last."""
         self.patience_s = TIMEOUT_S
         """Maximum time in seconds to wait for an answer."""
         self._lock = asyncio.Lock()
-        self._left_alone: asyncio.Task[httpx.Response] | None = None
+        self._abandoned: asyncio.Task[httpx.Response] | None = None
         """A request that nftlb had for longer than that."""
         self._on_request = on_request
         self.version = ""
@@ -82,14 +82,14 @@ class NftlbClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._left_alone is not None:
-            self._left_alone.cancel()
+        if self._abandoned is not None:
+            self._abandoned.cancel()
         await self._http.aclose()
 
     def restarted(self) -> bool:
         """Return True if the daemon was restarted since its farms were last read: each start makes a new key."""
         try:
-            return self._another or self._key_file.read_text().strip() != self._key
+            return self._restarted or self._key_file.read_text().strip() != self._key
         except OSError:
             return True
 
@@ -102,7 +102,7 @@ class NftlbClient:
         except (errors.NftlbError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{request.method} {request.path}: the answer is no list of farms: {error!r}"
             raise errors.NftlbUnreachableError(message) from error
-        self._another = False
+        self._restarted = False
         return farms
 
     async def change(self, request: Request) -> None:
@@ -122,7 +122,7 @@ class NftlbClient:
 
     async def send(self, request: Request) -> str:
         """Return the answer's body. Raises NftlbError (status 400 and above) and NftlbUnreachableError."""
-        self._end_of_another()
+        self._check_abandoned()
         exchange = asyncio.create_task(self._exchange(request), name="nftlb")
         try:
             await asyncio.wait([exchange], timeout=self.patience_s)
@@ -130,20 +130,20 @@ class NftlbClient:
             exchange.cancel()
             raise
         if not exchange.done():
-            self._left_alone = exchange
+            self._abandoned = exchange
             raise errors.NftlbHangsError(f"{request.method} {request.path} is not answered in {self.patience_s:g} s")
         response = exchange.result()
         if response.status_code >= 400:
             raise errors.NftlbError(response.status_code, response.text.strip() or response.reason_phrase)
         return response.text
 
-    def _end_of_another(self) -> None:
+    def _check_abandoned(self) -> None:
         """Raise NftlbHangsError while nftlb has another request, and once NftlbEndedError if it ended over that."""
-        if self._left_alone is None:
+        if self._abandoned is None:
             return
-        if not self._left_alone.done():
+        if not self._abandoned.done():
             raise errors.NftlbHangsError("an earlier request is not answered yet")
-        error, self._left_alone = self._left_alone.exception(), None
+        error, self._abandoned = self._abandoned.exception(), None
         if isinstance(error, errors.NftlbEndedError):
             raise error
 
@@ -188,7 +188,7 @@ class NftlbClient:
         except OSError as error:
             raise errors.NftlbUnreachableError(f"nftlb has not written its key yet: {error}") from error
         changed = key != self._key
-        self._another = self._another or (changed and bool(self._key))
+        self._restarted = self._restarted or (changed and bool(self._key))
         self._key = key
         return changed
 

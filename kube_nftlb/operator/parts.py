@@ -24,7 +24,7 @@ from kube_nftlb.operator.informers.kinds import WATCHED
 from kube_nftlb.operator.informers.pod_informer import PodInformer
 from kube_nftlb.operator.informers.relist import Lister
 from kube_nftlb.operator.model.permissions import Permissions
-from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
+from kube_nftlb.operator.readiness.controller import ReadinessGateController
 from kube_nftlb.operator.readiness.informer import GatedPodInformer
 from kube_nftlb.operator.status.lateness import Lateness
 from kube_nftlb.operator.status.policy_status import PolicyStatuses
@@ -83,12 +83,14 @@ class Parts:
         self._api_addresses = ApiAddresses(api_hosts, lambda: kube.servers.peers, self.writer.put_api_host, self.mark)
         self._pods = PodInformer(kube, self.writer, self._events, self.mark)
         self._informers = Informers(kube, self.writer, self.mark)
-        self._gate_keeper: GateKeeper | None = None
+        self._readiness_gates: ReadinessGateController | None = None
         self._gated_pods: GatedPodInformer | None = None
         if settings.readiness_gate:
             reconcile = self.reconciler.services.queue.add
-            self._gate_keeper = GateKeeper(kube, self.writer, self._events, clock, reconcile, settings.not_programmed_s)
-            self._gated_pods = GatedPodInformer(kube, self.writer, self._gate_keeper.wake)
+            self._readiness_gates = ReadinessGateController(
+                kube, self.writer, self._events, clock, reconcile, settings.not_programmed_s
+            )
+            self._gated_pods = GatedPodInformer(kube, self.writer, self._readiness_gates.wake)
 
     def readers(self) -> list[Work]:
         """Return what reads beside kopf, in every replica: a standby is as well informed as the leader."""
@@ -110,7 +112,7 @@ class Parts:
         ]
 
     def _gate_work(self) -> list[Work]:
-        if (keeper := self._gate_keeper) is None:
+        if (keeper := self._readiness_gates) is None:
             return []
         return [keeper.look, keeper.check, keeper.withdraw, *[keeper.write] * _GATE_WRITERS]
 
@@ -137,8 +139,8 @@ class Parts:
         if self.active.is_set():
             self.reconciler.mark(affected)
             self._policies.mark(affected.policies)
-            if self._gate_keeper is not None:
-                self._gate_keeper.wake()
+            if self._readiness_gates is not None:
+                self._readiness_gates.wake()
         else:
             self.writer.changes.forget()
 

@@ -62,7 +62,7 @@ async def test_an_agent_adopts_sticky_farms_in_a_time_that_grows_as_their_number
         await apply(node, Crowd(count, lambda _: 5).changes())
         again = await Node.open(tmp_path)
         begun = time.process_time()
-        await again.engine._store.load()  # noqa: SLF001 - the part of it that grows
+        await again.engine._table.load()  # noqa: SLF001 - the part of it that grows
         seconds.append(time.process_time() - begun)
         assert dict(again.engine.programmed) == dict(node.engine.programmed)
         assert await again.engine.drift() is None
@@ -185,7 +185,7 @@ async def test_farms_that_are_restored_keep_their_numbers_and_new_ones_get_other
     nft(f"delete table inet {TABLE}")
     again = await Node.open(tmp_path)
     await apply(again, [web("team-2", VIPS[2], *ENDPOINTS)])
-    numbers = [each.sticky.farm for each in again.engine._store.placements.values() if each.sticky]  # noqa: SLF001
+    numbers = [each.sticky.farm for each in again.engine._table.placements.values() if each.sticky]  # noqa: SLF001
     assert len(set(numbers)) == 3
     again.close()
 

@@ -171,7 +171,7 @@ async def test_a_removal_that_is_refused_is_told(unwilling: UnwillingNode, how: 
 async def test_a_refusal_costs_no_dump(unwilling: UnwillingNode, monkeypatch: pytest.MonkeyPatch) -> None:
     await unwilling.apply(web=OLD)
     dumps = []
-    reader = type(unwilling.node.engine._store._reader)  # noqa: SLF001 - how much is read is what matters
+    reader = type(unwilling.node.engine._table._reader)  # noqa: SLF001 - how much is read is what matters
     dump = reader.dump
 
     async def counted(self: Any, *args: Any) -> Any:

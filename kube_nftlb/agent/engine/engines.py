@@ -168,10 +168,10 @@ class Engines:
                 applied.append(await nftlb.apply(to_nftlb))
         except errors.EngineUnreachableError as error:
             self._leave(error)
-            return _together(applied, is_partial=True)
+            return _merge(applied, is_partial=True)
         if moved := self._moved(nftables, nftlb, changes):
             applied.append(await nftables.apply(moved))
-        return _together(applied)
+        return _merge(applied)
 
     async def drift(self, name: str | None = None) -> str | None:
         """See ``Engine``."""
@@ -222,7 +222,7 @@ class Engines:
         return "; ".join(problems) or None
 
 
-def _together(applied: Collection[Applied], *, is_partial: bool = False) -> AppliedByAll:
+def _merge(applied: Collection[Applied], *, is_partial: bool = False) -> AppliedByAll:
     refused = {name: why for each in applied for name, why in each.refused.items()}
     incomplete = {name for each in applied for name in each.incomplete}
     return AppliedByAll(refused, incomplete, {name for each in applied for name in each.changed}, is_partial)

@@ -25,8 +25,8 @@ _MAPS = ("service-ips", "service-nodeports")
 """Its maps, in the same place, from addresses, and from node ports, to the chains of Services that have endpoints."""
 
 
-class Mark(NamedTuple):
-    """Tells rules from others that are written in their place: the handles of the table, and of the first rule."""
+class Fingerprint(NamedTuple):
+    """The handles of a table and of its first rule, which change when the rules are rewritten."""
 
     table: str
     handle: int
@@ -73,18 +73,18 @@ class ProxyRules:
             found.append("IPVS")
         return found
 
-    async def marks(self, family: str) -> set[Mark]:
-        """Return the marks of the rules for Services of a family; none if there are no such rules.
+    async def fingerprints(self, family: str) -> set[Fingerprint]:
+        """Return the fingerprints of the rules for Services of a family; none if there are no such rules.
 
-        A kube-proxy that starts writes these rules anew, in all modes, so they get another mark.
+        A kube-proxy that starts writes these rules anew, in all modes, so they get another fingerprint.
         """
-        marks = set()
+        fingerprints = set()
         for table, chain in ((TABLE, _SERVICES), ("nat", iptables.SERVICES)):
             handle = await self._reader.table_handle(family, table)
             first = await self._reader.first_rule(family, table, chain)
             if handle is not None and first is not None:
-                marks.add(Mark(table, handle, first))
-        return marks
+                fingerprints.add(Fingerprint(table, handle, first))
+        return fingerprints
 
     async def served(self) -> list[Served]:
         """Return what the rules send to endpoints. What has none is not among it: kube-proxy rejects that."""

@@ -12,7 +12,7 @@ import structlog
 
 from kube_nftlb import errors, metrics
 from kube_nftlb.agent.clock import Clock
-from kube_nftlb.agent.kube_proxy.rules import FAMILIES, Mark, ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import FAMILIES, Fingerprint, ProxyRules
 from kube_nftlb.agent.kube_proxy.served import Served
 from kube_nftlb.agent.sync.progress import KubeProxy, Progress
 from kube_nftlb.prose import some_of
@@ -24,8 +24,8 @@ QUIET_S = 5.0
 
 Also that the agent must have served what kube-proxy's rules serve: the operator writes a Service's farms one by one.
 """
-BESIDE_S = 1.0
-ALONE_S = 10.0
+POLL_PRESENT_S = 1.0
+POLL_ABSENT_S = 10.0
 """Intervals in seconds between looks while there is something of kube-proxy, and while there is not."""
 
 _BY_HAND = "stop it on this node, then restart the agent, which removes its rules"
@@ -75,8 +75,8 @@ class Takeover:
         self._on_removed = on_removed
         self._free_since: float | None = None
         self._served_since: float | None = None
-        self._read: tuple[set[Mark], list[Served]] | None = None
-        """What the rules serve, and their marks as it was read: there may be tens of thousands."""
+        self._read: tuple[set[Fingerprint], list[Served]] | None = None
+        """What the rules serve, and their fingerprints as it was read: there may be tens of thousands."""
         self._stale: set[str] | None = None
         """The rules that were there before the agent, or beside a kube-proxy: who writes others lives."""
         self._removed = False
@@ -86,7 +86,7 @@ class Takeover:
         while True:
             await self.look()
             state = self._progress.kube_proxy
-            await self._clock.sleep(ALONE_S if state is not None and state.gone else BESIDE_S)
+            await self._clock.sleep(POLL_ABSENT_S if state is not None and state.gone else POLL_PRESENT_S)
 
     async def look(self) -> None:
         """Look once, and remove what can be removed."""
@@ -158,9 +158,9 @@ class Takeover:
 
     async def _served(self, *, fresh: bool) -> list[Served]:
         """Return what the rules serve, read again if they are others, or with ``fresh``."""
-        marks = {mark for family in FAMILIES for mark in await self._rules.marks(family)}
-        if fresh or self._read is None or self._read[0] != marks:
-            self._read = marks, await self._rules.served()
+        fingerprints = {each for family in FAMILIES for each in await self._rules.fingerprints(family)}
+        if fresh or self._read is None or self._read[0] != fingerprints:
+            self._read = fingerprints, await self._rules.served()
         return self._read[1]
 
     @property
@@ -202,19 +202,19 @@ async def until_proxy_serves(
     ``gone`` there were none when ``Takeover`` last looked, so all are new.
     """
     deadline = clock.now() + timeout_s
-    before: dict[str, set[Mark]] | None = {family: set() for family in families} if gone else None
+    before: dict[str, set[Fingerprint]] | None = {family: set() for family in families} if gone else None
     listens_since: float | None = None
     while (now := clock.now()) < deadline:
         try:
-            marks = {family: await rules.marks(family) for family in families}
+            fingerprints = {family: await rules.fingerprints(family) for family in families}
             held = await asyncio.to_thread(ports)
         except errors.KernelError as error:
             _log.warning("cannot look for rules of kube-proxy", error=str(error))
         else:
-            before = marks if before is None else before
+            before = fingerprints if before is None else before
             listens_since = (now if listens_since is None else listens_since) if held else None
             lives = listens_since is not None and now - listens_since >= QUIET_S
-            if all(marks[family] if lives else marks[family] - before[family] for family in families):
+            if all(fingerprints[family] if lives else fingerprints[family] - before[family] for family in families):
                 return True
         await clock.sleep(every_s)
     return False

@@ -14,18 +14,18 @@ from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.multimap import Multimap
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.budgets import Budgets
+from kube_nftlb.operator.cache.debounced_nodes import DebouncedNodes
 from kube_nftlb.operator.cache.farm_index import FarmIndex
 from kube_nftlb.operator.cache.farm_record import FarmRecord
 from kube_nftlb.operator.cache.gates import Gates
 from kube_nftlb.operator.cache.heartbeats import Heartbeats
-from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_record import CoreNode, NodeRecord
 from kube_nftlb.operator.cache.policy_record import PolicyRecord
 from kube_nftlb.operator.cache.progress import Progress
 from kube_nftlb.operator.cache.reserved import Reserved
 from kube_nftlb.operator.cache.service_index import ServiceIndex
-from kube_nftlb.operator.cache.settled_nodes import SettledNodes
 from kube_nftlb.operator.cache.slice_cache import SliceCache
+from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.farms.naming import Contender
 from kube_nftlb.operator.farms.ports import PortKey
 from kube_nftlb.operator.model.annotation_options import Given
@@ -49,18 +49,20 @@ class Cache:
         ``endpoints_max`` and ``limits`` are those of each namespace; ``clock`` returns seconds; by default no time
         passes, so that no node settles.
         """
-        self.services: Newest[ServiceKey, Service] = Newest(lambda service: int(service.metadata.resource_version))
+        self.services: VersionedMap[ServiceKey, Service] = VersionedMap(
+            lambda service: int(service.metadata.resource_version)
+        )
         self.slices = SliceCache(endpoints_max)
-        self.farms: Newest[FarmKey, FarmRecord] = Newest(lambda farm: farm.resource_version)
-        self.nodes: Newest[str, NodeRecord] = Newest(lambda node: node.resource_version)
-        self.settled_nodes = SettledNodes(clock)
+        self.farms: VersionedMap[FarmKey, FarmRecord] = VersionedMap(lambda farm: farm.resource_version)
+        self.nodes: VersionedMap[str, NodeRecord] = VersionedMap(lambda node: node.resource_version)
+        self.debounced_nodes = DebouncedNodes(clock)
         """The nodes that statuses count: silent ones count as gone."""
         self.heartbeats = Heartbeats(clock, silent_after_s)
-        self.pods: Newest[PodKey, PodRecord] = Newest(lambda pod: pod.resource_version)
-        self.policies: Newest[PolicyKey, PolicyRecord] = Newest(lambda policy: policy.resource_version)
-        self.core_nodes: Newest[str, CoreNode] = Newest(lambda node: node.resource_version)
+        self.pods: VersionedMap[PodKey, PodRecord] = VersionedMap(lambda pod: pod.resource_version)
+        self.policies: VersionedMap[PolicyKey, PolicyRecord] = VersionedMap(lambda policy: policy.resource_version)
+        self.core_nodes: VersionedMap[str, CoreNode] = VersionedMap(lambda node: node.resource_version)
         """All Nodes, whose addresses are in ``reserved``."""
-        self.service_cidrs: Newest[str, int] = Newest(int)
+        self.service_cidrs: VersionedMap[str, int] = VersionedMap(int)
         """The resourceVersions of all ServiceCIDRs, whose ranges are in ``reserved``."""
         self.reserved = reserved or Reserved()
         self.refused_ips: dict[ServiceKey, tuple[Rejection, ...]] = {}

@@ -72,8 +72,8 @@ class FarmChanges:
             record = cache.farms.get(key)
             if cache.budgets.farms.refuses(key):
                 affected |= cache.conflicts.remove(key)
-            elif record is not None and record.claims:
-                affected |= cache.conflicts.put(record.farm_with_claims())
+            elif record is not None and record.listeners_json:
+                affected |= cache.conflicts.put(record.farm_with_listeners())
         return affected
 
     def _move(

@@ -88,7 +88,7 @@ class FarmRecord(NamedTuple):
     rank: Rank
     size: int
     """Number of farms that it counts as in the budget of its namespace."""
-    claims: bytes
+    listeners_json: bytes
     """The fields that its listeners follow from, as JSON; empty if it is invalid."""
     status: SeenStatus
 
@@ -97,9 +97,9 @@ class FarmRecord(NamedTuple):
         """Everything that decides if the farm has to be written again."""
         return self.uid, self.port, self.owner, self.digest, self.terminating
 
-    def farm_with_claims(self) -> Farm:
-        """Return the farm for the index of listeners from ``claims``."""
-        return Farm.model_validate_json(self.claims)
+    def farm_with_listeners(self) -> Farm:
+        """Return the farm for the index of listeners from ``listeners_json``."""
+        return Farm.model_validate_json(self.listeners_json)
 
     @property
     def owner_uid(self) -> str:
@@ -169,13 +169,13 @@ def parse_farm(raw: Json, known: FarmRecord | None) -> tuple[FarmRecord, Farm | 
         ),
         rank=farm_rank(raw),
         size=farm_size(raw),
-        claims=_claims(raw, spec) if farm is not None else b"",
+        listeners_json=_listeners_json(raw, spec) if farm is not None else b"",
         status=status,
     )
     return record, farm
 
 
-def _claims(raw: Json, spec: Json) -> bytes:
+def _listeners_json(raw: Json, spec: Json) -> bytes:
     metadata = {key: raw["metadata"].get(key) for key in _METADATA if key in raw["metadata"]}
     addresses = [
         {key: address[key] for key in ("type", "ip", "ports") if key in address} for address in spec["addresses"]
@@ -221,9 +221,9 @@ def _farm(raw: Json, spec: Json, *, made_by_us: bool) -> tuple[Farm | None, str]
     try:
         if made_by_us:
             # Its backends were valid when it was built, and edits are undone: only its listeners matter.
-            claims = {key: spec[key] for key in ("family", "protocol", "addresses")}
-            claims["serviceCreationTimestamp"] = spec.get("serviceCreationTimestamp")
-            return Farm.model_validate({"metadata": raw["metadata"], "spec": claims}), ""
+            fields = {key: spec[key] for key in ("family", "protocol", "addresses")}
+            fields["serviceCreationTimestamp"] = spec.get("serviceCreationTimestamp")
+            return Farm.model_validate({"metadata": raw["metadata"], "spec": fields}), ""
         return Farm.model_validate({"metadata": raw["metadata"], "spec": raw.get("spec") or {}}), ""
     except ValidationError as error:
         return None, first_error(error)[:_INVALID_SHOWN_MAX]

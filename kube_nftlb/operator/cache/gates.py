@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from kube_nftlb.api.kubernetes.service import Service
 from kube_nftlb.endpointslices.slices import ServiceKey
 from kube_nftlb.multimap import Multimap
-from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.model.gated_pods import GatedPod
 from kube_nftlb.operator.model.pods import PodKey
 
@@ -23,7 +23,7 @@ class Gates:
     """The Pods with the readiness gate, and by one label of its selector each Service."""
 
     def __init__(self) -> None:
-        self.pods: Newest[PodKey, GatedPod] = Newest(lambda pod: pod.resource_version)
+        self.pods: VersionedMap[PodKey, GatedPod] = VersionedMap(lambda pod: pod.resource_version)
         self._waiting: dict[str, dict[PodKey, None]] = {}
         self._at: dict[tuple[str, str], PodKey] = {}
         self._services: Multimap[_Label, ServiceKey] = Multimap()

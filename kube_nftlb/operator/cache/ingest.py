@@ -27,16 +27,16 @@ from kube_nftlb.kube.resources import (
 )
 from kube_nftlb.operator.cache.affected import Affected
 from kube_nftlb.operator.cache.cache import Cache
-from kube_nftlb.operator.cache.cut import cut_load_balancer, cut_spec
 from kube_nftlb.operator.cache.farm_changes import FarmChanges
 from kube_nftlb.operator.cache.farm_record import parse_farm
-from kube_nftlb.operator.cache.newest import Newest
 from kube_nftlb.operator.cache.node_changes import NodeChanges
 from kube_nftlb.operator.cache.node_record import parse_core_node, parse_node
 from kube_nftlb.operator.cache.pending_changes import PendingChanges
 from kube_nftlb.operator.cache.policy_record import parse_policy, policy_key
 from kube_nftlb.operator.cache.reserved import ranges_of
 from kube_nftlb.operator.cache.service_changes import ServiceChanges
+from kube_nftlb.operator.cache.truncation import truncated_load_balancer, truncated_spec
+from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.model.gated_pods import parse_gated_pod
 from kube_nftlb.operator.model.pods import PodKey, parse_pod, pod_key
 
@@ -45,7 +45,7 @@ ObjectKey = Any
 
 
 class _Kind(NamedTuple):
-    table: Newest[Any, Any]
+    table: VersionedMap[Any, Any]
     key: Callable[[JsonObject], ObjectKey]
     put: Callable[[JsonObject], Affected]
     remove: Callable[[ObjectKey, int], Affected]
@@ -84,7 +84,7 @@ class CacheWriter:
     def put(self, resource: Resource, raw: JsonObject) -> Affected:
         """Put in an object from a watch, a list or an answer; of a Pod what ``model.pods.slim`` leaves of it."""
         kind = self._kinds[resource]
-        if not self.is_news(resource, raw):
+        if not self.is_newer(resource, raw):
             return Affected()
         return self._noted(resource, kind.put(raw))
 
@@ -110,7 +110,7 @@ class CacheWriter:
 
     def settle_nodes(self) -> Affected:
         """Have those nodes count as gone, or as back, that have been so for a while."""
-        return self._nodes.settle()
+        return self._nodes.flush()
 
     def set_policy_progress(self, key: PolicyKey, unfinished_since: int | None) -> None:
         """Note the resourceVersion of a policy that some node has not reached, or None."""
@@ -132,9 +132,9 @@ class CacheWriter:
         """Return the key of an object in its kind's table."""
         return self._kinds[resource].key(raw)
 
-    def is_news(self, resource: Resource, raw: JsonObject) -> bool:
+    def is_newer(self, resource: Resource, raw: JsonObject) -> bool:
         """Return True if an object is newer than its cached state."""
-        return self._kinds[resource].table.is_news(self.key(resource, raw), _version(raw))
+        return self._kinds[resource].table.is_newer(self.key(resource, raw), _version(raw))
 
     def unlisted(self, resource: Resource, listed: set[ObjectKey], version: int) -> list[ObjectKey]:
         """Return the cached keys that a list made at ``version`` would have, and has not."""
@@ -160,14 +160,14 @@ class CacheWriter:
             "ownerReferences": (),
         }
         status = {
-            "loadBalancer": cut_load_balancer((raw.get("status") or {}).get("loadBalancer") or {}),
+            "loadBalancer": truncated_load_balancer((raw.get("status") or {}).get("loadBalancer") or {}),
             "conditions": [
                 each
                 for each in (raw.get("status") or {}).get("conditions") or ()
                 if each.get("type") == names.SERVICE_CONDITION
             ],
         }
-        spec = cut_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
+        spec = truncated_spec(raw.get("spec") or {}, self.cache.budgets.limits.service_ports)
         service = Service.model_validate({"metadata": slim, "spec": spec, "status": status})
         return self._services.put(service)
 

@@ -7,9 +7,9 @@ from kube_nftlb.api.conflicts import FarmKey
 from kube_nftlb.environment import IpNetwork
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.debounced_nodes import is_flap
 from kube_nftlb.operator.cache.node_record import CoreNode, NodeRecord
 from kube_nftlb.operator.cache.reserved import NodeChange
-from kube_nftlb.operator.cache.settled_nodes import turns
 
 
 class NodeChanges:
@@ -20,27 +20,27 @@ class NodeChanges:
 
     def put(self, node: NodeRecord) -> Affected:
         """Add or replace a node."""
-        before = self._cache.settled_nodes.get(node.name)
+        before = self._cache.debounced_nodes.get(node.name)
         if not self._cache.nodes.put(node.name, node):
             return NOTHING
         self._cache.heartbeats.heard(node.name, node.reported_at)
-        self._cache.settled_nodes.put(node.name, None if node.silent else node)
-        return self._affected_by_node(before, self._cache.settled_nodes.get(node.name))
+        self._cache.debounced_nodes.put(node.name, None if node.silent else node)
+        return self._affected_by_node(before, self._cache.debounced_nodes.get(node.name))
 
     def remove(self, name: str, version: int) -> Affected:
         """Remove a node."""
-        before = self._cache.settled_nodes.get(name)
+        before = self._cache.debounced_nodes.get(name)
         if self._cache.nodes.remove(name, version) is None:
             return NOTHING
         self._cache.heartbeats.forget(name)
-        self._cache.settled_nodes.put(name, None)
-        return self._affected_by_node(before, self._cache.settled_nodes.get(name))
+        self._cache.debounced_nodes.put(name, None)
+        return self._affected_by_node(before, self._cache.debounced_nodes.get(name))
 
-    def settle(self) -> Affected:
+    def flush(self) -> Affected:
         """Have those nodes count as gone, or as back, that have been so for a while."""
         affected = NOTHING
-        for name, before in self._cache.settled_nodes.settle():
-            affected |= self._affected_by_node(before, self._cache.settled_nodes.get(name))
+        for name, before in self._cache.debounced_nodes.flush():
+            affected |= self._affected_by_node(before, self._cache.debounced_nodes.get(name))
         return affected
 
     def put_core(self, name: str, node: CoreNode, ips: tuple[str, ...], pod_cidrs: tuple[IpNetwork, ...]) -> Affected:
@@ -64,7 +64,7 @@ class NodeChanges:
         cache = self._cache
         if before is node:
             return NOTHING
-        if before is None or node is None or turns(before, node):
+        if before is None or node is None or is_flap(before, node):
             return Affected(farms=frozenset(cache.farms.keys()), policies=frozenset(cache.policies.keys()))
         farms = set[FarmKey]()
         for said, says in ((before.failed, node.failed), (before.warnings, node.warnings)):

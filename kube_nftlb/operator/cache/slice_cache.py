@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kube_nftlb.endpointslices.index import ENDPOINTS_OF_NAMESPACE_MAX, SliceIndex, SliceKey
 from kube_nftlb.endpointslices.slices import ServiceKey, Slice
-from kube_nftlb.operator.cache.newest import Newest
+from kube_nftlb.operator.cache.versioned_map import VersionedMap
 
 
 class SliceChange(NamedTuple):
@@ -20,7 +20,7 @@ class SliceCache:
 
     def __init__(self, endpoints_max: int = ENDPOINTS_OF_NAMESPACE_MAX) -> None:
         """``endpoints_max`` limits the endpoints of each namespace."""
-        self.versions: Newest[SliceKey, int] = Newest(int)
+        self.versions: VersionedMap[SliceKey, int] = VersionedMap(int)
         """The resourceVersions of all EndpointSlices."""
         self._index = SliceIndex(endpoints_max)
         self._changed_at: dict[ServiceKey, int] = {}

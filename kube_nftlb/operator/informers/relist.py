@@ -97,13 +97,13 @@ class Lister:
                 version = listed_at
                 for raw in page:
                     listed.add(self._writer.key(resource, raw))
-                    if self._writer.is_news(resource, raw):
+                    if self._writer.is_newer(resource, raw):
                         suspects[self._writer.key(resource, raw)] = raw
             gone = self._writer.unlisted(resource, listed, version)
             if suspects or gone:
                 await asyncio.sleep(_GRACE_S)
             for raw in suspects.values():
-                if self._writer.is_news(resource, raw):
+                if self._writer.is_newer(resource, raw):
                     self._found(resource, raw["metadata"]["name"], "changed")
                     yield self._writer.put(resource, raw)
             for key in gone:

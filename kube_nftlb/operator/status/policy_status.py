@@ -106,7 +106,7 @@ class PolicyStatuses:
         subject = Subject(POLICIES, *key, policy.uid)
         self._events.report(subject, [Lasting("TooManyPolicies", refused)] if refused else [])
         now = timestamps.seconds(self._now())
-        status = decide(policy, self._cache.farm_index.references[key], self._cache.settled_nodes, now, refused)
+        status = decide(policy, self._cache.farm_index.references[key], self._cache.debounced_nodes, now, refused)
         unfinished = status.programmed_nodes < status.total_nodes
         self._writer.set_policy_progress(key, policy.since if unfinished and not refused else None)
         return await self._write(policy, status) if status != policy.status else None

@@ -17,7 +17,7 @@ from kube_nftlb.operator.sync.services import ServiceReconciler
 from kube_nftlb.operator.sync.status_budget import StatusBudget
 from kube_nftlb.operator.sync.status_pacing import StatusPacing, StatusTiming
 from kube_nftlb.operator.sync.statuses import StatusReconciler
-from kube_nftlb.operator.sync.turn import Turns
+from kube_nftlb.operator.sync.write_batch import BatchWriter
 
 _NOT_PROGRAMMED_S = 30.0
 _STATUSES_PER_S = 500
@@ -47,8 +47,8 @@ class Reconciler:
         self._on_policies = on_policies
         planner = Planner(writer, profile)
         farm_events = FarmEvents(events, writer.cache)
-        turns = Turns(farm_writer, farm_events, writer.cache, profile.engine, self._written)
-        self.services = ServiceReconciler(writer, planner, turns, events, clock, self._written, conditions)
+        batch_writer = BatchWriter(farm_writer, farm_events, writer.cache, profile.engine, self._written)
+        self.services = ServiceReconciler(writer, planner, batch_writer, events, clock, self._written, conditions)
         forged_owners = ForgedOwners(writer.cache, planner, self.services.queue, farm_writer, events, self._written)
         self.statuses = StatusReconciler(
             writer,

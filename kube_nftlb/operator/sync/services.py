@@ -17,7 +17,7 @@ from kube_nftlb.operator.model.rejections import Rejection
 from kube_nftlb.operator.sync.backoff import Backoff
 from kube_nftlb.operator.sync.planner import Planner
 from kube_nftlb.operator.sync.service_conditions import ServiceConditions
-from kube_nftlb.operator.sync.turn import Turns
+from kube_nftlb.operator.sync.write_batch import BatchWriter
 
 _REFUSED_RETRY_S = 60.0
 _BUILDING_RETRY_S = 0.1
@@ -32,7 +32,7 @@ class ServiceReconciler:
         self,
         writer: CacheWriter,
         planner: Planner,
-        turns: Turns,
+        batch_writer: BatchWriter,
         events: Events,
         clock: Callable[[], float],
         on_written: Callable[[Affected], None],
@@ -43,7 +43,7 @@ class ServiceReconciler:
         self._cache = writer.cache
         self._changes = writer.changes
         self._planner = planner
-        self._turns = turns
+        self._batch_writer = batch_writer
         self._events = events
         self._clock = clock
         self._on_written = on_written
@@ -80,23 +80,23 @@ class ServiceReconciler:
             return 0
         service, writes = planned
         self._refuse_ips(key, tuple(each for each in writes.problems if each.reason == "ExternalIPRefused"))
-        turn = await self._turns.take(writes, self._refused.pop(key, set()))
-        if turn.more:
-            self._refused[key] = turn.refused
+        result = await self._batch_writer.write(writes, self._refused.pop(key, set()))
+        if result.more:
+            self._refused[key] = result.refused
             return 0
-        problems = [*writes.problems, *turn.problems] if service is not None else []
+        problems = [*writes.problems, *result.problems] if service is not None else []
         if service is not None:
             self._events.report(Subject(SERVICES, *key, service.metadata.uid), problems)
         if self._conditions is not None:
             self._conditions.about_service(key, problems)
-        if turn.retry:
+        if result.retry:
             metrics.FARM_WRITE_RETRIES.inc()
             return self._backoff.failed(key)
         self._changes.done(key)
         self._backoff.forget(key)
         # If the CustomResourceDefinition is deleted, not the namespace, it may come back.
-        waits = turn.obsolete and self._cache.services.get(key) is not None
-        return _REFUSED_RETRY_S if turn.refused or waits else None
+        waits = result.obsolete and self._cache.services.get(key) is not None
+        return _REFUSED_RETRY_S if result.refused or waits else None
 
     def _refuse_ips(self, key: ServiceKey, refused: tuple[Rejection, ...]) -> None:
         """Note which external IPs a Service does not get, for the status of its farms."""

@@ -109,7 +109,7 @@ class StatusReconciler:
         loss = self._cache.conflicts.get(key)
         refused = self._cache.budgets.refusal_of_farm(key)
         endpoints = farm_endpoints(farm, self._cache)
-        nodes = list(self._cache.settled_nodes)
+        nodes = list(self._cache.debounced_nodes)
         service = ServiceKey(farm.port.namespace, farm.port.service) if farm.port else None
         refused_ips = self._cache.refused_ips.get(service, ()) if service is not None else ()
         if (restless_s := self._pacing.restless_s(key, endpoints.changed_at, self._clock())) > 0:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from kube_nftlb.agent import main
-from kube_nftlb.agent.departure import Departure
 from kube_nftlb.agent.duties import Agent, Duty
+from kube_nftlb.agent.shutdown import ShutdownReason
 from kube_nftlb.agent.sync.progress import Progress
 from kube_nftlb.settings import AgentSettings
 
@@ -56,11 +56,11 @@ class Running:
         self._look("stop")
         self._stopping.set()
 
-    async def departure(self, *_: object, **__: object) -> Departure:
-        self._look("departure")
-        return Departure.RESTART
+    async def shutdown_reason(self, *_: object, **__: object) -> ShutdownReason:
+        self._look("shutdown_reason")
+        return ShutdownReason.RESTART
 
-    async def take_away(self, *_: object) -> None:
+    async def clean_up(self, *_: object) -> None:
         self._look("take away")
 
     def _look(self, when: str) -> None:
@@ -70,11 +70,11 @@ class Running:
 async def test_the_status_is_told_until_the_node_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     running = Running()
     monkeypatch.setattr(main, "open_agent", running.open)
-    monkeypatch.setattr(main, "departure", running.departure)
-    monkeypatch.setattr(main, "take_away", running.take_away)
+    monkeypatch.setattr(main, "shutdown_reason", running.shutdown_reason)
+    monkeypatch.setattr(main, "clean_up", running.clean_up)
     await main._run(cast("AgentSettings", SimpleNamespace(nftlb=None)))  # noqa: SLF001 - main() runs a loop of its own
     assert running.looks == [
-        ("departure", {"reconcile", "report", "health", "watch"}),
+        ("shutdown_reason", {"reconcile", "report", "health", "watch"}),
         ("stop", {"reconcile", "health", "watch"}),
         ("take away", set()),
     ]

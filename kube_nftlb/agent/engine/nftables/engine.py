@@ -16,10 +16,10 @@ from kube_nftlb.agent.engine.base import Applied, FarmChanges
 from kube_nftlb.agent.engine.nftables import layout
 from kube_nftlb.agent.engine.nftables.affinity_use import AffinityUse
 from kube_nftlb.agent.engine.nftables.farm_numbers import FarmNumbers
+from kube_nftlb.agent.engine.nftables.kernel_table import KernelTable
 from kube_nftlb.agent.engine.nftables.placement import Placement, place
 from kube_nftlb.agent.engine.nftables.reading import ElementReader
 from kube_nftlb.agent.engine.nftables.state_file import StateFile
-from kube_nftlb.agent.engine.nftables.store import Store
 from kube_nftlb.agent.engine.nftables.support import unsupported
 from kube_nftlb.agent.engine.programmed import ProgrammedFarms
 from kube_nftlb.agent.model import Blocker, NodeFarm, Programmed
@@ -61,7 +61,7 @@ class NftablesEngine:
         self._netfilter = netfilter
         self._restrictions = restrictions
         self._clock = clock
-        self._store = Store(nft, netfilter, reader)
+        self._table = KernelTable(nft, netfilter, reader)
         self._connections = connections
         self._state_file = StateFile(state_file)
         self.programmed = ProgrammedFarms()
@@ -74,7 +74,7 @@ class NftablesEngine:
         self._has_begun = False
         """False until all farms are known."""
         self._swept = -1
-        """The revision of the store after which it was last swept."""
+        """The revision of the table after which it was last swept."""
         self._unsaved: str | None = None
         """Reason the state file was not written when last tried; None if it was."""
 
@@ -89,21 +89,21 @@ class NftablesEngine:
     async def restore(self) -> None:
         """See ``TableEngine``."""
         await self.load()
-        if not self._store.placements and (placed := self._state_file.read()):
+        if not self._table.placements and (placed := self._state_file.read()):
             refused = await self._put(placed)
             _log.info("restored farms", farms=len(placed) - len(refused))
 
     async def set_node(self, node: NodeFacts) -> None:
         """See ``TableEngine``."""
         ranges = {"ip": node.pod_cidrs.get("ipv4", ()), "ip6": node.pod_cidrs.get("ipv6", ())}
-        await self._store.set_local_pods({family: tuple(ranges[family]) for family in layout.FAMILIES})
+        await self._table.set_local_pods({family: tuple(ranges[family]) for family in layout.FAMILIES})
 
     async def load(self) -> bool:
         """See ``Engine``. What it wrote itself it knows, whatever the kernel has now: that is for ``repair``."""
         if not self._loaded:
             await self._connections.rules_back(self.programmed)
-            await self._store.load()
-            for placement in self._store.placements.values():
+            await self._table.load()
+            for placement in self._table.placements.values():
                 self._note(placement)
             # Not sooner: what could not be read has to be read again, or its chains would get their rules twice.
             self._loaded = True
@@ -117,10 +117,10 @@ class NftablesEngine:
     async def begin(self, changes: Callable[[], FarmChanges]) -> Collection[str]:
         """See ``TableEngine``. A table of another layout serves until then."""
         self._has_begun = True
-        if self._store.is_complete and not self._store.is_held:
+        if self._table.is_complete and not self._table.is_held:
             return ()
         _, changed = await self._apply(changes())
-        for name, why in (await self._store.release()).items():
+        for name, why in (await self._table.release()).items():
             self.programmed.remove(name)
             self._refused[name] = why
         await self._connections.rules_back(self.programmed)
@@ -128,7 +128,7 @@ class NftablesEngine:
 
     async def is_missing(self) -> bool:
         """See ``TableEngine``."""
-        return await self._store.is_missing() or not (self._has_begun or self._store.is_complete)
+        return await self._table.is_missing() or not (self._has_begun or self._table.is_complete)
 
     async def _apply(self, changes: FarmChanges) -> tuple[dict[str, str], set[str]]:
         placed: dict[str, Placement | None] = {}
@@ -143,23 +143,23 @@ class NftablesEngine:
                 # One unexpected farm must not end the service of all others.
                 _log.exception("cannot place a farm", farm=name)
                 refused[name] = f"unexpected error: {error!r}"
-        before = {name: self._store.placements.get(name) for name in placed}
+        before = {name: self._table.placements.get(name) for name in placed}
         refused |= await self._put(placed)
         for name in changes:
             self._refused.pop(name, None)
         self._refused |= refused
-        changed = {name for name in placed if before[name] != self._store.placements.get(name)}
+        changed = {name for name in placed if before[name] != self._table.placements.get(name)}
         return refused, changed
 
     def _place(self, farm: NodeFarm) -> Placement:
-        return place(farm, self._store.placements.get(farm.name), self._number(farm) or 0)
+        return place(farm, self._table.placements.get(farm.name), self._number(farm) or 0)
 
     def _number(self, farm: NodeFarm) -> int | None:
         """Return the number of a farm, 0 if it needs none; None if there is none left."""
         return self._numbers.of(farm.name) if farm.spec.persistence != "none" else 0
 
     async def _put(self, placed: Mapping[str, Placement | None]) -> dict[str, str]:
-        refused = await self._store.put(placed)
+        refused = await self._table.put(placed)
         for name, placement in placed.items():
             if name not in refused:
                 self.programmed.remove(name)
@@ -189,23 +189,23 @@ class NftablesEngine:
 
     async def _drift(self, name: str | None) -> str | None:
         if name is None:
-            return await self._store.drift()
+            return await self._table.drift()
         if (refusal := self._refused.get(name)) is not None:
             return f"its last change was refused: {refusal}"
-        if name not in self._store.placements:
+        if name not in self._table.placements:
             return "the table does not have it"
-        return None if await self._store.has(name) else "the kernel lacks a listener of it"
+        return None if await self._table.has(name) else "the kernel lacks a listener of it"
 
     async def repair(self, name: str | None = None) -> None:
         """See ``Engine``."""
         del name
-        await self._store.repair()
+        await self._table.repair()
         await self._connections.rules_back(self.programmed)
 
     async def revert(self, name: str) -> bool:
         """See ``Engine``. A change that is refused has left nothing in the kernel."""
         self._refused.pop(name, None)
-        return name in self._store.placements and await self._store.has(name)
+        return name in self._table.placements and await self._table.has(name)
 
     async def forget_stale(self, name: str) -> None:
         """See ``Engine``. Its sessions lead nowhere once their endpoint is gone."""
@@ -213,11 +213,11 @@ class NftablesEngine:
     async def maintain(self, *, busy: bool) -> str | None:
         """See ``Engine``."""
         now = self._clock.now()
-        if not busy and self._store.revision != self._swept:
-            await self._store.sweep()
-            self._swept = self._store.revision
+        if not busy and self._table.revision != self._swept:
+            await self._table.sweep()
+            self._swept = self._table.revision
         if not busy:
-            await self._affinity_use.check(self._store.affinity_maps, now)
+            await self._affinity_use.check(self._table.affinity_maps, now)
         if self._state_file.due(self._revision, now, busy=busy):
             self._unsaved = self._save(now)
         return self._unsaved
@@ -225,11 +225,11 @@ class NftablesEngine:
     @property
     def _revision(self) -> tuple[int, int]:
         """A value that differs if the state file should."""
-        return self._store.revision, self._restrictions.digest
+        return self._table.revision, self._restrictions.digest
 
     def _save(self, now: float) -> str | None:
         # What restricts the others may be gone too when they are restored.
-        placements = self._store.placements
+        placements = self._table.placements
         savable = (each for name, each in placements.items() if not self._restrictions.restricts(name))
         try:
             self._state_file.save(savable, self._revision, now)

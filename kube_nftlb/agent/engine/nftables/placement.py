@@ -130,7 +130,7 @@ class _Place:
         before = self._before.sticky if self._before else None
         reachable = {each.backend.name: _target(each.backend) for each in self._farm.endpoints}
         reachable |= {each.name: _target(each) for each in inside}
-        numbers = numbered_for_life(before.endpoints if before else (), reachable.values())
+        numbers = stable_numbers(before.endpoints if before else (), reachable.values())
         picks = [numbers[to] for to in targets(main)]
         inside_picks = [numbers[to] for to in targets(inside)]
         if self._spec.scheduler not in ("hash", "symhash"):
@@ -243,7 +243,7 @@ def renumber(before: Sequence[_T], wanted: Iterable[_T]) -> list[_T]:
     return [each for each in order if each is not None]
 
 
-def numbered_for_life(before: Iterable[tuple[int, Target]], wanted: Iterable[Target]) -> dict[Target, int]:
+def stable_numbers(before: Iterable[tuple[int, Target]], wanted: Iterable[Target]) -> dict[Target, int]:
     """Return a number for each endpoint: the one that it has, or the lowest that is free."""
     wanted = set(wanted)
     numbers = {to: number for number, to in before if to in wanted}

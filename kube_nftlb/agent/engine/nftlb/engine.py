@@ -139,7 +139,7 @@ class NftlbEngine:
         await self._stale.clean(self._clock.now())
         for name, target in targets.items():
             if target is None:
-                self._startup_file.gone(name)
+                self._startup_file.forget(name)
                 self._targets.pop(name, None)
             else:
                 self._targets[name] = target
@@ -176,7 +176,7 @@ class NftlbEngine:
         """Have nftlb start without the suspects that it should not have, or did not have before it ended."""
         present, targets = self.mirror.present, self._in_flight
         if names := {name for name in self._suspects.names if name not in present or targets.get(name, ...) is None}:
-            self._startup_file.cut(names)
+            self._startup_file.remove(names)
 
     def _plan(self, targets: Mapping[str, Target]) -> list[Step]:
         return plan.steps(self.mirror.present, targets)

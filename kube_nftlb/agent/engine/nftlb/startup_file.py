@@ -52,7 +52,7 @@ class StartupFile:
         """Return a farm as it was last verified, or None."""
         return self._farms.get(name)
 
-    def gone(self, name: str) -> None:
+    def forget(self, name: str) -> None:
         """Stop saving this farm."""
         if self._farms.pop(name, None) is not None:
             self._change()
@@ -60,10 +60,10 @@ class StartupFile:
     def _change(self) -> None:
         self._revision = (self._revision or 0) + 1
 
-    def cut(self, names: Collection[str]) -> None:
-        """Stop saving these farms, and take them out of the file as it is."""
+    def remove(self, names: Collection[str]) -> None:
+        """Remove farms from the file and from later saves."""
         for name in names:
-            self.gone(name)
+            self.forget(name)
         try:
             farms = json.loads(self._path.read_text())["farms"]
             self._file.replace(json.dumps(farm) for farm in farms if farm["name"] not in names)

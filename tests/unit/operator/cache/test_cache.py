@@ -9,10 +9,10 @@ from kube_nftlb.kube.resources import ENDPOINT_SLICES, FARMS, NFTLB_NODES, PODS,
 from kube_nftlb.limits import NamespaceLimits
 from kube_nftlb.operator.cache.affected import NOTHING, Affected
 from kube_nftlb.operator.cache.cache import Cache
+from kube_nftlb.operator.cache.debounced_nodes import HOLD_S
 from kube_nftlb.operator.cache.farm_record import parse_farm
 from kube_nftlb.operator.cache.ingest import CacheWriter
-from kube_nftlb.operator.cache.newest import Newest
-from kube_nftlb.operator.cache.settled_nodes import HOLD_S
+from kube_nftlb.operator.cache.versioned_map import VersionedMap
 from kube_nftlb.operator.farms.external_addresses import external_addresses
 from kube_nftlb.operator.model.pods import slim
 from tests.builders import (
@@ -63,7 +63,7 @@ def writer(cache: Cache) -> CacheWriter:
     ],
 )
 def test_the_newest_state_stays(steps: list[tuple[str, int]], expected: int | None) -> None:
-    table = Newest[str, int](int)
+    table = VersionedMap[str, int](int)
     for step, version in steps:
         if step == "put":
             table.put("x", version)
@@ -455,7 +455,7 @@ def test_a_farm_that_fits_again_has_the_rank_that_it_had() -> None:
     raw = raw_service_farm(serviceCreationTimestamp="2020-01-01T00:00:00Z", created="2026-01-01T00:00:00Z")
     record, parsed = parse_farm(raw, None)
     assert parsed is not None
-    assert rank(record.farm_with_claims()) == rank(parsed)
+    assert rank(record.farm_with_listeners()) == rank(parsed)
 
 
 def test_a_service_that_needs_no_farm_fits_into_a_full_namespace() -> None:

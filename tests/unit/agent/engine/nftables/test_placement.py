@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kube_nftlb.agent.engine.nftables import elements, layout
 from kube_nftlb.agent.engine.nftables.layout import Target, packed, target
-from kube_nftlb.agent.engine.nftables.placement import Placement, numbered_for_life, place, renumber
+from kube_nftlb.agent.engine.nftables.placement import Placement, place, renumber, stable_numbers
 from kube_nftlb.agent.node.info import NodeFacts
 from kube_nftlb.agent.resolve import node_farm
 from tests.builders import farm, raw_backend
@@ -136,7 +136,7 @@ def test_numbers_for_life_are_unique_and_low(before: set[int], wanted: set[int])
     def at(each: int) -> Target:
         return Target(bytes((10, 0, 0, each)), 80)
 
-    numbers = numbered_for_life(enumerate(map(at, before), 1), map(at, wanted))
+    numbers = stable_numbers(enumerate(map(at, before), 1), map(at, wanted))
     assert numbers.keys() == set(map(at, wanted))
     assert len(set(numbers.values())) == len(numbers)
     assert all(numbers[at(each)] == number for number, each in enumerate(before, 1) if each in wanted)

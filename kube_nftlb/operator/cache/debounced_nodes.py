@@ -6,13 +6,13 @@ from typing import NamedTuple
 from kube_nftlb.operator.cache.node_record import NodeRecord
 
 HOLD_S = 5.0
-"""Time in seconds that a node must be unready, or gone, for statuses to say so; it doubles with each turn."""
+"""Time in seconds that a node must be unready, or gone, for statuses to say so; it doubles with each flap."""
 HOLD_MAX_S = 300.0
 CALM_S = 600.0
-"""Time in seconds without a turn after which a node's earlier ones are forgotten."""
+"""Time in seconds without a flap after which a node's earlier ones are forgotten."""
 
 
-class _Turns(NamedTuple):
+class _Flaps(NamedTuple):
     """The number of times that a node came or went of late, and the time of the last."""
 
     number: int
@@ -24,7 +24,7 @@ class _Pending(NamedTuple):
     due: float
 
 
-class SettledNodes:
+class DebouncedNodes:
     """The state of each node that has lasted. ``clock`` returns seconds.
 
     A node that is seen for the first time counts at once, and so does all news that concerns single farms.
@@ -34,7 +34,7 @@ class SettledNodes:
         self._clock = clock
         self._shown: dict[str, NodeRecord] = {}
         self._pending: dict[str, _Pending] = {}
-        self._turns: dict[str, _Turns] = {}
+        self._flaps: dict[str, _Flaps] = {}
 
     def __iter__(self) -> Iterator[NodeRecord]:
         """Iterate over the nodes."""
@@ -47,29 +47,29 @@ class SettledNodes:
     def put(self, name: str, state: NodeRecord | None) -> None:
         """Take the state of a node; None: it is gone. How far it has come is shown at once."""
         now, shown = self._clock(), self._shown.get(name)
-        if not turns(shown, state):
+        if not is_flap(shown, state):
             self._pending.pop(name, None)
             self._show(name, state)
             return
         pending = self._pending.get(name)
         due = pending.due if pending is not None else now + self._hold_s(name, now, back=not _is_worse(shown, state))
         self._pending[name] = _Pending(state, due)
-        if not self._settle(now, [name]) and shown is not None and state is not None:
+        if not self._flush(now, [name]) and shown is not None and state is not None:
             self._show(name, _advanced(shown, state))
 
-    def settle(self) -> list[tuple[str, NodeRecord | None]]:
+    def flush(self) -> list[tuple[str, NodeRecord | None]]:
         """Show the states that have lasted. Return these nodes with what was shown of them before."""
         before, now = dict(self._shown), self._clock()
-        self._turns = {
-            name: turns_ for name, turns_ in self._turns.items() if name in self._shown or now - turns_.at < CALM_S
+        self._flaps = {
+            name: flaps for name, flaps in self._flaps.items() if name in self._shown or now - flaps.at < CALM_S
         }
-        return [(name, before.get(name)) for name in self._settle(now, list(self._pending))]
+        return [(name, before.get(name)) for name in self._flush(now, list(self._pending))]
 
-    def _settle(self, now: float, names: list[str]) -> list[str]:
+    def _flush(self, now: float, names: list[str]) -> list[str]:
         due = [name for name in names if self._pending[name].due <= now]
         for name in due:
-            known = name in self._turns
-            self._turns[name] = _Turns(self._recent(name, now) + known, now)
+            known = name in self._flaps
+            self._flaps[name] = _Flaps(self._recent(name, now) + known, now)
             self._show(name, self._pending.pop(name).state)
         return due
 
@@ -81,16 +81,16 @@ class SettledNodes:
 
     def _hold_s(self, name: str, now: float, *, back: bool) -> float:
         recent = self._recent(name, now)
-        if name not in self._turns or (back and recent <= 1):
+        if name not in self._flaps or (back and recent <= 1):
             return 0
         return float(min(HOLD_S * 2 ** (recent - back), HOLD_MAX_S))
 
     def _recent(self, name: str, now: float) -> int:
-        turns_ = self._turns.get(name)
-        return turns_.number if turns_ is not None and now - turns_.at < CALM_S else 0
+        flaps = self._flaps.get(name)
+        return flaps.number if flaps is not None and now - flaps.at < CALM_S else 0
 
 
-def turns(before: NodeRecord | None, after: NodeRecord | None) -> bool:
+def is_flap(before: NodeRecord | None, after: NodeRecord | None) -> bool:
     """Return True if the statuses of all farms follow from a change of a node's state."""
     if before is None or after is None:
         return before is not after

@@ -37,7 +37,7 @@ _Dump = dict[str, dict[bytes, bytes]]
 """The elements of each map and set, by name: data as attributes, by key."""
 
 
-class Store:
+class KernelTable:
     """Holds the placement of each farm, and writes the differences to the kernel."""
 
     def __init__(self, nft: Nftables, netfilter: Transactions, reader: ElementReader) -> None:

@@ -16,7 +16,7 @@ from kube_nftlb.operator.cache.cache import Cache
 from kube_nftlb.operator.cache.ingest import CacheWriter
 from kube_nftlb.operator.farms.builder import build
 from kube_nftlb.operator.model.gated_pods import slim
-from kube_nftlb.operator.readiness.gate_keeper import GateKeeper
+from kube_nftlb.operator.readiness.controller import ReadinessGateController
 from kube_nftlb.operator.readiness.informer import GatedPodInformer
 from tests.builders import raw_gated_pod, raw_node, raw_service, raw_service_farm, service
 from tests.fakes.kube import FakeKube
@@ -37,7 +37,7 @@ class Operator:
         self.writer = CacheWriter(Cache())
         self.events = Events(self.kube, Source("operator"))
         self.reconciled: list[ServiceKey] = []
-        self.keeper = GateKeeper(
+        self.keeper = ReadinessGateController(
             self.kube,
             self.writer,
             self.events,

@@ -1,7 +1,7 @@
 """A node that comes and goes counts as it was, until it stays."""
 
+from kube_nftlb.operator.cache.debounced_nodes import CALM_S, HOLD_MAX_S, HOLD_S, DebouncedNodes
 from kube_nftlb.operator.cache.node_record import NodeRecord, parse_node
-from kube_nftlb.operator.cache.settled_nodes import CALM_S, HOLD_MAX_S, HOLD_S, SettledNodes
 from tests.builders import raw_nftlb_node
 from tests.fakes.clock import FakeClock
 
@@ -11,7 +11,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.nodes = SettledNodes(self.clock.now)
+        self.nodes = DebouncedNodes(self.clock.now)
         self.turned = 0
 
     @property
@@ -25,7 +25,7 @@ class Nodes:
         for _ in range(int(seconds)):
             self.clock.time += 1
             before = self.ready
-            self.nodes.settle()
+            self.nodes.flush()
             self.turned += self.ready is not before
 
 

@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Newest(Generic[K, V]):
+class VersionedMap(Generic[K, V]):
     """Objects by key. States come from watches, lists and answers to writes; an older one never replaces a newer one.
 
     States are ordered by metadata.resourceVersion as an integer. The last 10,000 deletions are remembered, so that a
@@ -42,14 +42,14 @@ class Newest(Generic[K, V]):
         """Yield all keys with the resourceVersion of their newest state."""
         return ((key, self._version(value)) for key, value in self._values.items())
 
-    def is_news(self, key: K, version: int) -> bool:
+    def is_newer(self, key: K, version: int) -> bool:
         """Return True if a state with this resourceVersion is newer than the known one."""
         value = self._values.get(key)
         return version > (self._version(value) if value is not None else self._gone.get(key, -1))
 
     def put(self, key: K, value: V) -> bool:
         """Put in a state; return False if it is not newer than the known one."""
-        if not self.is_news(key, self._version(value)):
+        if not self.is_newer(key, self._version(value)):
             return False
         self._values[key] = value
         self._gone.pop(key, None)

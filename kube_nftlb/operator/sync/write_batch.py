@@ -19,7 +19,7 @@ _WRITES_MAX = 128
 
 
 @dataclass(slots=True)
-class Turn:
+class BatchResult:
     """The results of the writes of a Service."""
 
     refused: set[PortKey | None]
@@ -42,7 +42,7 @@ class Turn:
         return write.reason != "Created" and _whole(write.wanted.port) in self.awaited
 
 
-class Turns:
+class BatchWriter:
     """Writes farms; ``on_written`` gets what the answers make out of date."""
 
     def __init__(
@@ -60,33 +60,33 @@ class Turns:
         self._engine = engine
         self._on_written = on_written
 
-    async def take(self, todo: Writes, refused: AbstractSet[PortKey | None]) -> Turn:
+    async def write(self, todo: Writes, refused: AbstractSet[PortKey | None]) -> BatchResult:
         """Write until another Service has its turn. Ports that were ``refused`` in earlier turns come last."""
-        turn = Turn(set(refused))
+        result = BatchResult(set(refused))
         applies = sorted(todo.applies, key=lambda each: _whole(each.wanted.port) in refused)
         writes: list[Apply | Delete] = [*applies, *todo.deletes]
         for attempts, write in enumerate(writes):
             if attempts >= _WRITES_MAX:
                 again = isinstance(write, Apply) and _whole(write.wanted.port) in refused
-                turn.more = not turn.retry and not again
+                result.more = not result.retry and not again
                 break
-            if not turn.waits(write):
-                await self._try(write, turn)
-        return turn
+            if not result.waits(write):
+                await self._try(write, result)
+        return result
 
-    async def _try(self, write: Apply | Delete, turn: Turn) -> None:
+    async def _try(self, write: Apply | Delete, result: BatchResult) -> None:
         port = _whole(write.wanted.port) if isinstance(write, Apply) else None
         try:
             outcome = await self._write(write)
         except FarmRefusedError as error:
-            turn.refused.add(port)
+            result.refused.add(port)
             metrics.FARMS_REFUSED.inc()
-            turn.problems.append(Rejection("FarmRefused", str(error)))
+            result.problems.append(Rejection("FarmRefused", str(error)))
             return
-        turn.retry = turn.retry or outcome is Outcome.RETRY
-        turn.obsolete = turn.obsolete or outcome is Outcome.OBSOLETE
+        result.retry = result.retry or outcome is Outcome.RETRY
+        result.obsolete = result.obsolete or outcome is Outcome.OBSOLETE
         if isinstance(write, Apply) and outcome is Outcome.RETRY:
-            turn.awaited.add(port)
+            result.awaited.add(port)
 
     async def _write(self, write: Apply | Delete) -> Outcome:
         if isinstance(write, Delete):

@@ -33,8 +33,8 @@ _REFUSED_RETRY_S = 60.0
 _log = structlog.get_logger()
 
 
-class GateKeeper:
-    """Looks after the Pods that wait. Namespaces take turns. ``clock`` returns seconds, ``now`` the date.
+class ReadinessGateController:
+    """Sets the readiness gate's condition of Pods. Namespaces take turns. ``clock`` returns seconds, ``now`` the date.
 
     ``reconcile`` queues a Service whose farms are to list other IPs. After ``tell_after_s`` seconds an Event tells what
     a Pod waits for.

@@ -1,4 +1,4 @@
-"""The departure of the agent: its rules stay, unless it is uninstalled or its node is moved back."""
+"""The end of the agent: its rules stay, unless it is uninstalled or its node is moved back."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ HAND_OVER_S = 90.0
 _log = structlog.get_logger()
 
 
-class Departure(Enum):
+class ShutdownReason(Enum):
     """The reason that the agent stops."""
 
     RESTART = auto()
@@ -35,7 +35,7 @@ class Departure(Enum):
     """Its DaemonSet no longer selects the node, and kube-proxy has rules for all Services there."""
 
 
-async def departure(
+async def shutdown_reason(
     daemon_set: OwnDaemonSet | None,
     own_node: OwnNode,
     rules: ProxyRules,
@@ -44,18 +44,18 @@ async def departure(
     free_ports: Callable[[], Awaitable[None]],
     *,
     proxy_gone: bool,
-) -> Departure:
+) -> ShutdownReason:
     """Return why the agent stops. For a node that it leaves, wait until a kube-proxy that lives has rules.
 
     ``proxy_gone`` says that there were no rules of kube-proxy when the agent last looked. ``free_ports`` stops
     listening on kube-proxy's ports.
     """
     if daemon_set is None:
-        return Departure.RESTART
+        return ShutdownReason.RESTART
     if await daemon_set.is_deleted():
-        return Departure.UNINSTALL
+        return ShutdownReason.UNINSTALL
     if not await daemon_set.deselects(own_node.name):
-        return Departure.RESTART
+        return ShutdownReason.RESTART
     families = _families(own_node)
     _log.info("the DaemonSet no longer selects this node: waiting for rules of kube-proxy", families=families)
     if not proxy_gone:
@@ -63,21 +63,21 @@ async def departure(
         # by its ports, which it tries again every few seconds.
         await free_ports()
     if await until_proxy_serves(rules, ports, families, clock, HAND_OVER_S, gone=proxy_gone):
-        return Departure.MOVE
+        return ShutdownReason.MOVE
     message = "no kube-proxy has taken over, so the rules stay: run `kube-nftlb clean` here once another proxy serves"
     _log.warning(message, waited_s=HAND_OVER_S)
-    return Departure.RESTART
+    return ShutdownReason.RESTART
 
 
-async def take_away(why: Departure, kube: Kube, own_node: OwnNode, settings: NftlbSettings, nft: Nft) -> None:
+async def clean_up(why: ShutdownReason, kube: Kube, own_node: OwnNode, settings: NftlbSettings, nft: Nft) -> None:
     """Remove all of kube-nftlb from this node, unless the agent only restarts.
 
     Raises KernelError if a table cannot be removed.
     """
-    if why is Departure.RESTART:
+    if why is ShutdownReason.RESTART:
         return
     await clean(settings, nft)
-    if why is Departure.UNINSTALL:
+    if why is ShutdownReason.UNINSTALL:
         _log.info("the DaemonSet is deleted: nothing of kube-nftlb is left on this node")
         return
     # Farms wait for every node that has one.

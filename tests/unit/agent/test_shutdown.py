@@ -5,10 +5,10 @@ from typing import Any, cast
 import pytest
 
 from kube_nftlb import errors
-from kube_nftlb.agent.departure import HAND_OVER_S, Departure, departure
-from kube_nftlb.agent.kube_proxy.rules import Mark, ProxyRules
+from kube_nftlb.agent.kube_proxy.rules import Fingerprint, ProxyRules
 from kube_nftlb.agent.node.daemonset import OwnDaemonSet
 from kube_nftlb.agent.node.own_node import OwnNode
+from kube_nftlb.agent.shutdown import HAND_OVER_S, ShutdownReason, shutdown_reason
 from kube_nftlb.api.kubernetes.node import CoreNode
 from kube_nftlb.kube.client import Kube
 from tests.fakes.clock import FakeClock
@@ -48,9 +48,9 @@ class Rules:
         self.there_at = float("inf")
         self.asked: set[str] = set()
 
-    async def marks(self, family: str) -> set[Mark]:
+    async def fingerprints(self, family: str) -> set[Fingerprint]:
         self.asked.add(family)
-        return {Mark("nat", 1, 2)} if self.clock.now() >= self.there_at else set()
+        return {Fingerprint("nat", 1, 2)} if self.clock.now() >= self.there_at else set()
 
 
 class Node:
@@ -69,8 +69,8 @@ class Node:
         if self.proxy_lives:
             self.held = [10256]
 
-    async def departs(self) -> Departure:
-        return await departure(
+    async def ends(self) -> ShutdownReason:
+        return await shutdown_reason(
             self.daemon_set,
             self.own_node,
             cast("ProxyRules", self.rules),
@@ -87,20 +87,20 @@ def node() -> Node:
 
 
 async def test_an_agent_that_restarts_leaves_its_rules(node: Node) -> None:
-    assert await node.departs() is Departure.RESTART
+    assert await node.ends() is ShutdownReason.RESTART
     assert node.rules.asked == set()
 
 
 async def test_one_whose_daemon_set_is_deleted_does_not(node: Node) -> None:
     node.cluster.daemon_sets.clear()
-    assert await node.departs() is Departure.UNINSTALL
+    assert await node.ends() is ShutdownReason.UNINSTALL
 
 
 async def test_one_whose_node_is_moved_back_waits_for_kube_proxy_in_all_families(node: Node) -> None:
     node.cluster.labels.clear()
     began = node.clock.now()
     node.rules.there_at = began + 10
-    assert await node.departs() is Departure.MOVE
+    assert await node.ends() is ShutdownReason.MOVE
     assert node.clock.now() >= began + 10
     assert node.rules.asked == {"ip", "ip6"}
 
@@ -108,14 +108,14 @@ async def test_one_whose_node_is_moved_back_waits_for_kube_proxy_in_all_families
 async def test_its_rules_stay_if_no_kube_proxy_comes(node: Node) -> None:
     node.cluster.labels.clear()
     began = node.clock.now()
-    assert await node.departs() is Departure.RESTART
+    assert await node.ends() is ShutdownReason.RESTART
     assert node.clock.now() >= began + HAND_OVER_S
 
 
 async def test_its_rules_stay_if_kube_proxys_are_left_ones(node: Node) -> None:
     node.cluster.labels.clear()
     node.rules.there_at = 0
-    assert await node.departs() is Departure.RESTART
+    assert await node.ends() is ShutdownReason.RESTART
 
 
 async def test_a_kube_proxy_that_came_before_takes_over_once_the_ports_are_free(node: Node) -> None:
@@ -123,16 +123,16 @@ async def test_a_kube_proxy_that_came_before_takes_over_once_the_ports_are_free(
     node.rules.there_at = 0
     node.proxy_lives = True
     began = node.clock.now()
-    assert await node.departs() is Departure.MOVE
+    assert await node.ends() is ShutdownReason.MOVE
     assert node.clock.now() < began + HAND_OVER_S
 
 
 async def test_its_rules_stay_if_nobody_can_tell(node: Node) -> None:
     node.cluster.labels.clear()
     node.cluster.away = True
-    assert await node.departs() is Departure.RESTART
+    assert await node.ends() is ShutdownReason.RESTART
 
 
 async def test_its_rules_stay_without_a_daemon_set(node: Node) -> None:
     node.daemon_set = None
-    assert await node.departs() is Departure.RESTART
+    assert await node.ends() is ShutdownReason.RESTART
