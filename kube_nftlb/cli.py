@@ -43,8 +43,8 @@ def kubectl_plugin() -> None:
     app(prog_name=PLUGIN)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(show: bool) -> None:
+    if show:
         typer.echo(f"kube-nftlb {__version__}")
         raise typer.Exit
 
@@ -61,8 +61,8 @@ def _common(
 def kubectl_completion() -> None:
     """Print completions as kubectl asks ``kubectl_complete-nftlb`` for them: one per line, then what they are like."""
     words = ["kube-nftlb", *sys.argv[1:]]
-    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
-    os.environ.update(asked, _KUBE_NFTLB_COMPLETE="complete_bash")
+    variables = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    os.environ.update(variables, _KUBE_NFTLB_COMPLETE="complete_bash")
     try:
         app(prog_name="kube-nftlb")
     finally:

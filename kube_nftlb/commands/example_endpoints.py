@@ -32,8 +32,8 @@ class _Pods(NamedTuple):
 def examples(raws: Sequence[JsonObject]) -> Examples:
     """Return what the pods of these manifests would be to their Services, where no EndpointSlice says it."""
     result = Examples([], [], [])
-    taken = json.dumps(raws, default=str)
-    addresses = {family: _addresses(network, taken) for family, network in _NETWORKS.items()}
+    text = json.dumps(raws, default=str)
+    addresses = {family: _addresses(network, text) for family, network in _NETWORKS.items()}
     sliced = {_of_service(raw) for raw in raws if raw["kind"] == "EndpointSlice"}
     for service in (raw for raw in raws if raw["kind"] == "Service"):
         spec = service.get("spec")
@@ -116,8 +116,8 @@ def _families(spec: JsonObject) -> list[str]:
     return [*families, *(family for family in _NETWORKS if both and family not in families)]
 
 
-def _addresses(network: str, taken: str) -> Iterator[str]:
-    return (str(ip) for ip in ipaddress.ip_network(network).hosts() if f'"{ip}"' not in taken)
+def _addresses(network: str, text: str) -> Iterator[str]:
+    return (str(ip) for ip in ipaddress.ip_network(network).hosts() if f'"{ip}"' not in text)
 
 
 def _key(raw: JsonObject) -> tuple[str, str]:

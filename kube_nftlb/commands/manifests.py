@@ -33,16 +33,16 @@ class Manifests(NamedTuple):
 
 def read(files: Iterable[Path]) -> Manifests:
     """Read files of YAML or JSON, or all of a folder; ``-`` is standard input. Raises UsageError."""
-    return complete(raw for given in files for file in _files(given) for raw in parse(_text(file), str(file)))
+    return complete(raw for path in files for file in _files(path) for raw in parse(_text(file), str(file)))
 
 
-def _files(given: Path) -> list[Path]:
+def _files(path: Path) -> list[Path]:
     """Return a file, or the manifests in a folder, but not in folders of it."""
-    if not given.is_dir():
-        return [given]
-    found = sorted(file for file in given.iterdir() if file.suffix in _SUFFIXES)
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     if not found:
-        raise errors.UsageError(f"no {', '.join(_SUFFIXES)} in the folder {given}")
+        raise errors.UsageError(f"no {', '.join(_SUFFIXES)} in the folder {path}")
     return found
 
 
@@ -86,9 +86,9 @@ def complete(raws: Iterable[JsonObject]) -> Manifests:
     for key, (resource, before) in objects.items():
         raw = {**before, "metadata": _known_owners(before["metadata"], uids)}
         objects[key] = (resource, raw)
-        if resource == SERVICES and (given := _given(raw.get("spec"), addresses)):
-            objects[key] = (resource, {**raw, "spec": {**raw["spec"], "clusterIP": given[0], "clusterIPs": given}})
-            shown = " and ".join(given)
+        if resource == SERVICES and (ips := _assigned_ips(raw.get("spec"), addresses)):
+            objects[key] = (resource, {**raw, "spec": {**raw["spec"], "clusterIP": ips[0], "clusterIPs": ips}})
+            shown = " and ".join(ips)
             notes.append(f"Service {key[1]}/{key[2]} has no address until the API server assigns one; shown as {shown}")
     return Manifests(tuple(objects.values()), tuple(notes))
 
@@ -144,7 +144,7 @@ def _uid(kind: str, namespace: str, name: str) -> str:
     return f"{kind}/{namespace}/{name}"
 
 
-def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
+def _assigned_ips(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
     """Return the addresses to assign to a Service; empty if it has some already, or needs none."""
     if not isinstance(spec, dict) or spec.get("clusterIP") or spec.get("type") == "ExternalName":
         return []
@@ -159,9 +159,9 @@ def _given(spec: Any, addresses: dict[str, Iterator[str]]) -> list[str]:
         ) from None
 
 
-def _example_addresses(taken: str) -> dict[str, Iterator[str]]:
+def _example_addresses(text: str) -> dict[str, Iterator[str]]:
     """Return documentation addresses that the manifests do not use themselves, by IP family."""
     ipv4 = (str(ip) for network in _EXAMPLE_NETWORKS for ip in ipaddress.ip_network(network).hosts())
     ipv6 = (str(ipaddress.IPv6Address("2001:db8::") + number) for number in itertools.count(1))
     free = {"IPv4": ipv4, "IPv6": ipv6}
-    return {family: (ip for ip in ips if f'"{ip}"' not in taken) for family, ips in free.items()}
+    return {family: (ip for ip in ips if f'"{ip}"' not in text) for family, ips in free.items()}

@@ -112,13 +112,13 @@ def _enter_namespaces() -> None:
         ip.link("set", index=_LOOPBACK, state="up")
 
 
-async def _program(asked: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
+async def _program(request: JsonObject, settings: NftlbSettings, nftlb: "subprocess.Popen[bytes]") -> Progress:
     async with assemble(settings) as (inputs, reconciler, *_):
-        inputs.set_node(NodeFacts(**asked["facts"]), {})
+        inputs.set_node(NodeFacts(**request["facts"]), {})
         inputs.set_node_ips(())
         inputs.slices_listed((), _LISTED_AT)
-        inputs.replace_policies(asked["policies"], _LISTED_AT)
-        inputs.replace_all((Farm.model_validate(raw) for raw in asked["farms"]), _LISTED_AT)
+        inputs.replace_policies(request["policies"], _LISTED_AT)
+        inputs.replace_all((Farm.model_validate(raw) for raw in request["farms"]), _LISTED_AT)
         loop = asyncio.create_task(reconciler.run())
         try:
             await asyncio.wait_for(_done(reconciler, nftlb), _DONE_WITHIN_S)
@@ -140,7 +140,7 @@ async def _done(reconciler: Reconciler, nftlb: "subprocess.Popen[bytes]") -> Non
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
+def _run(request: JsonObject, run_dir: Path) -> Ruleset:
     settings = NftlbSettings(run_dir=run_dir, port=_NFTLB_PORT)
     environment = {
         **os.environ,
@@ -153,7 +153,7 @@ def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
     with log.open("wb") as said:
         nftlb = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:
-            progress = asyncio.run(_program(asked, settings, nftlb))
+            progress = asyncio.run(_program(request, settings, nftlb))
         except errors.UsageError as error:
             raise errors.UsageError(f"{error}: {log.read_text(errors='replace')[-500:]}") from None
         finally:
@@ -169,11 +169,11 @@ def _run(asked: JsonObject, run_dir: Path) -> Ruleset:
 def main() -> None:
     """Read what was rendered from standard input, and write the rules and the problems to standard output, as JSON."""
     logs.configure("ERROR", "console")
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     try:
         _enter_namespaces()
         with tempfile.TemporaryDirectory(prefix="kube-nftlb-render-") as run_dir:
-            rules = _run(asked, Path(run_dir))
+            rules = _run(request, Path(run_dir))
     except OSError as error:
         sys.exit(f"this needs a network namespace of its own, as root or with user namespaces: {error}")
     except errors.KubeNftlbError as error:

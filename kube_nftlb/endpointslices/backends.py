@@ -85,11 +85,11 @@ def resolve(reference: BackendsFrom, family: Family, protocol: str, slices: Iter
     found = _found(reference, family, protocol, slices)
     chosen = sorted(found.items(), key=_choice)[:most] if len(found) > most else found.items()
     overrides: dict[str, BackendOptions] = {override.pod: override for override in reference.overrides}
-    taken: set[str] = set()
+    used: set[str] = set()
     endpoints = []
     for (ip, number), endpoint in sorted(chosen):
-        name = _name(ip, number, endpoint.pod, taken)
-        taken.add(name)
+        name = _name(ip, number, endpoint.pod, used)
+        used.add(name)
         options = overrides.get(endpoint.pod, _DEFAULTS)
         endpoints.append(ResolvedEndpoint(name, ip, number, endpoint, options))
     endpoints.sort(key=attrgetter("name"))
@@ -183,7 +183,7 @@ def _preference(endpoint: SliceEndpoint) -> tuple[bool, bool, bool, str, str]:
     return (endpoint.ready, endpoint.serving, not endpoint.terminating, endpoint.pod, endpoint.node)
 
 
-def _name(ip: str, port: int, pod: str, taken: set[str]) -> str:
+def _name(ip: str, port: int, pod: str, used: set[str]) -> str:
     """Return the pod's name, or the address; with a hash of the address if a backend has that name already.
 
     The API server does not validate the pod's name in a slice. One that a backend cannot have is not used.
@@ -192,7 +192,7 @@ def _name(ip: str, port: int, pod: str, taken: set[str]) -> str:
     usable = pod and len(pod) <= _NAME_MAX and _VALID_NAME.fullmatch(pod)
     plain = pod if usable else (f"{ip}:{port}" if port else ip).translate(_TO_DASHES).strip("-")
     name, text = plain, f"{ip} {port}"
-    while name in taken:
+    while name in used:
         tail = hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARACTERS]
         name, text = f"{names.shorten(plain, _NAME_MAX - _HASH_CHARACTERS - 1)}-{tail}", f"{text} again"
     return name

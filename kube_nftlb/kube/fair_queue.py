@@ -50,10 +50,10 @@ class FairQueue(Generic[K]):
     def take(self, limit: int) -> dict[K, int]:
         """Remove and return up to ``limit`` keys, each with its ``since``; all of them come oldest first."""
         if len(self) <= limit:
-            taken, self._since = self._since, {}
+            keys, self._since = self._since, {}
             self._urgent.clear()
             self._others.clear()
-            return taken
+            return keys
         return {(key := self._next()): self._since.pop(key) for _ in range(limit)}
 
     def oldest_since(self) -> int | None:

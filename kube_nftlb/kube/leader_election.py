@@ -60,7 +60,7 @@ def wait_s(seen: Seen, clock: float, me: str) -> float:
     return max(0.0, seen.since + seen.record.duration_s - clock)
 
 
-def taken(record: Record, now: datetime, me: str) -> Json:
+def acquisition(record: Record, now: datetime, me: str) -> Json:
     """Return the ``spec`` with which ``me`` acquires or renews the Lease."""
     keeps = record.holder == me
     first = record == NO_LEASE

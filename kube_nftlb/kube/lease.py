@@ -87,7 +87,7 @@ class Lease:
             if self._known and patience_s <= 0:
                 try:
                     async with asyncio.timeout(_ATTEMPT_S):
-                        await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
+                        await self._write(leader_election.acquisition(self._seen.record, self._now(), self._me))
                 except errors.ConflictError:
                     # Another replica was faster; the watch will deliver its record.
                     patience_s = RETRY_S
@@ -122,7 +122,7 @@ class Lease:
 
     async def _renew(self) -> None:
         try:
-            await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
+            await self._write(leader_election.acquisition(self._seen.record, self._now(), self._me))
         except (errors.ConflictError, errors.NotFoundError):
             # Changed or deleted by someone else: its current state decides.
             try:
@@ -132,7 +132,7 @@ class Lease:
             else:
                 self._see(leader_election.parse(raw))
             if self._seen.record.holder == self._me:
-                await self._write(leader_election.taken(self._seen.record, self._now(), self._me))
+                await self._write(leader_election.acquisition(self._seen.record, self._now(), self._me))
 
     async def _write(self, spec: JsonObject) -> None:
         version = self._seen.record.version

@@ -185,20 +185,20 @@ class AllowedConnections:
 
     def take(self, now: float) -> dict[Target, Allowed]:
         """Return what is allowed where it is time to look for what is not."""
-        taken: dict[Target, Allowed] = {}
+        due: dict[Target, Allowed] = {}
         for name, closed in list(self._closed.items()):
             if closed.watch.due <= now:
                 closed.watch.looked(now)
-                taken.update(dict.fromkeys(closed.targets, Allowed(name)))
+                due.update(dict.fromkeys(closed.targets, Allowed(name)))
                 if closed.watch.due == math.inf:
                     del self._closed[name]
         for name, farm in list(self._waiting.items()):
             if farm.due > now:
                 continue
-            taken.update(dict.fromkeys(farm.targets, farm.looked(now)))
+            due.update(dict.fromkeys(farm.targets, farm.looked(now)))
             if farm.due == math.inf:
                 del self._waiting[name]
-        return taken
+        return due
 
     def again(self, farms: Collection[str], at: float) -> None:
         """Look for connections of these farms again, at a time."""

@@ -68,15 +68,15 @@ class Challenges:
 
     def take(self, limit: int, now: float) -> list[Challenge]:
         """Return up to ``limit`` clients to challenge now."""
-        taken: list[Challenge] = []
-        while self._first and len(taken) < limit:
+        due: list[Challenge] = []
+        while self._first and len(due) < limit:
             namespace, waiting = next(iter(self._first.items()))
             del self._first[namespace]
-            taken.append(waiting.popleft())
-            self._again.append((now + AGAIN_S, taken[-1]))
+            due.append(waiting.popleft())
+            self._again.append((now + AGAIN_S, due[-1]))
             if waiting:
                 self._first[namespace] = waiting
-        while self._again and self._again[0][0] <= now and len(taken) < limit:
-            taken.append(self._again.popleft()[1])
+        while self._again and self._again[0][0] <= now and len(due) < limit:
+            due.append(self._again.popleft()[1])
             self._waiting -= 1
-        return taken
+        return due

@@ -108,10 +108,10 @@ def _dsr_problem(spec: FarmSpec, links: Links) -> tuple[FailureReason, str] | No
                 f"listens on {differing[0].port}, the farm on {', '.join(map(str, sorted(listened)))}"
             ),
         )
-    taken = links.addresses | links.pods.keys()
+    own_ips = links.addresses | links.pods.keys()
     for address in spec.addresses:
         ip = str(ipaddress.ip_address(address.ip))
-        if ip in taken:
+        if ip in own_ips:
             return "AddressInUse", f"mode dsr needs an address of its own, and {ip} belongs to this node"
     ready = [backend for backend in spec.backends if backend.ready]
     if ready and not any(backend.ip in links.pods for backend in ready):

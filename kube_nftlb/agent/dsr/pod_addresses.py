@@ -72,7 +72,7 @@ class PodAddresses:
         self._wanted = {farm: wanted for farm, wanted in self._wanted.items() if wanted}
         for ip, wanted in self._by_pod().items():
             pod = self.links.pods.get(ip)
-            if pod is None or not (missing := wanted - self._given(ip, pod)):
+            if pod is None or not (missing := wanted - self._vips_of(ip, pod)):
                 continue
             try:
                 await asyncio.to_thread(self._give, ip, pod, missing)
@@ -94,7 +94,7 @@ class PodAddresses:
                 found[ip] = found.get(ip, frozenset()) | {vip}
         return found
 
-    def _given(self, ip: str, pod: PodLink) -> frozenset[str]:
+    def _vips_of(self, ip: str, pod: PodLink) -> frozenset[str]:
         entry = self._record.get(ip)
         return entry.vips if entry is not None and entry.namespace == pod.namespace else frozenset()
 

@@ -89,6 +89,6 @@ def _is_over(each: Served, ours: Ours) -> bool:
     if each.ip is None and not ours.node_ips.get(each.family):
         # Node ports are not on any address of this family here.
         return bool(farms)
-    asked = {listener for farm in farms for _, listener in listeners_of(farm)}
+    listeners = {listener for farm in farms for _, listener in listeners_of(farm)}
     wanted = Listener(each.ip or node_ports(each.family), cast("Protocol", each.protocol), each.port)
-    return bool(farms) and not asked & {wanted, wanted.whole_address}
+    return bool(farms) and not listeners & {wanted, wanted.whole_address}

@@ -107,15 +107,15 @@ class Takeover:
 
     async def _look(self) -> KubeProxy:
         now = self._clock.now()
-        found, held = await self._rules.found(), await asyncio.to_thread(self._ports)
+        found, busy_ports = await self._rules.found(), await asyncio.to_thread(self._ports)
         names = ", ".join(found)
-        if self._stale is None or held or not found:
+        if self._stale is None or busy_ports or not found:
             self._stale = set(found)
-        if held or not found:
+        if busy_ports or not found:
             self._read = self._served_since = None
-        if held:
+        if busy_ports:
             self._free_since = None
-            listens = f"another process listens on port {' and '.join(map(str, held))}, as kube-proxy does"
+            listens = f"another process listens on port {' and '.join(map(str, busy_ports))}, as kube-proxy does"
             rules = f"; its rules: {names}" if found else "; it has no rules"
             return KubeProxy("KubeProxyRuns", f"{listens}{rules}", rules=bool(found))
         if self._free_since is None:
@@ -207,12 +207,12 @@ async def until_proxy_serves(
     while (now := clock.now()) < deadline:
         try:
             fingerprints = {family: await rules.fingerprints(family) for family in families}
-            held = await asyncio.to_thread(ports)
+            busy_ports = await asyncio.to_thread(ports)
         except errors.KernelError as error:
             _log.warning("cannot look for rules of kube-proxy", error=str(error))
         else:
             before = fingerprints if before is None else before
-            listens_since = (now if listens_since is None else listens_since) if held else None
+            listens_since = (now if listens_since is None else listens_since) if busy_ports else None
             lives = listens_since is not None and now - listens_since >= QUIET_S
             if all(fingerprints[family] if lives else fingerprints[family] - before[family] for family in families):
                 return True

@@ -69,8 +69,8 @@ class Programmer:
             planned = await self._plan(keys)
             outcome = await self.applier.apply([each.change for each in planned.values()])
             self.changed.update(outcome.changed)
-            asked = {name: each.farm for name, each in planned.items()}
-            refused = self._rules_refused(outcome.rules_refused, asked)
+            farms = {name: each.farm for name, each in planned.items()}
+            refused = self._rules_refused(outcome.rules_refused, farms)
             if not outcome.decide_again:
                 self._plan_again(refused)
                 self._forget_withdrawn(planned, outcome.refused)
@@ -173,8 +173,8 @@ class Programmer:
 
     async def create_table(self) -> None:
         """Recreate the agent table; clients of farms whose rules the kernel refuses are refused."""
-        asked = {_name(key): self._index.get(key) for key in self._index}
-        self._plan_again(self._rules_refused(await self._table.create(), asked))
+        farms = {_name(key): self._index.get(key) for key in self._index}
+        self._plan_again(self._rules_refused(await self._table.create(), farms))
 
     async def read_links(self, keys: Collection[FarmKey]) -> bool:
         """Read the node's interfaces and pods if farms depend on them. Return True if they have changed."""
@@ -192,12 +192,12 @@ class Programmer:
         if not self._inputs.has_work:
             await self._links.tidy()
 
-    def _rules_refused(self, refused: Mapping[str, str], asked: Mapping[str, Farm | None]) -> list[FarmKey]:
+    def _rules_refused(self, refused: Mapping[str, str], farms: Mapping[str, Farm | None]) -> list[FarmKey]:
         """Note why the kernel refused rules, unless a farm has changed since it was ``asked`` for. Return the farms."""
         keys = []
         for name, why in refused.items():
             key = self._index.key(name)
-            if key is not None and _version(self._index.get(key)) == _version(asked.get(name)):
+            if key is not None and _version(self._index.get(key)) == _version(farms.get(name)):
                 self._index.refuse_rules(key, why)
                 self._index.back_off(key, self._clock.now() + self._timing.back_off_s)
                 keys.append(key)
@@ -207,8 +207,8 @@ class Programmer:
         """Note why the kernel refused rules of farms that do not wait to be programmed anyway."""
         waiting = self._inputs.queue.waiting
         keys = {name: key for name in refused if (key := self._index.key(name)) is not None and key not in waiting}
-        asked = {name: self._index.get(key) for name, key in keys.items()}
-        self._plan_again(self._rules_refused({name: refused[name] for name in asked}, asked))
+        farms = {name: self._index.get(key) for name, key in keys.items()}
+        self._plan_again(self._rules_refused({name: refused[name] for name in farms}, farms))
 
     def _plan_again(self, keys: Collection[FarmKey]) -> None:
         self._inputs.add(keys, self._inputs.seen_version)

@@ -42,17 +42,17 @@ class FarmQueue:
 
         Farms in ``last`` come after all others, and alone.
         """
-        taken: dict[FarmKey, int] = {}
+        batch: dict[FarmKey, int] = {}
         put_off: dict[FarmKey, int] = {}
-        while self.waiting and not taken:
+        while self.waiting and not batch:
             for key, since in self.waiting.take(self._batch).items():
-                (put_off if key in last else taken)[key] = since
-        if put_off and not taken:
+                (put_off if key in last else batch)[key] = since
+        if put_off and not batch:
             first = next(iter(put_off))
-            taken[first] = put_off.pop(first)
+            batch[first] = put_off.pop(first)
         for key, since in put_off.items():
             self.waiting.add(key, since)
-        self.in_progress |= taken
+        self.in_progress |= batch
         return list(self.in_progress)
 
     def applied(

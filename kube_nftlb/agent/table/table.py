@@ -168,7 +168,7 @@ class AgentTable:
         )
         values = {key: self._present[key] for key in keys if key in self._present}
         # An element of several owners has the value of the last of them, and stays until the last is gone.
-        return State({key: list(held.values())[-1] for key, held in values.items()}, own.chains, own.sets)
+        return State({key: list(by_owner.values())[-1] for key, by_owner in values.items()}, own.chains, own.sets)
 
     def _swap(self, owners: Mapping[str, Contents]) -> None:
         for owner, contents in owners.items():
@@ -180,9 +180,9 @@ class AgentTable:
             self._owners[owner] = contents
             self._digest ^= _digest(owner, contents)
             for entry in contents.elements:
-                held = self._present.setdefault((entry.set, entry.key), {})
-                self._elements[entry.set] += not held
-                held[owner] = entry.value
+                by_owner = self._present.setdefault((entry.set, entry.key), {})
+                self._elements[entry.set] += not by_owner
+                by_owner[owner] = entry.value
 
     def _release(self, owner: str) -> None:
         contents = self._owners.pop(owner, Contents())

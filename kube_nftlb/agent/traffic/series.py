@@ -72,9 +72,9 @@ class TrafficSeries:
         now = self._clock()
         share = shares({key: each.counts for key, each in wanted.items()})
         self._slots.update(share, report.seconds, now, self._unwanted)
-        for key in self._shown.keys() - self._slots.held:
+        for key in self._shown.keys() - self._slots.keys:
             self._remove(key)
-        for key in self._slots.held:
+        for key in self._slots.keys:
             self._show(key, wanted.get(key, FarmCounts(Counts(), {})), report.seconds, now)
         metrics.set_states(
             metrics.TRAFFIC_FARMS,
@@ -100,9 +100,9 @@ class TrafficSeries:
             counts[name] = counts.get(name, Counts()).plus(each)
         known = set(backends.names.values())
         backends.slots.update(shares(counts), seconds, now, lambda name: name not in known)
-        for name in backends.shown - backends.slots.held:
+        for name in backends.shown - backends.slots.keys:
             _forget(_BACKEND, (*key, name))
-        backends.shown = backends.slots.held
+        backends.shown = backends.slots.keys
         for name in backends.shown:
             _count(_BACKEND, (*key, name), counts.get(name, Counts()))
 

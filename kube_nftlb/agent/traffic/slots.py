@@ -22,7 +22,7 @@ class SeriesSlots(Generic[_K]):
         self._since: dict[_K, float] = {}
 
     @property
-    def held(self) -> frozenset[_K]:
+    def keys(self) -> frozenset[_K]:
         """The keys that have a slot."""
         return frozenset(self._since)
 

@@ -88,12 +88,12 @@ def children(row: Row, among: Iterable[Row]) -> list[Row]:
     return [each for each in among if each.full_path.rpartition(".")[0] == row.full_path]
 
 
-def find(asked: str, among: Iterable[Row]) -> list[Row]:
+def find(query: str, among: Iterable[Row]) -> list[Row]:
     """Return the rows that match a path, the end of one, an annotation or a name in nftlb.
 
     Case is ignored, as is ``[]`` after the name of a list. The name of a kind matches its spec and status.
     """
-    text = asked.strip().replace("[]", "").strip(".").lower()
+    text = query.strip().replace("[]", "").strip(".").lower()
     first, _, rest = text.partition(".")
     if first in _ALIASES:
         text = f"{_ALIASES[first]}.{rest}".strip(".")
@@ -104,14 +104,14 @@ def find(asked: str, among: Iterable[Row]) -> list[Row]:
     return list(dict.fromkeys([*parts, *by_path, *(by_name if text else [])]))
 
 
-def suggestions(asked: str, among: Iterable[Row]) -> list[str]:
+def suggestions(query: str, among: Iterable[Row]) -> list[str]:
     """Return names similar to one that was not found, the most similar first."""
     known: dict[str, None] = {}
     for row in among:
         last = row.path.rpartition(".")[2]
         known.update(dict.fromkeys(text for text in (last, row.path, row.nftlb, row.short_annotation) if text))
     folded = {text.lower(): text for text in known}
-    wanted = asked.strip().removeprefix(names.ANNOTATION_PREFIX).lower()
+    wanted = query.strip().removeprefix(names.ANNOTATION_PREFIX).lower()
     close = difflib.get_close_matches(wanted, folded, n=_SUGGESTIONS_MAX, cutoff=0.7)
     # In a path with a mistake, the last word matters most.
     close += difflib.get_close_matches(wanted.rpartition(".")[2], folded, n=_SUGGESTIONS_MAX, cutoff=0.7)

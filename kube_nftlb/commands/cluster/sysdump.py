@@ -105,13 +105,13 @@ async def sysdump(target: Target, options: SysdumpOptions) -> tuple[Path, list[s
     async with terminal.progress("collecting objects, logs, and what nodes have"), connected(target) as kube:
         seen = await overview(kube, target.namespace)
         nodes = _nodes(seen, options.nodes, now)
-        asked = on_nodes(target, options.node_command, seen.pods or ())
+        on_each = on_nodes(target, options.node_command, seen.pods or ())
         # Logs name farms of all namespaces.
         everywhere = Hide.NAMES in options.hide
         objects = [part async for part in _objects(kube, None if everywhere else target.namespace)]
         parts = [*_summary(seen, now), *(_object_part(*each, target.namespace) for each in objects)]
         parts += [part async for part in _logs(kube, seen.pods or ())]
-        parts += await _from_nodes(asked, nodes)
+        parts += await _from_nodes(on_each, nodes)
     known = {name for _, raws, _ in objects for raw in raws for name in _names(raw)}
     missing = [f"{part.name}: {part.problem}" for part in parts if part.problem]
     redactor = Redactor(options.hide, secrets.token_bytes(16), known)
@@ -203,17 +203,17 @@ async def _ask(nodes: OnNodes, node: str, file: str, command: tuple[str, ...]) -
     return None if _ABSENT in ran.problem else _Part(f"nodes/{node}/{file}", ran.output, ran.problem)
 
 
-async def _from_nodes(asked: OnNodes, nodes: Iterable[str]) -> list[_Part]:
+async def _from_nodes(on_each: OnNodes, nodes: Iterable[str]) -> list[_Part]:
     """Return what the kernel and nftlb of each node have."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(node: str) -> list[_Part]:
         async with turns:
             try:
-                asked.prefix(node)
+                on_each.prefix(node)
             except errors.UsageError as error:
                 return [_Part(f"nodes/{node}", "", str(error))]
-            return [part for each in _ASKED.items() if (part := await _ask(asked, node, *each)) is not None]
+            return [part for each in _ASKED.items() if (part := await _ask(on_each, node, *each)) is not None]
 
     return [part for parts in await asyncio.gather(*map(ask, nodes)) for part in parts]
 

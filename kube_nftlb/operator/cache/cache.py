@@ -107,9 +107,9 @@ class Cache:
         expected = self.service_index.ports(service)
         if len(self.farm_index.made_from(service)) >= len(expected) or self.budgets.services.refuses(service):
             return []
-        having = {farm.port._replace(external=False) for farm in self.farms_of(service) if farm.port is not None}
+        with_farm = {farm.port._replace(external=False) for farm in self.farms_of(service) if farm.port is not None}
         ports = dict.fromkeys(port._replace(external=False) for port in expected)
-        return [port for port in ports if port not in having]
+        return [port for port in ports if port not in with_farm]
 
     def contenders(self, port: PortKey) -> Iterable[Contender]:
         """Return all Service ports with the same plain farm name as this one."""

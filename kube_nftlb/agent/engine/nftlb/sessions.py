@@ -109,15 +109,17 @@ class Sessions:
             layout.StaticSession(encoding.session_text(persistence, family, key), mark) for key, mark in found.items()
         }
 
-    async def held(self, farm: objects.Farm) -> dict[bytes, int]:
+    async def dynamic(self, farm: objects.Farm) -> dict[bytes, int]:
         """Return the sessions that packets or the spec made: client as the kernel has it, and mark."""
         return await self._reader.sessions(layout.family(farm), layout.sessions_map(farm.name))
 
     async def forget(self, farm: objects.Farm, marks: set[int]) -> None:
         """Delete a farm's sessions with these marks."""
         family, persistence = layout.family(farm), farm.options["persistence"]
-        held = await self.held(farm)
-        if stale := [encoding.session_text(persistence, family, key) for key, mark in held.items() if mark in marks]:
+        sessions = await self.dynamic(farm)
+        if stale := [
+            encoding.session_text(persistence, family, key) for key, mark in sessions.items() if mark in marks
+        ]:
             map_ = layout.sessions_map(farm.name)
             # One that expired meanwhile makes nft refuse all of it; what is left is found at the next look.
             with contextlib.suppress(errors.KernelError):

@@ -99,7 +99,7 @@ class StaleSessions:
         if farm is None or not farm.persistent:
             return
         alive = {backend.mark for backend in farm.backends.values() if backend.state != "down"}
-        gone = (marks | set((await self._sessions.held(farm)).values())) - alive
+        gone = (marks | set((await self._sessions.dynamic(farm)).values())) - alive
         if not gone:
             return
         narrowed = filters.with_mark(min(gone), objects.MARK_LAST) if len(gone) == 1 else b""

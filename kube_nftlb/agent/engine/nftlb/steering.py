@@ -31,13 +31,13 @@ def contents(farm: NodeFarm, present: objects.Farm | None) -> Contents:
     if farm.refuses or farm.spec.traffic_policy == "Cluster" or not local or cluster == local:
         return Contents()
     backends = present.backends if present is not None else {}
-    asked = {short_name(each.backend.name): each.backend.mark for each in farm.endpoints}
-    of_mark = {mark: short for short, mark in asked.items() if mark is not None}
+    requested = {short_name(each.backend.name): each.backend.mark for each in farm.endpoints}
+    of_mark = {mark: short for short, mark in requested.items() if mark is not None}
     slots = [
         _Slot(backends[short].mark, backend.weight)
         for backend in cluster
-        if (short := short_name(backend.name)) in asked and short in backends and backends[short].state != "down"
-        if asked[short] in (None, backends[short].mark) and of_mark.get(backends[short].mark, short) == short
+        if (short := short_name(backend.name)) in requested and short in backends and backends[short].state != "down"
+        if requested[short] in (None, backends[short].mark) and of_mark.get(backends[short].mark, short) == short
     ]
     outside = [each for address in farm.addresses if address.type != "ClusterIP" for each in address.listeners()]
     if not outside or not slots:

@@ -29,8 +29,10 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
     """
     spec = farm.spec
     endpoints = {short_name(each.backend.name): each for each in farm.endpoints}
-    asked = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
-    given = marks.allocate(endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, asked)
+    requested = {short: each.backend.mark for short, each in endpoints.items() if each.backend.mark is not None}
+    numbers = marks.allocate(
+        endpoints, {b.name: b.mark for b in present.backends.values()} if present else {}, requested
+    )
     had = {b.name: b.options for b in present.backends.values()} if present else {}
     translated = objects.Farm(
         farm.name,
@@ -39,14 +41,14 @@ def translate(farm: NodeFarm, present: objects.Farm | None) -> objects.Farm:
         {
             short: objects.Backend(
                 short,
-                given[short],
+                numbers[short],
                 "up" if each.schedulable else "off",
                 _wire_values(each.backend, had.get(short, {})),
             )
             for short, each in endpoints.items()
-            if short in given
+            if short in numbers
         },
-        {session.client: short for session in spec.sessions if (short := short_name(session.backend)) in given},
+        {session.client: short for session in spec.sessions if (short := short_name(session.backend)) in numbers},
     )
     return _for_mode(farm, translated)
 

@@ -49,7 +49,7 @@ def test_a_silent_node_counts_neither_in_statuses_nor_for_gates() -> None:
     silent = raw_nftlb_node("n2", watermark="10", reported_at="12:00", ready="Unknown", reason="AgentSilent", version=2)
     nodes.put(parse_node(silent))
     clock.time += 6
-    nodes.settle()
+    nodes.flush()
     assert [node.name for node in cache.debounced_nodes] == ["n1"]
     assert [node.name for node in cache.working_nodes()] == ["n1"]
     assert counting_nodes(cache) == []
