@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kube_nftlb.kube.leader_election import DURATION_S, NO_LEASE, Record, Seen, parse, released, taken, wait_s
+from kube_nftlb.kube.leader_election import DURATION_S, NO_LEASE, Record, Seen, parse, released, acquisition, wait_s
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 LATER = "2026-01-02T03:04:05.000678Z"
@@ -42,7 +42,7 @@ def test_the_times_in_a_record_of_another_machine_do_not_count() -> None:
 def test_taking_over_counts_as_a_transition_and_renewing_does_not(
     record: Record, acquired: str, transitions: int
 ) -> None:
-    assert taken(record, NOW, "me") == {
+    assert acquisition(record, NOW, "me") == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
         "acquireTime": acquired,
@@ -58,7 +58,7 @@ def test_a_lease_that_is_given_back_is_anybodys_at_once() -> None:
 
 
 def test_what_was_written_is_what_is_read() -> None:
-    raw = {"metadata": {"resourceVersion": "8"}, "spec": taken(FREE, NOW, "me")}
+    raw = {"metadata": {"resourceVersion": "8"}, "spec": acquisition(FREE, NOW, "me")}
     assert parse(raw) == Record("8", "me", 15, LATER, LATER, 4)
 
 
