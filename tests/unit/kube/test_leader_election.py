@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kube_nftlb.kube.leader_election import DURATION_S, NO_LEASE, Record, Seen, parse, released, acquisition, wait_s
+from kube_nftlb.kube.leader_election import DURATION_S, NO_LEASE, Record, Seen, acquisition, parse, released, wait_s
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 LATER = "2026-01-02T03:04:05.000678Z"
