@@ -58,7 +58,7 @@ async def assemble(
     conntrack, challenger = Conntrack.open(), Challenger()
     connections = Connections(conntrack, challenger, clock)
 
-    def on_silence(message: str) -> None:
+    def on_silence(message: str | None) -> None:
         inputs.progress.engine_error = message
         on_progress()
 

@@ -99,13 +99,13 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, yaml.YAMLError | ValueError) else "it is no kubeconfig"
 
 
-def _no_context(files: str, context: str | None) -> str:
-    """Return that there is no such context, and which there are; nothing if there is."""
+def _no_context(files: str, context: str | None) -> str | None:
+    """Return that there is no such context, and which there are; None if there is."""
     try:
         names = [str(each["name"]) for each in kube_config.list_kube_config_contexts(files)[0]]
     except (kube_config.ConfigException, *_BROKEN):
-        return ""
-    return "" if context is None or context in names else f"it has no context {context!r}, but {', '.join(names)}"
+        return None
+    return None if context is None or context in names else f"it has no context {context!r}, but {', '.join(names)}"
 
 
 def _check_certificates(configuration: Configuration) -> None:

@@ -43,13 +43,13 @@ class NftlbClient:
         *,
         transport: httpx.AsyncBaseTransport | None = None,
         on_request: Callable[[Request, float], None] = lambda *_: None,
-        on_silence: Callable[[str], None] = lambda _: None,
+        on_silence: Callable[[str | None], None] = lambda _: None,
         on_version: Callable[[str], None] = lambda _: None,
         silent_after_s: float = SILENT_AFTER_S,
     ) -> None:
         """Call ``on_request`` with each request and its duration in seconds; ``transport`` is for tests.
 
-        ``on_silence`` is called with a sentence while a request is not answered, and with ``""`` once it is;
+        ``on_silence`` is called with a message while a request is not answered, and with None once it is;
         ``on_version`` with the version in the first answer, and whenever it changes.
         """
         self._on_silence = on_silence
@@ -174,7 +174,7 @@ class NftlbClient:
             timer.cancel()
             self._on_request(request, time.perf_counter() - started)
         if time.perf_counter() - started >= self._silent_after_s:
-            self._on_silence("")
+            self._on_silence(None)
         version = response.headers.get("Server", "").removeprefix("nftlb/") or UNPATCHED
         if version != self.version:
             self.version = version

@@ -82,7 +82,7 @@ class FakeNode(Generic[E]):
 
     def _reported(self) -> None:
         self.reports.append((self.loop.progress.watermark, len(self.loop.programmed)))
-        self.errors.append(self.loop.progress.last_error)
+        self.errors.append(self.loop.progress.last_error or "")
 
     async def stop(self) -> None:
         self.task.cancel()

@@ -73,7 +73,7 @@ class Connections:
         self._bypassed: list[tuple[Mapping[str, Programmed], float]] = []
         """The farms whose rules are back, and until when connections that bypassed them are looked for, in seconds."""
         self._rules_back = asyncio.Event()
-        self._problem = ""
+        self._problem: str | None = None
 
     def changed(self, name: str, farm: NodeFarm | None, before: Programmed | None) -> None:
         """Note that this node has programmed a farm, or withdrawn it; ``before`` is what it had of it."""

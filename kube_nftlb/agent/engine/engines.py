@@ -42,7 +42,7 @@ class Engines:
         self._nftables = nftables
         self._nftlb = nftlb
         self._all: tuple[Engine, ...] = (nftables, nftlb)
-        self.unreachable = ""
+        self.unreachable: str | None = None
         """Reason nftlb is away while the rest goes on; empty if it is there."""
         self._is_nftlb_known = False
         """False until the farms of nftlb were read once."""
@@ -119,7 +119,7 @@ class Engines:
         else:
             self._is_nftlb_known = True
             self._has_returned = self._has_returned or bool(self.unreachable)
-            self.unreachable, self._missed_since = "", None
+            self.unreachable, self._missed_since = None, None
         return lost
 
     def _leave(self, error: errors.EngineUnreachableError) -> None:
@@ -212,7 +212,7 @@ class Engines:
         else:
             self._missed_since = None
             if was_away or self._has_returned:
-                self.unreachable, self._has_returned = "", False
+                self.unreachable, self._has_returned = None, False
                 raise errors.EngineUnreachableError("nftlb answers again, everything is read anew")
         return "; ".join(problem for problem in problems if problem) or None
 

@@ -32,8 +32,8 @@ class Health(NamedTuple):
     """False if load balancers should stop sending to this node."""
     began_s_ago: float
     """Seconds since the start of the loop's last pass."""
-    nftlb_error: str
-    """Reason nftlb is unreachable; ``""`` if it is reachable."""
+    nftlb_error: str | None
+    """Reason nftlb is unreachable; None if it is reachable."""
 
     @property
     def ready(self) -> bool:

@@ -78,7 +78,7 @@ def node_status(
         warnings=tuple(_problem(key, progress.warnings[key]) for key in warned),
         draining=progress.draining,
         drift_repaired=progress.drift_repaired,
-        last_error=progress.last_error[:_ERROR_MAX],
+        last_error=(progress.last_error or "")[:_ERROR_MAX],
         versions=versions.model_copy(update={"nftlb": progress.nftlb_version}),
         conditions=tuple(
             _condition(kind, status, reason, message, known.get(kind), stamp)

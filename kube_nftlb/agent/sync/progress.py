@@ -52,11 +52,11 @@ class Progress:
     problems: dict[FarmKey, Problem] = field(default_factory=dict)
     draining: NodeDraining = field(default_factory=NodeDraining)
     drift_repaired: int = 0
-    pass_error: str = ""
-    """Reason the last pass failed; "" if it did not."""
-    upkeep_error: str = ""
-    """The engine's last failure beside its farms, such as a file that it cannot write; "" if none."""
-    engine_error: str = ""
+    pass_error: str | None = None
+    """Reason the last pass failed; None if it did not."""
+    upkeep_error: str | None = None
+    """The engine's last failure beside its farms, such as a file that it cannot write; None if none."""
+    engine_error: str | None = None
     nftlb_version: str = ""
     kube_proxy: KubeProxy | None = None
     """The state of kube-proxy; None before the first look."""
@@ -91,8 +91,8 @@ class Progress:
         self.policy_changed_at = policies.changed_at
 
     @property
-    def last_error(self) -> str:
-        """The current failure; "" if there is none."""
+    def last_error(self) -> str | None:
+        """The current failure; None if there is none."""
         return self.pass_error or self.upkeep_error
 
     @property

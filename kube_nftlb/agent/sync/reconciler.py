@@ -83,7 +83,7 @@ class Reconciler:
             self.progress.began_at = self._clock.now()
             try:
                 await self._pass()
-                self.progress.pass_error = ""
+                self.progress.pass_error = None
                 self.progress.engine_error = self._engines.unreachable
             except errors.EngineUnreachableError as error:
                 self.progress.engine_error = str(error)
@@ -192,7 +192,7 @@ class Reconciler:
         if not await self._repair.look(now):
             self._adopted = False
             return
-        self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._inputs.queue)) or ""
+        self.progress.upkeep_error = await self._engines.maintain(busy=bool(self._inputs.queue))
         await self._programmer.maintain_links(now)
         await self._programmer.withdraw_orphans()
         self._inputs.add(self._inputs.index.due(now), self._inputs.seen_version)

@@ -92,8 +92,8 @@ def of_programs(daemon_sets: Iterable[JsonObject], cilium: JsonObject | None) ->
                 yield Finding("blocks", "OtherProxy", f"{proxy}: {_ALL_SERVICES}", _ONE_PROXY, (name,))
 
 
-def _proxy(container: Mapping[str, Any]) -> str:
-    """Return what makes a container a service proxy; empty if it is none that we know."""
+def _proxy(container: Mapping[str, Any]) -> str | None:
+    """Return what makes a container a service proxy; None if it is none that we know."""
     environment = {each.get("name"): str(each.get("value", "")).lower() for each in container.get("env") or ()}
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if environment.get("FELIX_BPFENABLED") == "true":
@@ -101,4 +101,4 @@ def _proxy(container: Mapping[str, Any]) -> str:
     image = str(container.get("image", ""))
     if "kube-router" in image and not {"--run-service-proxy=false"} & set(words):
         return "kube-router runs its service proxy"
-    return ""
+    return None

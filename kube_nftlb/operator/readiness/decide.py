@@ -53,10 +53,10 @@ class Nodes(NamedTuple):
             frozenset().union(*(node.failed_namespaces for node in everywhere)),
         )
 
-    def lacking(self, awaited: Awaited) -> str:
-        """Return which nodes have not come so far; "" if all have."""
+    def lacking(self, awaited: Awaited) -> str | None:
+        """Return which nodes have not come so far; None if all have."""
         if self.watermark >= awaited.farm and self.slice_watermark >= awaited.endpoints:
-            return ""
+            return None
         missing = [
             node.name for node in self.all if node.watermark < awaited.farm or node.slice_watermark < awaited.endpoints
         ]
@@ -126,8 +126,8 @@ def _awaited(farm: FarmRecord, endpoints_at: int, before: Mapping[FarmKey, Await
     return known if known is not None and known.uid == farm.uid else Awaited(farm.uid, farm.since, endpoints_at)
 
 
-def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str:
-    """Return why the nodes do not have a farm as a Pod awaits it; "" if they do."""
+def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str | None:
+    """Return why the nodes do not have a farm as a Pod awaits it; None if they do."""
     if not nodes.all:
         return NO_NODES
     if why := nodes.failed.get((farm.key, farm.generation)):
@@ -137,4 +137,4 @@ def _on_nodes(farm: FarmRecord, awaited: Awaited, nodes: Nodes) -> str:
         return f"more farms of the namespace failed than {some_of(nodes_, 1, 'nodes')} reports"
     if lacking := nodes.lacking(awaited):
         return f"farm {farm.key.name}: {lacking}"
-    return ""
+    return None

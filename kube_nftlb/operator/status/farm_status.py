@@ -37,7 +37,7 @@ def decide(
     nodes: Iterable[NodeRecord],
     now: str,
     refused_ips: Sequence[Rejection] = (),
-    refused: str = "",
+    refused: str | None = None,
 ) -> FarmStatus:
     """Return the status of a farm; ``now`` (RFC 3339) is the time of conditions that change.
 
@@ -85,7 +85,9 @@ def endpoints_programmed(endpoints: FarmEndpoints, node: NodeRecord) -> bool:
     return node.slice_watermark >= endpoints.changed_at
 
 
-def accept(farm: FarmRecord, loss: Loss | None, refused_ips: Sequence[Rejection] = (), refused: str = "") -> Verdict:
+def accept(
+    farm: FarmRecord, loss: Loss | None, refused_ips: Sequence[Rejection] = (), refused: str | None = None
+) -> Verdict:
     """Decide the condition Accepted: if the farm may be programmed. One that lacks some addresses may; it says so."""
     if farm.invalid:
         return Verdict("False", "Invalid", farm.invalid)

@@ -26,7 +26,9 @@ _RETRY_S = 2.0
 _log = structlog.get_logger()
 
 
-def decide(policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: str, refused: str = "") -> PolicyStatus:
+def decide(
+    policy: PolicyRecord, farms: int, nodes: Iterable[NodeRecord], now: str, refused: str | None = None
+) -> PolicyStatus:
     """Return the status of a policy that ``farms`` farms refer to; ``now`` is the time of conditions that change.
 
     ``refused`` says why no node programs it; "" if nodes do.

@@ -72,7 +72,7 @@ class NftlbEngine:
         """The farms as they were last applied."""
         self._in_flight: Mapping[str, Target] = {}
         """The targets of requests that nftlb may have and did not answer: it may yet end over them."""
-        self._unsaved = ""
+        self._unsaved: str | None = None
         """Reason the start-up file was not written when last tried; empty if it was."""
 
     @property
@@ -236,10 +236,10 @@ class NftlbEngine:
             if self._startup_file.save_if_due(
                 now, present=len(self.mirror.present), in_conflict=self._in_conflict, busy=busy
             ):
-                self._unsaved = ""
+                self._unsaved = None
         except OSError as error:
             self._unsaved = _cannot_save(error)
-        return self._unsaved or None
+        return self._unsaved
 
     def _in_conflict(self, farm: objects.Farm) -> bool:
         return bool(self.programmed.owners(set(listeners(farm))) - {farm.name})

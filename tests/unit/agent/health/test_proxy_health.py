@@ -22,7 +22,7 @@ def health(**changes: Any) -> Health:
         "done_s_ago": 20.0,
         "node_eligible": True,
         "began_s_ago": 1.0,
-        "nftlb_error": "",
+        "nftlb_error": None,
     }
     return Health(**{**good, **changes})
 

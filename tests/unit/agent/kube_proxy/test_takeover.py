@@ -168,8 +168,8 @@ async def test_nothing_is_removed_before_the_agents_own_rules_are_there(node: No
     progress = node.progress
     if why == "not yet":
         progress.lag.done_at = None
-    progress.engine_error = "away" * (why == "engine")
-    progress.pass_error = "no" * (why == "pass")
+    progress.engine_error = "away" if why == "engine" else None
+    progress.pass_error = "no" if why == "pass" else None
     await node.look()
     assert await node.look(60) == "KubeProxyRulesPending"
     assert node.kernel.commits == []

@@ -53,7 +53,7 @@ def test_a_short_problem_is_not_reported(events: NodeEvents, recorded: Recording
     events.look(0)
     events.look(LASTS_S - 0.1)
     assert recorded.lasting == set()
-    progress.engine_error = ""
+    progress.engine_error = None
     events.look(LASTS_S)
     assert (recorded.lasting, recorded.resolved) == (set(), [])
 
@@ -65,7 +65,7 @@ def test_a_lasting_problem_and_its_end_are_reported(
     events.look(0)
     events.look(LASTS_S)
     assert recorded.lasting == {"NftlbUnreachable"}
-    progress.engine_error = ""
+    progress.engine_error = None
     progress.problems[WEB] = Problem("KernelFeatureMissing", "the helper ftp needs a kernel with it")
     events.look(LASTS_S + 1)
     assert (recorded.lasting, recorded.resolved) == (set(), ["NftlbReachable"])

@@ -84,7 +84,7 @@ async def test_an_unexpected_exception_does_not_end_the_loop(node: Node) -> None
     assert node.clock.now() - began >= Timing().unexpected_s
     assert any("nobody thought of this" in error for error in node.errors)
     assert node.engine.farms["web--http"].version.generation == 2
-    assert node.loop.progress.last_error == "", "it is over"
+    assert node.loop.progress.last_error is None, "it is over"
 
 
 async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
@@ -92,8 +92,8 @@ async def test_a_refusal_of_the_whole_pass_is_retried(node: Node) -> None:
     node.list([farm()], 20)
     await node.settle(20)
     assert "busy" in node.errors
-    assert node.loop.progress.last_error == "", "it is over"
-    assert node.loop.progress.engine_error == ""
+    assert node.loop.progress.last_error is None, "it is over"
+    assert node.loop.progress.engine_error is None
 
 
 async def test_a_farm_that_is_refused_is_taken_out_and_retried(node: Node) -> None:
@@ -235,7 +235,7 @@ async def test_trouble_of_the_engines_own_is_reported_and_stops_nothing(node: No
     await node.settle(21)
     assert node.engine.farms["web--http"].version.generation == 2
     node.engine.trouble = None
-    await until(lambda: node.loop.progress.last_error == "")
+    await until(lambda: node.loop.progress.last_error is None)
 
 
 async def test_a_farm_that_the_engine_cannot_serve_is_reported(node: Node) -> None:

@@ -392,7 +392,7 @@ def test_the_farms_of_services_are_counted_before_they_are_made(cache: Cache, wr
     put("middle", 2, 3)
     assert not cache.budgets.refusal_of_service(young)
     assert put("old", 1, 1) == {old, young}, "the oldest come first"
-    assert "need more farms than the 4" in cache.budgets.refusal_of_service(young)
+    assert "need more farms than the 4" in (cache.budgets.refusal_of_service(young) or "")
     assert not cache.budgets.refusal_of_service(middle)
     assert put("middle", 2, 2, version=2) == {middle, young}
     assert not cache.budgets.refusal_of_service(young)
@@ -408,7 +408,7 @@ def test_a_farm_by_hand_that_does_not_fit_owns_nothing(cache: Cache, writer: Cac
     for number in range(1, 6):
         writer.put(FARMS, farm(number, f"10.0.0.{number}"))
     young, rival = FarmKey("default", "f5"), FarmKey("other", "rival")
-    assert "more farms than the 4" in cache.budgets.refusal_of_farm(young)
+    assert "more farms than the 4" in (cache.budgets.refusal_of_farm(young) or "")
     raw = raw_farm("rival", namespace="other", addresses=[{"ip": "10.0.0.5", "ports": "80"}])
     writer.put(FARMS, {**raw, "metadata": {**raw["metadata"], "creationTimestamp": "2026-02-01T00:00:00Z"}})
     assert cache.conflicts.get(rival) is None
@@ -426,7 +426,7 @@ def test_a_policy_that_does_not_fit_is_refused(cache: Cache, writer: CacheWriter
     for name in ("a", "b", "c"):
         writer.put(POLICIES, raw_policy(name))
     last = PolicyKey("default", "c")
-    assert "2 policies" in cache.budgets.refusal_of_policy(last)
+    assert "2 policies" in (cache.budgets.refusal_of_policy(last) or "")
     assert writer.remove(POLICIES, raw_policy("a", version=11)).policies == {PolicyKey("default", "a"), last}
     assert not cache.budgets.refusal_of_policy(last)
 

@@ -136,7 +136,7 @@ async def test_what_cannot_be_sent_waits_until_nftlb_is_back(node: Node) -> None
     node.nftlb.reachable = True
     await node.settle(20)
     assert list(node.nftlb.farms) == ["web--http"]
-    assert node.loop.progress.engine_error == ""
+    assert node.loop.progress.engine_error is None
 
 
 async def test_farms_that_nftlb_has_lost_are_sent_again(node: Node) -> None:
@@ -258,7 +258,7 @@ async def test_an_nftlb_without_patches_is_refused_with_a_sentence(node: Node) -
     await node.restart_agent()
     node.list([farm()], 20)
     await until(lambda: bool(node.loop.progress.engine_error))
-    assert "lacks the patches of kube-nftlb" in node.loop.progress.engine_error
+    assert "lacks the patches of kube-nftlb" in (node.loop.progress.engine_error or "")
     await node.passes(5)
     assert not node.nftlb.changes
     node.nftlb.version = PATCHED

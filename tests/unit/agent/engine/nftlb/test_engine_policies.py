@@ -91,7 +91,7 @@ async def test_policies_and_farms_go_at_once_in_any_order(node: Node, openings: 
             node.inputs.remove_policy(raw_policy(version=version + 2))
         node.inputs.seen(version + 2)
         await node.settle(version + 2)
-        assert node.loop.progress.last_error == ""
+        assert node.loop.progress.last_error is None
         version += 10
     assert openings == set()
 

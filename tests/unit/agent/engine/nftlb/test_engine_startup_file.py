@@ -19,13 +19,13 @@ async def test_a_start_up_file_that_cannot_be_written_stops_nothing(node: Node) 
     (node.folder / "nftlb.new").mkdir()
     node.list([farm()], 20)
     await node.settle(20)
-    await until(lambda: "start-up file" in node.loop.progress.last_error)
+    await until(lambda: "start-up file" in (node.loop.progress.last_error or ""))
     node.nft.damage()
     node.reader.foreign_changes += 1
     await until(lambda: node.loop.progress.drift_repaired > 0)
-    assert "start-up file" in node.loop.progress.last_error, "it lasts while it is not tried again"
+    assert "start-up file" in (node.loop.progress.last_error or ""), "it lasts while it is not tried again"
     (node.folder / "nftlb.new").rmdir()
-    await until(lambda: node.loop.progress.last_error == "")
+    await until(lambda: node.loop.progress.last_error is None)
 
 
 async def test_the_start_up_file_holds_what_is_in_the_kernel(node: Node) -> None:
