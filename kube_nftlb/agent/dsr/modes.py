@@ -41,7 +41,7 @@ NO_LINKS = Links({}, {}, frozenset())
 
 
 class PodVip(NamedTuple):
-    """A farm's address that a pod is to have on its loopback."""
+    """A farm's address that a pod needs on its loopback."""
 
     pod_ip: str
     vip: str

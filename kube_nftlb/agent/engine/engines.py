@@ -213,7 +213,7 @@ class Engines:
             self._missed_since = None
             if was_away or self._has_returned:
                 self.unreachable, self._has_returned = None, False
-                raise errors.EngineUnreachableError("nftlb answers again, everything is read anew")
+                raise errors.EngineUnreachableError("nftlb is reachable again; reloading")
         return "; ".join(problem for problem in problems if problem) or None
 
     async def aclose(self) -> str | None:

@@ -128,7 +128,7 @@ def _unserved_by_nobody(unserved: tuple[str, ...]) -> Iterator[Chain]:
 
 
 def _unserved_by_daemon(used: frozenset[str], unserved: tuple[str, ...]) -> Iterator[Chain]:
-    """Yield the chains for packets that nobody has translated by now, while nftlb serves farms.
+    """Yield the chains for packets that nothing has translated so far, while nftlb serves farms.
 
     It may be making its rules anew. A packet that passed in that moment would be refused by who knows no Service, or
     never be translated, however often it is sent; one that is dropped is new when it comes again. To a process that

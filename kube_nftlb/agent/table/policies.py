@@ -175,13 +175,16 @@ class Policies:
         for name in sorted(to.all()):
             found = self._policies.get(PolicyKey(to.namespace, name))
             if found is None and PolicyKey(to.namespace, name) in self._refused:
-                message = f"the NftlbPolicy {name!r} does not fit the limits of its namespace, nobody gets in"
+                message = f"the NftlbPolicy {name!r} does not fit the limits of its namespace; all clients are rejected"
                 return "PolicyInvalid", f"{message}; see its conditions"
             if found is None:
-                message = f"there is no NftlbPolicy {name!r} in its namespace; until there is, nobody gets in"
+                message = f"NftlbPolicy {name!r} not found; all clients are rejected until it exists"
                 return "PolicyMissing", message
             if found.invalid is not None:
-                return "PolicyInvalid", f"the NftlbPolicy {name!r} is not understood, nobody gets in: {found.invalid}"
+                return (
+                    "PolicyInvalid",
+                    f"the NftlbPolicy {name!r} is invalid; all clients are rejected: {found.invalid}",
+                )
         return None
 
     def _rules(self, namespace: str, named: Iterable[str], family: Family) -> Iterator[str]:

@@ -64,7 +64,7 @@ def _enumeration(values: list[str]) -> tuple[Callable[[str], Any], str]:
         # Unknown words are kept, for the type to reject them.
         return " ".join(sorted(found, key=lambda word: words.index(word) if word in words else len(words)))
 
-    return read, f"{'none, nor ' if 'none' in values else ''}words out of: {', '.join(words)}"
+    return read, f"{'none, or ' if 'none' in values else ''}any of: {', '.join(words)}"
 
 
 def _truth(text: str) -> bool:
@@ -122,7 +122,7 @@ def _sessions(text: str) -> PerFamily:
 
 
 _TYPES: Final[list[tuple[Any, Callable[[str], Any], str]]] = [
-    (IpAddress, _addresses, "an address such as 10.0.0.9, nor one of each family (10.0.0.9, fd00::9)"),
+    (IpAddress, _addresses, "an address such as 10.0.0.9, or one of each family (10.0.0.9, fd00::9)"),
     (tuple[Session, ...], _sessions, "a list of clients and their backends such as 10.0.0.1=pod-a, 10.0.0.2=pod-b"),
     (Rate, _rate, "a rate such as 100, which is 100/second, or 10/minute, 5/hour, 5/day, 5/week"),
     (FarmMark, str.lower, "a hexadecimal number from 0x1000 to 0xffff000 whose last three digits are 0"),

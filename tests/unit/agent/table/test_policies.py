@@ -82,7 +82,7 @@ def test_what_is_no_range_makes_a_policy_that_lets_nobody_in(cidr: str) -> None:
     assert rules(policies, policies=["list"]) == {"10.96.0.10 80": ("drop",)}
     reason, sentence = policies.problem(KEY) or ("", "")
     assert reason == "PolicyInvalid"
-    assert "'list' is not understood" in sentence
+    assert "'list' is invalid" in sentence
 
 
 @pytest.mark.parametrize(
