@@ -175,7 +175,7 @@ class Policies:
         for name in sorted(to.all()):
             found = self._policies.get(PolicyKey(to.namespace, name))
             if found is None and PolicyKey(to.namespace, name) in self._refused:
-                message = f"the NftlbPolicy {name!r} does not fit the limits of its namespace; all clients are rejected"
+                message = f"NftlbPolicy {name!r} does not fit the limits of its namespace; all clients are rejected"
                 return "PolicyInvalid", f"{message}; see its conditions"
             if found is None:
                 message = f"NftlbPolicy {name!r} not found; all clients are rejected until it exists"
@@ -183,7 +183,7 @@ class Policies:
             if found.invalid is not None:
                 return (
                     "PolicyInvalid",
-                    f"the NftlbPolicy {name!r} is invalid; all clients are rejected: {found.invalid}",
+                    f"NftlbPolicy {name!r} is invalid; all clients are rejected: {found.invalid}",
                 )
         return None
 
