@@ -93,7 +93,7 @@ def test_a_policy_is_shared_goes_comes_back_and_concerns_no_other_farm(
     assert who() == [(False, False), (False, False), (True, True)]
 
     def names_the_policy(farm: str) -> bool:
-        return "no NftlbPolicy 'list'" in condition(cluster, "farm", farm, namespace)["message"]
+        return "NftlbPolicy 'list' not found" in condition(cluster, "farm", farm, namespace)["message"]
 
     with cluster.hammer(near, vips[2]) as bystander:
         cluster.delete("nftlbpolicy", "list", namespace)
@@ -117,7 +117,7 @@ def test_a_farm_whose_policy_does_not_exist_lets_nobody_in_until_it_does(
         before = backends(cluster, "web", namespace)
         cluster.apply(farm("web", namespace, addresses=listen, backends=before, policies=["later"]))
         eventually(
-            lambda: "no NftlbPolicy 'later'" in condition(cluster, "farm", "web", namespace).get("message", ""),
+            lambda: "NftlbPolicy 'later' not found" in condition(cluster, "farm", "web", namespace).get("message", ""),
             "the farm's condition names the policy",
         )
     assert hammered["answers"] == {}, "not for a moment"

@@ -94,7 +94,7 @@ async def test_without_nftlb_its_farms_wait_and_others_go_on(both: Both) -> None
     assert await both.engines.maintain(busy=False) is None
     assert both.engines.unreachable
     both.nftlb.reachable = True
-    with pytest.raises(errors.EngineUnreachableError, match="answers again"):
+    with pytest.raises(errors.EngineUnreachableError, match="reachable again"):
         await both.engines.maintain(busy=False)
     await both.engines.load()
     assert not both.engines.unreachable
@@ -114,7 +114,7 @@ async def test_an_nftlb_that_answers_but_does_not_tell_its_farms_stays_away(
     assert await both.engines.maintain(busy=False) is None
     assert both.engines.unreachable == "garbage"
     monkeypatch.undo()
-    with pytest.raises(errors.EngineUnreachableError, match="answers again"):
+    with pytest.raises(errors.EngineUnreachableError, match="reachable again"):
         await both.engines.maintain(busy=False)
 
 
@@ -125,7 +125,7 @@ async def test_everybody_is_told_once_of_an_nftlb_that_was_read_again_before_it_
     both.nftlb.reachable = True
     await both.engines.load()
     assert not both.engines.unreachable
-    with pytest.raises(errors.EngineUnreachableError, match="answers again"):
+    with pytest.raises(errors.EngineUnreachableError, match="reachable again"):
         await both.engines.maintain(busy=False)
     await both.engines.load()
     assert await both.engines.maintain(busy=False) is None

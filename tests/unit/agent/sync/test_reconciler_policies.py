@@ -41,7 +41,7 @@ async def test_a_missing_policy_is_reported_and_takes_effect_when_it_comes(node:
     await node.settle(20)
     assert rules_met(node) == ["drop"]
     assert node.reason() == "PolicyMissing"
-    assert "no NftlbPolicy 'list'" in node.loop.progress.problems[WEB].message
+    assert "NftlbPolicy 'list' not found" in node.loop.progress.problems[WEB].message
     node.inputs.put_policy(raw_policy(version=21))
     await until(lambda: node.loop.progress.policy_watermark == 21)
     assert rules_met(node) == DENIES
