@@ -26,7 +26,7 @@ class Reader:
     """Works in a folder that looks like the repository's, with labs of its own; all of it is gone after ``close``."""
 
     def __init__(self, nftlb: Path, *within: str) -> None:
-        """``nftlb`` is the program that its PATH ends with, ``within`` a command that starts another one, such as ``unshare --net``."""
+        """``nftlb`` is the last program of its PATH, ``within`` a command such as ``unshare --net`` for another."""
         # The path of a lab's socket must be short.
         self.home = Path(tempfile.mkdtemp(prefix="docs-", dir="/tmp"))
         self.folder = self.home / "kube-nftlb"
